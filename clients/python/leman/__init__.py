@@ -1,0 +1,65 @@
+"""Leman keeps computed columns of Lance tables up to date.
+
+    import leman
+
+    @leman.udf
+    def word_count(text: str) -> int:
+        return len(text.split())
+
+    db = leman.connect("./lake")
+    table = db.create_table("docs", [{"text": "to be or not to be"}])
+    table.add_columns({"words": word_count})
+    table.backfill("words")
+
+`leman.errors` has the errors; `leman.local` needs the extra `leman[lance]`.
+"""
+
+from leman._backfill import BackfillParameters
+from leman._database import Database, connect
+from leman._future import JobFuture
+from leman._model import (
+    ComputedColumn,
+    Job,
+    JobError,
+    JobEvent,
+    JobState,
+    Progress,
+    ReasonCount,
+    RowError,
+    TableInfo,
+    UdfInfo,
+)
+from leman._plan import FragmentDecision, Plan
+from leman._table import Table
+from leman._udf import UDF, udf
+from leman.error_handling import ErrorHandlingConfig, Fail, Retry, Skip
+from leman.errors import JobCancelled, JobFailed, LemanError
+
+__all__ = [
+    "UDF",
+    "BackfillParameters",
+    "ComputedColumn",
+    "Database",
+    "ErrorHandlingConfig",
+    "Fail",
+    "FragmentDecision",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobEvent",
+    "JobFailed",
+    "JobFuture",
+    "JobState",
+    "LemanError",
+    "Plan",
+    "Progress",
+    "ReasonCount",
+    "Retry",
+    "RowError",
+    "Skip",
+    "Table",
+    "TableInfo",
+    "UdfInfo",
+    "connect",
+    "udf",
+]

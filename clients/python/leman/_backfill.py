@@ -1,0 +1,100 @@
+"""The parameters of a backfill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
+
+
+class BackfillParameters(TypedDict, total=False):
+    """What `Table.backfill` and its kin take by name; None is the same as not given.
+
+    - `where`: compute only rows for which this SQL expression is true; the others keep their values.
+    - `read_version`: compute from this version of the table. Default: the latest.
+    - `concurrency`: worker processes at the most. Default: one for each task slot.
+    - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints; they
+      override what the function asks for. Default: about five seconds of work.
+    - `task_size`: rows in a unit of work. Default: chosen from the measured cost.
+    - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
+      job.
+    - `num_frags`: compute at most this many fragments, for a sample run. Default: all.
+    """
+
+    where: str | None
+    read_version: int | None
+    concurrency: int | None
+    checkpoint_size: int | None
+    min_checkpoint_size: int | None
+    max_checkpoint_size: int | None
+    task_size: int | None
+    commit_granularity: int | None
+    num_frags: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOptions:
+    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError), and TypeError for an unknown name."""
+
+    where: str | None = None
+    read_version: int | None = None
+    concurrency: int | None = None
+    checkpoint_size: int | None = None
+    min_checkpoint_size: int | None = None
+    max_checkpoint_size: int | None = None
+    task_size: int | None = None
+    commit_granularity: int | None = None
+    num_frags: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and field.name != "where":
+                _check_count(field.name, value)
+        _check_where(self.where)
+        smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
+        if smallest is not None and largest is not None and smallest > largest:
+            raise InvalidArgument(
+                f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})"
+            )
+
+    def spec(
+        self, table: catalog_pb2.TableRef, column: str, udf_name: str, udf_version: str
+    ) -> planner_pb2.BackfillSpec:
+        """The parameters on the wire, where 0 and empty mean "not given"."""
+        return planner_pb2.BackfillSpec(
+            table=table,
+            column=column,
+            udf_name=udf_name,
+            udf_version=udf_version,
+            where=self.where or "",
+            read_version=self.read_version or 0,
+            concurrency=self.concurrency or 0,
+            checkpoint=udf_pb2.CheckpointBounds(
+                checkpoint_size=self.checkpoint_size or 0,
+                min_checkpoint_size=self.min_checkpoint_size or 0,
+                max_checkpoint_size=self.max_checkpoint_size or 0,
+            ),
+            task_size=self.task_size or 0,
+            commit_granularity=self.commit_granularity or 0,
+            num_frags=self.num_frags or 0,
+        )
+
+
+_INT32 = ("concurrency", "commit_granularity", "num_frags")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name} is a whole number, 1 or more, not {value!r}", facts={"field": name})
+    if value >= 1 << (31 if name in _INT32 else 63):
+        raise InvalidArgument(f"{name}={value} is too large", facts={"field": name})
+
+
+def _check_where(where: Any) -> None:
+    if where is not None and (not isinstance(where, str) or not where.strip()):
+        raise InvalidArgument(
+            f'where is a SQL expression such as "size > 10", not {where!r}', facts={"field": "where"}
+        )

@@ -1,0 +1,45 @@
+"""The edge of the SDK: a caller's traceback ends at the call they made."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar, cast
+
+from leman.errors import LemanError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def boundary(function: Callable[P, R]) -> Callable[P, R]:
+    """Raises the errors that Leman raises on purpose without the frames and causes inside the SDK.
+
+    Other exceptions are bugs and keep their whole traceback. Also for generator functions.
+    """
+    if inspect.isgeneratorfunction(function):
+        return cast("Callable[P, R]", _generator(function))
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except LemanError as error:
+            failure = error
+        raise failure.with_traceback(None) from None
+
+    return call
+
+
+def _generator(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(function)
+    def iterate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        try:
+            yield from function(*args, **kwargs)
+            return
+        except LemanError as error:
+            failure = error
+        raise failure.with_traceback(None) from None
+
+    return iterate

@@ -1,0 +1,86 @@
+"""The bundle of a function: its code and all of the user's own code that it uses, pickled by value."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import importlib.util
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import cloudpickle
+
+from leman._modules import is_installed, loaded_user_modules
+from leman.errors import UdfDefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Pickled code. `sha256` says whether it is whole; it is no identity: pickles of equal code differ."""
+
+    data: bytes
+    sha256: str
+
+
+def make_bundle(target: Any) -> Bundle:
+    """Pickles a callable so that workers need none of the user's modules.
+
+    Raises UdfDefinitionError, saying what cannot be pickled, or which import workers could not follow.
+    """
+    buffer = io.BytesIO()
+    try:
+        with _user_modules_by_value():
+            _Pickler(buffer).dump(target)
+    except UdfDefinitionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
+        raise UdfDefinitionError(
+            f"The function cannot be sent to workers: {type(error).__name__}: {error}."
+            " Build what it holds inside the function, or in __init__ of a class."
+        ) from None
+    data = buffer.getvalue()
+    return Bundle(data, hashlib.sha256(data).hexdigest())
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Looks at each function on its way into the bundle."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, FunctionType) and not is_installed(str(obj.__globals__.get("__name__") or "")):
+            for name in _imports(obj.__code__, obj.__globals__.get("__package__") or ""):
+                if not is_installed(name) and importlib.util.find_spec(name.partition(".")[0]) is not None:
+                    raise UdfDefinitionError(
+                        f"{obj.__qualname__}() imports {name} when it is called, and workers do not have that"
+                        " module: import it at the top of the file instead, or install it as a package."
+                    )
+        return super().reducer_override(obj)
+
+
+@contextmanager
+def _user_modules_by_value() -> Iterator[None]:
+    already = cloudpickle.list_registry_pickle_by_value()
+    modules = [module for module in loaded_user_modules() if module.__name__ not in already]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _imports(code: CodeType, package: str) -> Iterator[str]:
+    """Names of the modules that import statements inside a function ask for."""
+    steps = list(dis.get_instructions(code))
+    for index, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = steps[index - 2].argval
+            name = str(step.argval)
+            yield importlib.util.resolve_name("." * level + name, package) if level else name
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield from _imports(item, package)

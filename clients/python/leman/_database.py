@@ -1,0 +1,194 @@
+"""A database: a folder, or prefix of an object store, of Lance tables."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from leman import _wire, local
+from leman._boundary import boundary
+from leman._channel import Remote, Services
+from leman._embedded import Embedded, check_answers
+from leman._future import JobFuture
+from leman._model import Job, UdfInfo
+from leman._paging import pages
+from leman._registration import Registration
+from leman._table import Table
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2, jobs_pb2
+
+
+@boundary
+def connect(
+    path_or_uri: str | os.PathLike[str],
+    endpoint: str | None = None,
+    *,
+    token: str | None = None,
+    tls_ca: str | None = None,
+) -> Database:
+    """Opens a database, which is created with its first table.
+
+    Without `endpoint` it is a local folder, and its own services run on this machine: they are found, or
+    started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
+    With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
+    they can reach. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
+    with; without it there is no TLS.
+
+    Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated.
+    """
+    uri = database_uri(path_or_uri)
+    if endpoint is None:
+        if "://" in uri:
+            raise InvalidArgument(
+                f"{uri} is not a local folder: give endpoint='host:port' of running services"
+            )
+        if token is not None or tls_ca is not None:
+            raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
+        os.makedirs(uri, exist_ok=True)  # noqa: PTH103 - it is a str on the wire as well
+        embedded = Embedded(uri)
+        check_answers(embedded.locate())
+        return Database(uri, Services(embedded))
+    services = Services(Remote(endpoint, token or "", tls_ca or ""))
+    services.look_again()
+    return Database(uri, services)
+
+
+def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
+    """How a database is called on the wire: a local path absolute and without links, a uri as it is."""
+    text = os.fspath(path_or_uri)
+    if not text:
+        raise InvalidArgument("a database needs a path or uri")
+    text = text.removeprefix("file://")
+    return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - see above
+
+
+class Database:
+    """Made by `leman.connect`. Closes its connections at the end of a `with` block, or by `close()`."""
+
+    def __init__(self, uri: str, services: Services) -> None:
+        self.uri = uri
+        self._services = services
+        self._registration = Registration(services, uri)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<leman.Database {self.uri}>"
+
+    def close(self) -> None:
+        """Closes the connections. Jobs go on, and so do embedded services, until they are idle."""
+        self._services.close()
+
+    @boundary
+    def create_table(
+        self,
+        name: str,
+        data: Any,
+        *,
+        mode: Literal["create", "overwrite"] = "create",
+        enable_stable_row_ids: bool = True,
+        max_rows_per_file: int | None = None,
+    ) -> Table:
+        """Writes a table and opens it. Needs `leman[lance]`.
+
+        `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, a
+        DataFrame. `max_rows_per_file`: rows in a fragment at the most. Without stable row ids an update or
+        a compaction makes Leman compute more than it needs to.
+
+        Raises TableExists unless `mode` is `overwrite`, InvalidArgument, MissingDependency.
+        """
+        _check_table_name(name)
+        if mode not in ("create", "overwrite"):
+            raise InvalidArgument(f"mode is 'create' or 'overwrite', not {mode!r}")
+        _check_rows(max_rows_per_file)
+        if not enable_stable_row_ids:
+            warnings.warn(
+                f"table {name!r} gets no stable row ids: rows that move in an update or a compaction are computed"
+                " again, and materialized views on it cannot be refreshed incrementally",
+                stacklevel=3,
+            )
+        local.create_table(
+            self._table_uri(name),
+            data,
+            overwrite=mode == "overwrite",
+            stable_row_ids=enable_stable_row_ids,
+            max_rows_per_file=max_rows_per_file,
+        )
+        return self._table(name)
+
+    @boundary
+    def open_table(self, name: str) -> Table:
+        """Raises TableNotFound."""
+        _check_table_name(name)
+        table = self._table(name)
+        table.describe()
+        return table
+
+    @boundary
+    def table_names(self) -> list[str]:
+        """The tables, by name."""
+        requests = pages(
+            lambda token, size: self._services.catalog(
+                "ListTables",
+                catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),
+            )
+        )
+        return [name for page in requests for name in page.tables]
+
+    @boundary
+    def udfs(self) -> list[UdfInfo]:
+        """The registered functions, by name, then newest first."""
+        requests = pages(
+            lambda token, size: self._services.catalog(
+                "ListUdfs", catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
+            )
+        )
+        return [_wire.udf_info(item) for page in requests for item in page.definitions]
+
+    @boundary
+    def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
+        """Jobs, running and ended, newest first; only those of `table`, and at most `limit` of them (None: all)."""
+        requests = pages(
+            lambda token, size: self._services.jobs(
+                "ListJobs",
+                jobs_pb2.ListJobsRequest(
+                    database=self.uri, table=table or "", page_size=size, page_token=token
+                ),
+            ),
+            limit,
+        )
+        return [_wire.job(item) for page in requests for item in page.jobs]
+
+    def job(self, job_id: str) -> Job:
+        """A job as it stands now. Raises JobNotFound."""
+        return self.job_future(job_id).job()
+
+    def job_future(self, job_id: str) -> JobFuture:
+        """A handle to watch, cancel or wait for a job that someone started. Does not ask whether it exists."""
+        return JobFuture(self._services, self.uri, job_id)
+
+    def _table(self, name: str) -> Table:
+        return Table(self._services, self._registration, self.uri, name)
+
+    def _table_uri(self, name: str) -> str:
+        return f"{self.uri}/{name}.lance"
+
+
+def _check_table_name(name: Any) -> None:
+    if not isinstance(name, str) or not name.strip() or name.startswith((".", "_")):
+        raise InvalidArgument(f"{name!r} is no name for a table: it begins with a letter or digit")
+    if any(c in "/\\:" or not c.isprintable() for c in name):
+        raise InvalidArgument(f"{name!r} is no name for a table: no '/', '\\', ':' or control characters")
+
+
+def _check_rows(max_rows_per_file: Any) -> None:
+    if max_rows_per_file is not None and (not isinstance(max_rows_per_file, int) or max_rows_per_file < 1):
+        raise InvalidArgument(f"max_rows_per_file is a number of rows, 1 or more, not {max_rows_per_file!r}")

@@ -1,0 +1,128 @@
+"""Finds the embedded services of a local database, or starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+
+import grpc
+
+from leman._channel import Endpoints, ask
+from leman.errors import StartFailed
+
+START_DEADLINE = 60.0
+"""Seconds in which the embedded services must come up."""
+
+_POLL = 0.05
+_LOG_LINES = 15
+
+
+class Embedded:
+    """Locator for the services of one local database, an absolute path.
+
+    They write `<database>/_leman/service.json` when all of them are ready, and remove it when they end.
+    """
+
+    def __init__(self, database: str, deadline: float = START_DEADLINE) -> None:
+        self._folder = Path(database) / "_leman"
+        self._database = database
+        self._deadline = deadline
+
+    def locate(self) -> Endpoints:
+        """The running services, started first where there are none. Raises StartFailed."""
+        found = self._running()
+        return found if found is not None else self._start()
+
+    def _running(self) -> Endpoints | None:
+        """What the service file says, if the process that wrote it lives. One of the services may be away
+        for a moment: its supervisor starts it again at the same address."""
+        try:
+            content = json.loads((self._folder / "service.json").read_text())
+            pid = int(content["pid"])
+            found = Endpoints(
+                planner=content["planner"],
+                executor=content["executor"],
+                commit_coordinator=content["commit_coordinator"],
+                token=content.get("token", ""),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found if _is_alive(pid) else None
+
+    def _start(self) -> Endpoints:
+        log = self._folder / "logs" / "supervisor.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        before = log.stat().st_size if log.exists() else 0
+        child = _spawn(self._database, self._folder, log)
+        end = time.monotonic() + self._deadline
+        while time.monotonic() < end:
+            found = self._running()
+            if found is not None:
+                return found
+            if child.poll() not in (None, 0):  # 0: another one was faster, and will be ready
+                raise _failure(f"ended at once with exit code {child.returncode}", log, before)
+            time.sleep(_POLL)
+        raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
+
+
+def check_answers(endpoints: Endpoints) -> None:
+    """Waits until a service that the file names answers. Raises StartFailed."""
+    answer = ask(endpoints.planner, endpoints, timeout=START_DEADLINE)
+    if isinstance(answer, grpc.RpcError):
+        raise StartFailed(
+            f"The embedded services are there but the planner at {endpoints.planner} does not answer:"
+            f" {answer.details()}"  # type: ignore[attr-defined] # what stubs raise has them
+        )
+
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Starts the supervisor in a session of its own: it outlives this process, and ends by itself when idle."""
+    command = [sys.executable, "-P", "-m", "core.embedded", "--database", database]
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    return child
+
+
+def _is_alive(pid: int) -> bool:
+    if pid in _children:
+        return _children[pid].poll() is None  # which also buries it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
+        return b"core.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return True
+
+
+def _failure(what: str, log: Path, before: int) -> StartFailed:
+    with log.open("rb") as stream:
+        stream.seek(before)
+        text = stream.read().decode(errors="replace").strip()
+    if "No module named" in text and "core" in text.splitlines()[-1]:
+        return StartFailed(
+            "The services are not installed in this Python environment: install leman-services for local"
+            " databases, or name running ones with leman.connect(..., endpoint='host:port')",
+            reason="SERVICES_NOT_INSTALLED",
+        )
+    tail = "\n  ".join(text.splitlines()[-_LOG_LINES:])
+    return StartFailed(f"The embedded services {what}; {log} ends with:\n  {tail}")

@@ -1,0 +1,136 @@
+"""A job that runs while its caller does something else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import grpc
+
+from leman import _wire
+from leman._boundary import boundary
+from leman._channel import Patience, Services
+from leman._model import Job, JobEvent, JobState, Progress
+from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
+from leman.v1 import jobs_pb2
+
+_STREAM_SECONDS = 60.0
+
+
+class JobFuture:
+    """A job of a database; it runs in the services, whatever becomes of this object."""
+
+    def __init__(self, services: Services, database: str, job_id: str) -> None:
+        self.job_id = job_id
+        self._services = services
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"<leman.JobFuture {self.job_id}>"
+
+    @boundary
+    def job(self) -> Job:
+        """The job as it stands now. Raises JobNotFound."""
+        request = jobs_pb2.GetJobRequest(database=self._database, job_id=self.job_id)
+        return _wire.job(self._services.jobs("GetJob", request).job)
+
+    def status(self) -> JobState:
+        """Its state, which is also a str: `RUNNING`, `DONE`, …"""
+        return self.job().state
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self.job().progress
+
+    def done(self) -> bool:
+        """True when it has ended, however it did."""
+        return self.status().terminal
+
+    @boundary
+    def cancel(self) -> JobState:
+        """Asks it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
+        request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
+        return _wire.job(self._services.jobs("CancelJob", request).job).state
+
+    @boundary
+    def result(self, timeout: float | None = None) -> str:
+        """Waits for the end and returns the job's id.
+
+        A job that ended as DONE_WITH_ERRORS returns too. Raises JobFailed, JobCancelled, and
+        DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
+        """
+        for job, _ in self.watch(timeout):
+            if job.state.terminal:
+                check_ended(job)
+        return self.job_id
+
+    @boundary
+    def events(self) -> Iterator[JobEvent]:
+        """What happens in the job, from its beginning on, until it ends."""
+        for _, events in self.watch():
+            yield from events
+
+    def watch(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
+        """The job now and whenever something changed, with what happened since; the last has a terminal
+        state.
+
+        Goes on where it was when services are restarted. Raises DeadlineExceeded after `timeout` seconds.
+        """
+        seen = last_event = 0
+        end = None if timeout is None else time.monotonic() + timeout
+        patience = self._services.patient()
+        while True:
+            seconds = _STREAM_SECONDS if end is None else min(_STREAM_SECONDS, end - time.monotonic())
+            if seconds <= 0:
+                raise DeadlineExceeded(f"job {self.job_id} is still running after {timeout:g} seconds")
+            request = jobs_pb2.WatchJobRequest(
+                database=self._database, job_id=self.job_id, after_sequence=seen
+            )
+            failure: grpc.RpcError | None = None
+            stream = self._services.watch(request, timeout=seconds)
+            try:
+                for message in stream:
+                    patience = self._services.patient()
+                    seen = max(seen, message.sequence)
+                    fresh = [e for e in message.events if e.sequence > last_event]
+                    last_event = max((e.sequence for e in fresh), default=last_event)
+                    job = _wire.job(message.job)
+                    yield job, [_wire.event(e) for e in fresh]
+                    if job.state.terminal:
+                        return
+            except grpc.RpcError as error:
+                failure = error
+            finally:
+                stream.cancel()
+            self._before_next_stream(failure, patience)
+
+    def _before_next_stream(self, failure: grpc.RpcError | None, patience: Patience) -> None:
+        """Between a stream that ended early and the next. Raises where another one would not help."""
+        if failure is None:
+            patience.pause()
+            return
+        code: grpc.StatusCode = failure.code()  # type: ignore[attr-defined] # what stubs raise has one
+        if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
+            self._services.wait_or_raise("executor", failure, patience)
+
+
+def check_ended(job: Job) -> None:
+    """Raises JobFailed or JobCancelled unless a job that has ended did so with its work done."""
+    name = f"{job.table}.{job.column}"
+    if job.state is JobState.CANCELLED:
+        raise JobCancelled(
+            f"the backfill of {name} was cancelled ({job.job_id}); what it had finished is kept",
+            job_id=job.job_id,
+        )
+    if job.state is not JobState.FAILED:
+        return
+    if job.error is None:
+        raise JobFailed(f"the backfill of {name} failed ({job.job_id})", job_id=job.job_id)
+    facts = dict(job.error.facts)
+    address = facts.get("row_address")
+    lines = [f"the backfill of {name} failed: {job.error.message}"]
+    if address:
+        lines[0] += f" (row address {address})"
+        lines.append(f"The traceback: table.get_errors(job_id={job.job_id!r}), or `leman errors`.")
+    lines.append("What was finished is kept: the same backfill goes on from there.")
+    raise JobFailed("\n".join(lines), reason=job.error.reason, facts=facts, job_id=job.job_id)

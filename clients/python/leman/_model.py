@@ -1,0 +1,180 @@
+"""What the services tell: jobs, plans, failed rows."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+
+class JobState(enum.StrEnum):
+    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED, and CANCELLING → CANCELLED."""
+
+    PENDING = "PENDING"
+    PLANNING = "PLANNING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    DONE_WITH_ERRORS = "DONE_WITH_ERRORS"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def terminal(self) -> bool:
+        """True when the job has ended."""
+        return self in (JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Counts of one job; deleted rows are never counted.
+
+    Rows go through three states: *checkpointed* (computed and safe), *ready to commit* (in a complete
+    column file that waits for its commit), *committed* (queries see them). `rows_checkpointed` counts all
+    that is computed, whatever became of it since. Seconds of work are summed over workers.
+    """
+
+    rows_total: int = 0
+    rows_reused: int = 0
+    rows_planned: int = 0
+    rows_checkpointed: int = 0
+    rows_ready_to_commit: int = 0
+    rows_committed: int = 0
+    rows_skipped: int = 0
+    rows_failed: int = 0
+    rows_evaluated: int = 0
+    fragments_planned: int = 0
+    fragments_committed: int = 0
+    udf_seconds: float = 0.0
+    read_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    write_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    bottleneck: str = ""
+    elapsed_seconds: float = 0.0
+    spark_jobs: int = 0
+    rows_per_second: float = 0.0
+    eta_seconds: float = 0.0
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Fragments with one reason (`MISSING`, `REUSED`, `UDF_CHANGED`, …), and their rows."""
+
+    reason: str
+    fragments: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why a job failed: a word for programs, a sentence for people, and facts."""
+
+    reason: str
+    message: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+
+    sequence: int
+    time: datetime.datetime
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing."""
+
+    job_id: str
+    state: JobState
+    database: str
+    table: str
+    column: str
+    where: str
+    udf_name: str
+    udf_version: str
+    progress: Progress
+    reasons: tuple[ReasonCount, ...]
+    plan_summary: str
+    error: JobError | None
+    table_version: int
+    attempt: int
+    created_at: datetime.datetime
+    updated_at: datetime.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """A row for which the function failed.
+
+    `row_address` is fragment id << 32 | physical offset, in the version that the job read. `row_id` is -1
+    where the table's row ids are not stable. `attempt`: how often the function was called for the row.
+    """
+
+    job_id: str
+    column: str
+    row_address: int
+    row_id: int
+    error_type: str
+    error_message: str
+    traceback: str
+    attempt: int
+    udf_version: str
+
+    @property
+    def fragment_id(self) -> int:
+        """The fragment that the row is in."""
+        return self.row_address >> 32
+
+    @property
+    def offset(self) -> int:
+        """Its physical offset there: deleted rows are counted."""
+        return self.row_address & 0xFFFFFFFF
+
+    def __str__(self) -> str:
+        place = f"fragment {self.fragment_id}, row {self.offset}"
+        return f"{self.column}, {place}: {self.error_type}: {self.error_message}"
+
+
+@dataclass(frozen=True, slots=True)
+class UdfInfo:
+    """A registered function. `kind`: `scalar`, `array` or `record_batch`."""
+
+    name: str
+    version: str
+    kind: str
+    input_columns: tuple[str, ...]
+    data_type: pa.DataType
+    stateful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column of a table and the function that computes it from other columns."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as it stands now. `row_count` leaves deleted rows out."""
+
+    name: str
+    uri: str
+    version: int
+    row_count: int
+    fragment_count: int
+    schema: pa.Schema
+    computed_columns: tuple[ComputedColumn, ...]
+    stable_row_ids: bool

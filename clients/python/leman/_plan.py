@@ -1,0 +1,71 @@
+"""A plan, as a dry run shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leman._model import ReasonCount
+
+REASONS = {
+    "REUSED": "written by this function version from these inputs",
+    "STAGED": "computed, not committed yet",
+    "MISSING": "never computed",
+    "UDF_CHANGED": "computed by another version of the function",
+    "INPUT_CHANGED": "computed from data that has changed since",
+    "PARTIAL": "some rows computed, some not",
+    "FOREIGN_VALUES": "values that Leman did not compute, or that an update moved",
+    "REUSED_FILTER": "all that the filter asks for is computed",
+}
+"""What each reason means for a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDecision:
+    """What is to be done about one fragment. `missing`: physical offsets (start, end) that nothing covers."""
+
+    fragment_id: int
+    reason: str
+    rows: int
+    missing: tuple[tuple[int, int], ...]
+    checkpoints_reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a backfill would do, and why. `fragments` are the first few with work; `str()` is a table for people."""
+
+    table: str
+    column: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+    read_version: int
+    where: str
+    rows_total: int
+    rows_reused: int
+    rows_to_compute: int
+    rows_failed_before: int
+    reasons: tuple[ReasonCount, ...]
+    fragments: tuple[FragmentDecision, ...]
+    summary: str
+
+    def __str__(self) -> str:
+        inputs = ", ".join(self.input_columns)
+        lines = [
+            f"{self.table}.{self.column} = {self.udf_name}({inputs})",
+            f"  function version {self.udf_version}, table version {self.read_version}"
+            + (f", where {self.where}" if self.where else ""),
+            f"  {self.rows_to_compute:,} of {self.rows_total:,} rows to compute, {self.rows_reused:,} reused"
+            + (f", {self.rows_failed_before:,} failed before" if self.rows_failed_before else ""),
+        ]
+        if self.reasons:
+            rows = [("fragments", "rows", "reason", "")]
+            rows += [
+                (f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons
+            ]
+            widths = [max(len(row[i]) for row in rows) for i in range(3)]
+            lines.append("")
+            lines += [
+                f"  {a:>{widths[0]}}  {b:>{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in rows
+            ]
+        return "\n".join([*lines, "", f"  {self.summary}"] if self.summary else lines)

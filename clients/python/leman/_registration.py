@@ -1,0 +1,126 @@
+"""Functions on their way into a database's registry."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyarrow as pa
+
+from leman._channel import Services
+from leman._udf import UDF
+from leman._wire import schema
+from leman.errors import InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
+from leman.v1 import catalog_pb2, udf_pb2
+
+
+class Registration:
+    """Registers functions of one database and finds registered ones."""
+
+    def __init__(self, services: Services, database: str) -> None:
+        self._services = services
+        self._database = database
+
+    def resolve(self, udf: UDF | str) -> udf_pb2.UdfDefinition:
+        """The stored definition: of a function, which is registered where it is not yet, or of
+        `name[@version]`.
+
+        Raises UdfNotFound, UdfExists, UdfDefinitionError, InvalidArgument.
+        """
+        if isinstance(udf, UDF):
+            return self._register(udf)
+        if not isinstance(udf, str) or not udf:
+            raise InvalidArgument(
+                f"udf is a function made by @leman.udf, or the name of a registered one, not {udf!r}"
+            )
+        name, _, version = udf.partition("@")
+        return self._get(name, version)
+
+    def _register(self, udf: UDF) -> udf_pb2.UdfDefinition:
+        wanted = udf.describe()
+        try:
+            stored = self._get(wanted.name, wanted.version)
+        except UdfNotFound:
+            return self._upload(udf, wanted)
+        _check_same(wanted, stored)
+        if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
+            warnings.warn(
+                f"UDF '{udf.name}' was registered before with version {udf.version!r}: that code is used."
+                " If the code has changed since, give it another version=.",
+                stacklevel=6,
+            )
+        return stored
+
+    def _upload(self, udf: UDF, definition: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
+        described, data = udf.bundle()
+        definition.python_bundle.CopyFrom(described)
+        request = catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition, bundle=data)
+        try:
+            self._services.catalog("RegisterUdf", request)
+        except ResourceExhausted as error:
+            raise ResourceExhausted(
+                f"UDF '{udf.name}' is too large to send ({len(data):,} bytes). Load large data in __init__ of a class"
+                f" instead of holding it in a global. ({error.message})",
+                reason=error.reason,
+            ) from None
+        except UdfExists:  # by someone else at the same moment: the same code pickles differently elsewhere
+            stored = self._get(definition.name, definition.version)
+            _check_same(definition, stored)
+            return stored
+        return definition
+
+    def _get(self, name: str, version: str) -> udf_pb2.UdfDefinition:
+        request = catalog_pb2.GetUdfRequest(database=self._database, name=name, version=version)
+        definition: udf_pb2.UdfDefinition = self._services.catalog("GetUdf", request).definition
+        return definition
+
+
+def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:
+    """Raises UdfExists where what is registered under the version differs in more than the bytes of its pickle."""
+    who = f"UDF '{wanted.name}' is registered with version {wanted.version!r}"
+    changed = _differences(_interface(wanted), _interface(stored))
+    if changed:
+        raise UdfExists(f"{who} and another definition ({changed}): give it another version=")
+    options = _differences(_options(wanted), _options(stored))
+    if options:
+        raise UdfExists(
+            f"{who} and other options ({options}), which cannot change: keep them, or give it another version="
+            " (all rows are then computed again)"
+        )
+
+
+def _differences(wanted: dict[str, object], stored: dict[str, object]) -> str:
+    return ", ".join(name for name, value in wanted.items() if value != stored[name])
+
+
+def _interface(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
+    # Types are compared, not their encodings.
+    declared = schema(definition.input_schema).types if definition.input_schema else []
+    return {
+        "what it is called with": definition.kind,
+        "input_columns": list(definition.input_columns),
+        "types of its parameters": [] if all(pa.types.is_null(type_) for type_ in declared) else declared,
+        "data_type": schema(definition.output_schema).field(0).type,
+        "being a class": definition.stateful,
+    }
+
+
+def _options(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
+    bounds, policy = definition.checkpoint, definition.error_policy
+    return {
+        "batch_size": definition.batch_size,
+        "checkpoint_size": bounds.checkpoint_size,
+        "min_checkpoint_size": bounds.min_checkpoint_size,
+        "max_checkpoint_size": bounds.max_checkpoint_size,
+        "error_handling": [
+            policy.max_errors,
+            policy.max_error_fraction,
+            policy.store_errors,
+            *(_rule(rule) for rule in policy.rules),
+        ],
+    }
+
+
+def _rule(rule: udf_pb2.ErrorRule) -> list[object]:
+    retry = rule.action == udf_pb2.ErrorRule.ACTION_RETRY
+    pauses = [rule.max_attempts, rule.initial_backoff_seconds, rule.max_backoff_seconds] if retry else []
+    return [rule.action, list(rule.exception_types), rule.message_pattern, *pauses]

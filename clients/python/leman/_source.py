@@ -1,0 +1,172 @@
+"""The source of loaded code, in a form that comments, layout and docstrings do not change."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from leman.errors import VersionRequired
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+_IGNORED_FIELDS = {"ctx", "type_comment", "kind"}
+
+
+def function_node(function: FunctionType) -> FunctionNode:
+    """The syntax tree of a loaded function.
+
+    Raises VersionRequired where there is no source, or where the source on disk is not what was loaded.
+    """
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    linecache.lazycache(code.co_filename, function.__globals__)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if not text:
+        raise VersionRequired(f"the source of {function.__qualname__}() cannot be read")
+    parsed = _parse(code.co_filename, text)
+    found = _find(parsed, code) if parsed is not None else None
+    if found is None:
+        raise VersionRequired(
+            f"the source of {function.__qualname__}() in {code.co_filename} is not the code that is loaded:"
+            " it was edited since, or rewritten on import"
+        )
+    return found
+
+
+def normal_form(node: FunctionNode) -> list[Any]:
+    """What the function does, as nested lists: parameters and body.
+
+    Left out because they change nothing or are looked at as values: docstrings, decorators, defaults, the
+    function's own annotations.
+    """
+    body = [node.body] if isinstance(node, ast.Lambda) else _without_docstring(node.body)
+    names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    stars = [arg.arg if arg else "" for arg in (node.args.vararg, node.args.kwarg)]
+    return [type(node).__name__, names, stars, [_dump(item) for item in body]]
+
+
+def attribute_chains(node: ast.AST) -> dict[str, set[tuple[str, ...]]]:
+    """How each name is used: `a.b.c` gives {"a": {("b", "c")}}, a bare `a` gives {"a": {()}}."""
+    chains: dict[str, set[tuple[str, ...]]] = {}
+    _collect(node, (), chains)
+    return chains
+
+
+class _Parsed:
+    """A source file: its functions and lambdas as (code, node) pairs."""
+
+    def __init__(self, tree: ast.Module, code: CodeType) -> None:
+        named: dict[tuple[str, int], FunctionNode] = {}
+        lambdas: dict[int, list[ast.Lambda]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.decorator_list[0] if node.decorator_list else node
+                named[(node.name, first.lineno)] = node
+            elif isinstance(node, ast.Lambda):
+                lambdas.setdefault(node.lineno, []).append(node)
+        self.functions: list[tuple[CodeType, FunctionNode]] = []
+        for nested in _nested(code):
+            line = nested.co_firstlineno
+            found = named.get((nested.co_name, line)) or _lambda_of(nested, lambdas.get(line, []))
+            if found is not None:
+                self.functions.append((nested, found))
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(filename: str, text: str) -> _Parsed | None:
+    try:
+        tree = ast.parse(text)
+        return _Parsed(tree, compile(text, filename, "exec", dont_inherit=True))
+    except SyntaxError:
+        return None
+
+
+def _find(parsed: _Parsed, code: CodeType) -> FunctionNode | None:
+    rewritten = any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))
+    wanted = _place(code) if rewritten else _essence(code)
+    same = [
+        (nested, node)
+        for nested, node in parsed.functions
+        if nested.co_name == code.co_name and wanted == (_place(nested) if rewritten else _essence(nested))
+    ]
+    # Equal code has equal source; the line only picks the right one for reading imports.
+    same.sort(key=lambda pair: abs(pair[0].co_firstlineno - code.co_firstlineno))
+    return same[0][1] if same else None
+
+
+def _place(code: CodeType) -> tuple[Any, ...]:
+    """Where code stands: all there is to go by in test modules, whose assertions were rewritten on import."""
+    return (code.co_qualname, code.co_firstlineno)
+
+
+def _essence(code: CodeType) -> CodeType:
+    """Code without its place in the file."""
+    constants = tuple(_essence(item) if isinstance(item, CodeType) else item for item in code.co_consts)
+    return code.replace(
+        co_filename="", co_qualname="", co_firstlineno=1, co_linetable=b"", co_consts=constants
+    )
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield item
+            yield from _nested(item)
+
+
+def _lambda_of(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | None:
+    """The lambda on a line that holds this code: the innermost whose body spans all of its instructions."""
+    if code.co_name != "<lambda>":
+        return None
+    places = [
+        ((line, start), (end_line, end))
+        for line, end_line, start, end in code.co_positions()
+        if line is not None and end_line is not None and start is not None and end  # end 0: of the frame
+    ]
+    spans = [(_span(node.body), node) for node in candidates]
+    around = [
+        (span, node) for span, node in spans if all(span[0] <= p[0] and p[1] <= span[1] for p in places)
+    ]
+    return max(around, key=lambda pair: pair[0][0])[1] if around and places else None
+
+
+def _span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
+            return rest
+    return body
+
+
+def _dump(item: Any) -> Any:
+    """A syntax tree as nested lists. Empty fields are left out: those that later Pythons add do no harm."""
+    if isinstance(item, list):
+        return [_dump(child) for child in item]
+    if not isinstance(item, ast.AST):
+        return f"{type(item).__name__}:{item!r}"
+    has_docstring = isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    fields = []
+    for name, value in ast.iter_fields(item):
+        is_absent = value == [] or (value is None and not isinstance(item, ast.Constant))
+        if not is_absent and name not in _IGNORED_FIELDS:
+            content = _without_docstring(value) if has_docstring and name == "body" else value
+            fields.append([name, _dump(content)])
+    return [type(item).__name__, fields]
+
+
+def _collect(node: ast.AST, tail: tuple[str, ...], chains: dict[str, set[tuple[str, ...]]]) -> None:
+    if isinstance(node, ast.Attribute):
+        _collect(node.value, (node.attr, *tail), chains)
+        return
+    if isinstance(node, ast.Name):
+        chains.setdefault(node.id, set()).add(tail)
+        return
+    for child in ast.iter_child_nodes(node):
+        _collect(child, (), chains)

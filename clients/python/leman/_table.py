@@ -1,0 +1,229 @@
+"""A table, its computed columns and their backfills."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+
+from leman import _wire, local
+from leman._backfill import BackfillOptions, BackfillParameters
+from leman._boundary import boundary
+from leman._channel import Services
+from leman._future import JobFuture, check_ended
+from leman._model import Job, JobEvent, JobState, Progress, RowError, TableInfo
+from leman._paging import pages
+from leman._plan import Plan
+from leman._registration import Registration
+from leman._signature import check_columns
+from leman._udf import UDF
+from leman.errors import InvalidArgument, NotSupported
+from leman.progress import make_display, result_line
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+
+if TYPE_CHECKING:
+    import lance
+
+log = logging.getLogger("leman")
+
+NewColumn = UDF | tuple[UDF, Sequence[str]]
+"""A function, or a function and the columns that take the place of its inputs."""
+
+
+class Table:
+    """A table of a database. Holds no state: every answer is of now."""
+
+    def __init__(self, services: Services, registration: Registration, database: str, name: str) -> None:
+        self.name = name
+        self.uri = f"{database}/{name}.lance"
+        self._services = services
+        self._registration = registration
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"<leman.Table {self.name} in {self._database}>"
+
+    @boundary
+    def describe(self) -> TableInfo:
+        """Schema, version, rows and computed columns. Raises TableNotFound."""
+        request = catalog_pb2.DescribeTableRequest(table=self._ref())
+        return _wire.table_info(self.name, self._services.catalog("DescribeTable", request))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.describe().schema
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return self.describe().version
+
+    def count_rows(self) -> int:
+        """Rows, without deleted ones."""
+        return self.describe().row_count
+
+    def to_lance(self, version: int | None = None) -> lance.LanceDataset:
+        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`."""
+        return local.open_table(self.uri, version)
+
+    def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows as an Arrow table. Needs `leman[lance]`."""
+        return self.to_lance().to_table(columns=columns, filter=where)
+
+    @boundary
+    def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
+        """Appends rows; `data` as in `Database.create_table`. Needs `leman[lance]`.
+
+        Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
+        Raises ColumnNotFound, TypeMismatch.
+        """
+        local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
+
+    @boundary
+    def add_columns(self, columns: Mapping[str, NewColumn]) -> int:
+        """Adds computed columns, all NULL, without writing data; `backfill` computes them. All are added,
+        or none.
+
+        `columns`: name of the new column to a function, or to `(function, [columns])` where the function's
+        inputs are called otherwise in this table. Returns the table version in which they exist.
+
+        Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
+        """
+        if not columns:
+            raise InvalidArgument("add_columns() takes at least one column: {'name': function}")
+        parts = [(name, *_taken_apart(name, value)) for name, value in columns.items()]
+        schema = self.schema
+        for _, udf, inputs in parts:
+            udf.check_inputs(schema, inputs or udf.input_columns)
+        request = catalog_pb2.AddColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        for name, udf, inputs in parts:
+            found = self._registration.resolve(udf)
+            request.columns.add(
+                name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs
+            )
+        version: int = self._services.catalog("AddColumns", request).version
+        return version
+
+    @boundary
+    def backfill(
+        self,
+        column: str,
+        *,
+        udf: UDF | str | None = None,
+        progress: bool | Callable[[Progress], object] | None = None,
+        **parameters: Unpack[BackfillParameters],
+    ) -> str:
+        """Computes the missing and stale values of a column, waits, and returns the job's id.
+
+        `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
+        column's own. `progress`: None shows it (a live display on a terminal, lines otherwise, on standard
+        error), False does not, a function is called with each Progress. Other parameters: see
+        `BackfillParameters`.
+
+        A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
+        Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
+        TypeMismatch, TableNotFound, InvalidArgument.
+        """
+        job, future = self._create_job(column, udf, BackfillOptions(**parameters))
+        display = make_display(progress, f"{self.name}.{column}")
+        try:
+            with display:
+                for now, events in _watched(job, future):
+                    job = now
+                    display.update(job, events)
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+        if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
+            log.warning("%s", result_line(job))
+        check_ended(job)
+        return job.job_id
+
+    @boundary
+    def backfill_async(
+        self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
+    ) -> JobFuture:
+        """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
+        return self._create_job(column, udf, BackfillOptions(**parameters))[1]
+
+    @boundary
+    def plan_backfill(
+        self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
+    ) -> Plan:
+        """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
+        request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions(**parameters)))
+        return _wire.plan(self.name, self._services.planner("ExplainPlan", request))
+
+    @boundary
+    def get_errors(
+        self, *, job_id: str, column_name: str | None = None, limit: int | None = None
+    ) -> list[RowError]:
+        """The rows of a job for which the function failed, by row address; at most `limit` of them.
+
+        Raises JobNotFound.
+        """
+        requests = pages(
+            lambda token, size: self._services.jobs(
+                "ListJobErrors",
+                jobs_pb2.ListJobErrorsRequest(
+                    database=self._database,
+                    job_id=job_id,
+                    column=column_name or "",
+                    page_size=size,
+                    page_token=token,
+                ),
+            ),
+            limit,
+        )
+        return [_wire.row_error(item) for page in requests for item in page.errors]
+
+    def get_failed_row_addresses(self, *, job_id: str, column_name: str | None = None) -> list[int]:
+        """Row addresses (fragment id << 32 | physical offset) of the rows in `get_errors`."""
+        return [error.row_address for error in self.get_errors(job_id=job_id, column_name=column_name)]
+
+    def _create_job(
+        self, column: str, udf: UDF | str | None, options: BackfillOptions
+    ) -> tuple[Job, JobFuture]:
+        request = jobs_pb2.CreateJobRequest(
+            backfill=self._spec(column, udf, options), request_id=uuid.uuid4().hex
+        )
+        job = _wire.job(self._services.jobs("CreateJob", request).job)
+        return job, JobFuture(self._services, self._database, job.job_id)
+
+    def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
+        if not isinstance(column, str) or not column:
+            raise InvalidArgument(f"a column is named by a str, not {column!r}")
+        found = None if udf is None else self._registration.resolve(udf)
+        name, version = (found.name, found.version) if found is not None else ("", "")
+        return options.spec(self._ref(), column, name, version)
+
+    def _ref(self) -> catalog_pb2.TableRef:
+        return catalog_pb2.TableRef(database=self._database, table=self.name)
+
+
+def _taken_apart(name: Any, value: Any) -> tuple[UDF, list[str]]:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"a column is named by a str, not {name!r}")
+    if isinstance(value, str):
+        raise NotSupported(
+            f"column {name!r}: SQL expressions are not supported in this release; use a function"
+        )
+    udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
+    if not isinstance(udf, UDF):
+        raise InvalidArgument(
+            f"column {name!r}: give a function made by @leman.udf, or (function, ['input column', ...]),"
+            f" not {value!r}"
+        )
+    return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []
+
+
+def _watched(job: Job, future: JobFuture) -> Iterator[tuple[Job, list[JobEvent]]]:
+    """The job until its end; one that had nothing to do has ended already."""
+    if job.state.terminal:
+        yield job, []
+    else:
+        yield from future.watch()

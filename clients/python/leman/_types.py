@@ -1,0 +1,106 @@
+"""Annotations and Arrow types."""
+
+from __future__ import annotations
+
+import datetime
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_PYTHON_TYPES: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.date: pa.date32(),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+}
+_ARRAY_TYPES: dict[Any, pa.DataType] = {
+    pa.BooleanArray: pa.bool_(),
+    pa.Int8Array: pa.int8(),
+    pa.Int16Array: pa.int16(),
+    pa.Int32Array: pa.int32(),
+    pa.Int64Array: pa.int64(),
+    pa.UInt8Array: pa.uint8(),
+    pa.UInt16Array: pa.uint16(),
+    pa.UInt32Array: pa.uint32(),
+    pa.UInt64Array: pa.uint64(),
+    pa.HalfFloatArray: pa.float16(),
+    pa.FloatArray: pa.float32(),
+    pa.DoubleArray: pa.float64(),
+    pa.StringArray: pa.string(),
+    pa.LargeStringArray: pa.large_string(),
+    pa.StringViewArray: pa.string_view(),
+    pa.BinaryArray: pa.binary(),
+    pa.LargeBinaryArray: pa.large_binary(),
+    pa.BinaryViewArray: pa.binary_view(),
+    pa.Date32Array: pa.date32(),
+    pa.Date64Array: pa.date64(),
+    pa.NullArray: pa.null(),
+}
+_FAMILIES: dict[Any, tuple[Callable[[pa.DataType], bool], ...]] = {
+    bool: (pa.types.is_boolean,),
+    int: (pa.types.is_integer,),
+    float: (pa.types.is_floating, pa.types.is_integer),
+    str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    bytes: (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    ),
+    datetime.datetime: (pa.types.is_timestamp,),
+    datetime.date: (pa.types.is_date,),
+    datetime.time: (pa.types.is_time,),
+    datetime.timedelta: (pa.types.is_duration,),
+}
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def type_of(annotation: Any) -> pa.DataType | None:
+    """The Arrow type for an annotation; None where it says nothing definite."""
+    try:
+        known = _PYTHON_TYPES.get(annotation) or _ARRAY_TYPES.get(annotation)
+    except TypeError:  # not hashable
+        return None
+    if known is not None:
+        return known
+    others = _without_none(annotation)
+    if others is not annotation:
+        return type_of(others)
+    if _is_list_annotation(annotation):
+        inner = type_of(typing.get_args(annotation)[0])
+        return None if inner is None else pa.list_(inner)
+    return None
+
+
+def accepts(annotation: Any, actual: pa.DataType) -> bool:
+    """Whether a scalar function's annotation allows values of an Arrow type; True where it says nothing."""
+    if pa.types.is_dictionary(actual):
+        return accepts(annotation, actual.value_type)
+    annotation = _without_none(annotation)
+    if _is_list_annotation(annotation):
+        is_list = any(is_kind(actual) for is_kind in _LISTS)
+        return is_list and accepts(typing.get_args(annotation)[0], actual.value_type)
+    if annotation is list:
+        return any(is_kind(actual) for is_kind in _LISTS)
+    families = _FAMILIES.get(annotation) if isinstance(annotation, type) else None
+    return families is None or any(is_kind(actual) for is_kind in families)
+
+
+def _without_none(annotation: Any) -> Any:
+    """`X` for `X | None`; anything else as it is."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation
+    others = [argument for argument in typing.get_args(annotation) if argument is not types.NoneType]
+    return others[0] if len(others) == 1 else annotation
+
+
+def _is_list_annotation(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (list, Sequence) and len(typing.get_args(annotation)) == 1

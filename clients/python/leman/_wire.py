@@ -1,0 +1,143 @@
+"""From protobuf messages to what callers see, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import timestamp_pb2
+
+from leman import _status
+from leman._model import (
+    ComputedColumn,
+    Job,
+    JobError,
+    JobEvent,
+    JobState,
+    Progress,
+    ReasonCount,
+    RowError,
+    TableInfo,
+    UdfInfo,
+)
+from leman._plan import FragmentDecision, Plan
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
+
+
+def job(message: jobs_pb2.Job) -> Job:
+    """A job."""
+    spec = message.spec
+    return Job(
+        job_id=message.job_id,
+        state=JobState(jobs_pb2.Job.State.Name(message.state).removeprefix("STATE_")),
+        database=spec.table.database,
+        table=spec.table.table,
+        column=spec.column,
+        where=spec.where,
+        udf_name=message.udf_name,
+        udf_version=message.udf_version,
+        progress=Progress(
+            **{f.name: getattr(message.progress, f.name) for f in dataclasses.fields(Progress)}
+        ),
+        reasons=tuple(_reason_count(count) for count in message.reasons),
+        plan_summary=message.plan_summary,
+        error=_job_error(message) if message.HasField("error") else None,
+        table_version=message.table_version,
+        attempt=message.attempt,
+        created_at=_time(message.created_at),
+        updated_at=_time(message.updated_at),
+    )
+
+
+def event(message: jobs_pb2.JobEvent) -> JobEvent:
+    """Something that happened in a job."""
+    return JobEvent(message.sequence, _time(message.time), message.kind, message.message)
+
+
+def row_error(message: jobs_pb2.RowError) -> RowError:
+    """A failed row."""
+    return RowError(**{f.name: getattr(message, f.name) for f in dataclasses.fields(RowError)})
+
+
+def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
+    """A registered function."""
+    return UdfInfo(
+        name=message.name,
+        version=message.version,
+        kind=udf_pb2.UdfDefinition.Kind.Name(message.kind).removeprefix("KIND_").lower(),
+        input_columns=tuple(message.input_columns),
+        data_type=schema(message.output_schema).field(0).type,
+        stateful=message.stateful,
+    )
+
+
+def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableInfo:
+    """A table."""
+    return TableInfo(
+        name=name,
+        uri=message.uri,
+        version=message.version,
+        row_count=message.row_count,
+        fragment_count=message.fragment_count,
+        schema=schema(message.schema),
+        computed_columns=tuple(
+            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns))
+            for c in message.computed_columns
+        ),
+        stable_row_ids=message.stable_row_ids,
+    )
+
+
+def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
+    """A dry run's answer."""
+    header = message.header
+    return Plan(
+        table=table,
+        column=header.output.name,
+        udf_name=header.udf.name,
+        udf_version=header.udf.version,
+        input_columns=tuple(header.input_columns),
+        read_version=header.read_version,
+        where=header.where,
+        rows_total=header.rows_total,
+        rows_reused=header.rows_reused,
+        rows_to_compute=header.rows_to_compute,
+        rows_failed_before=header.rows_failed_before,
+        reasons=tuple(_reason_count(count) for count in header.reasons),
+        fragments=tuple(_decision(task) for task in message.tasks),
+        summary=message.summary,
+    )
+
+
+def schema(data: bytes) -> pa.Schema:
+    """The schema in an Arrow IPC schema message."""
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _reason_count(message: planner_pb2.ReasonCount) -> ReasonCount:
+    return ReasonCount(_reason(message.reason), message.fragments, message.rows)
+
+
+def _decision(message: planner_pb2.FragmentTask) -> FragmentDecision:
+    return FragmentDecision(
+        fragment_id=message.fragment_id,
+        reason=_reason(message.reason),
+        rows=message.physical_rows - message.deleted_rows,
+        missing=tuple((r.start, r.end) for r in message.missing),
+        checkpoints_reused=len(message.checkpoints),
+    )
+
+
+def _reason(value: Any) -> str:
+    return planner_pb2.Reason.Name(value).removeprefix("REASON_")
+
+
+def _job_error(message: jobs_pb2.Job) -> JobError:
+    error = _status.from_status(message.error)
+    return JobError(error.reason, error.message, error.facts)
+
+
+def _time(message: timestamp_pb2.Timestamp) -> datetime.datetime:
+    return message.ToDatetime(tzinfo=datetime.UTC)

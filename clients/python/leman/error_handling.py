@@ -1,0 +1,146 @@
+"""What happens to rows for which a function raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leman.errors import UdfDefinitionError
+from leman.v1 import udf_pb2
+
+ExceptionTypes = type[BaseException] | str | Sequence[type[BaseException] | str]
+"""An exception class, its name (`ValueError`, `package.module.Error`), or several of them."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    exceptions: ExceptionTypes = ()
+    match: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _names(self.exceptions)
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise UdfDefinitionError(f"match={self.match!r} is not a regular expression: {error}") from None
+
+    def _proto(self, action: str) -> udf_pb2.ErrorRule:
+        return udf_pb2.ErrorRule(
+            action=udf_pb2.ErrorRule.Action.Value(f"ACTION_{action}"),
+            exception_types=_names(self.exceptions),
+            message_pattern=self.match,
+        )
+
+
+@dataclass(frozen=True)
+class Skip(_Rule):
+    """Leave the row NULL, record it as failed, go on. The job then ends as DONE_WITH_ERRORS.
+
+    `exceptions`: classes or names that the rule is for, their subclasses included; empty: all. `match`: a
+    regular expression searched in the message; empty: any.
+    """
+
+    def proto(self) -> udf_pb2.ErrorRule:
+        """The rule on the wire."""
+        return self._proto("SKIP")
+
+
+@dataclass(frozen=True)
+class Fail(_Rule):
+    """End the job as FAILED, which is also what happens when no rule matches. Arguments as in `Skip`."""
+
+    def proto(self) -> udf_pb2.ErrorRule:
+        """The rule on the wire."""
+        return self._proto("FAIL")
+
+
+@dataclass(frozen=True)
+class Retry(_Rule):
+    """Call the function again after a pause that doubles each time; then the next matching rule holds.
+
+    Arguments as in `Skip`, and: `max_attempts` calls at the most, the first included; the pause begins with
+    `initial_backoff_seconds` and never exceeds `max_backoff_seconds`.
+    """
+
+    max_attempts: int = field(default=3, kw_only=True)
+    initial_backoff_seconds: float = field(default=0.5, kw_only=True)
+    max_backoff_seconds: float = field(default=60.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_attempts < 2:
+            raise UdfDefinitionError("Retry: max_attempts counts the first call, so it must be 2 or more")
+        if not 0 <= self.initial_backoff_seconds <= self.max_backoff_seconds:
+            raise UdfDefinitionError(
+                "Retry: the pauses are 0 <= initial_backoff_seconds <= max_backoff_seconds"
+            )
+
+    def proto(self) -> udf_pb2.ErrorRule:
+        """The rule on the wire."""
+        rule = self._proto("RETRY")
+        rule.max_attempts = self.max_attempts
+        rule.initial_backoff_seconds = self.initial_backoff_seconds
+        rule.max_backoff_seconds = self.max_backoff_seconds
+        return rule
+
+
+@dataclass(frozen=True)
+class ErrorHandlingConfig:
+    """What happens to rows for which a function raises.
+
+    `on_error`: rules, of which the first that matches the exception holds; without one the job fails.
+    `store_errors`: whether failed rows are stored with message and traceback, for `Table.get_errors`.
+    `max_errors`: the job fails when more rows than this failed: a count (int) or a fraction of the rows
+    (float, 0 to 1); None: no bound.
+    """
+
+    store_errors: bool = True
+    on_error: tuple[Retry | Skip | Fail, ...] | list[Retry | Skip | Fail] = ()
+    max_errors: int | float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "on_error", tuple(self.on_error))
+        _check_rules(self.on_error)
+        _check_bound(self.max_errors)
+
+    def proto(self) -> udf_pb2.ErrorPolicy:
+        """The policy on the wire."""
+        bound = self.max_errors
+        return udf_pb2.ErrorPolicy(
+            rules=[rule.proto() for rule in self.on_error],
+            max_errors=bound if isinstance(bound, int) else 0,
+            max_error_fraction=bound if isinstance(bound, float) else 0.0,
+            store_errors=self.store_errors,
+        )
+
+
+def _check_rules(rules: Sequence[Any]) -> None:
+    for rule in rules:
+        if not isinstance(rule, Retry | Skip | Fail):
+            raise UdfDefinitionError(f"on_error takes Retry, Skip and Fail, not {rule!r}")
+
+
+def _check_bound(bound: Any) -> None:
+    if bound is None:
+        return
+    if isinstance(bound, bool) or not isinstance(bound, int | float):
+        raise UdfDefinitionError(f"max_errors is a count or a fraction, not {bound!r}")
+    if bound <= 0 or (isinstance(bound, float) and bound > 1):
+        raise UdfDefinitionError("max_errors is a count of 1 or more, or a fraction above 0 and up to 1.0")
+
+
+def _names(given: ExceptionTypes) -> tuple[str, ...]:
+    """Class names as the worker matches them: the module is left out for builtins."""
+    items = [given] if isinstance(given, type | str) else list(given)
+    return tuple(_name(item) for item in items)
+
+
+def _name(item: Any) -> str:
+    if isinstance(item, str) and item:
+        return item
+    if isinstance(item, type) and issubclass(item, BaseException):
+        module = "" if item.__module__ == "builtins" else f"{item.__module__}."
+        return module + item.__qualname__
+    raise UdfDefinitionError(f"an error rule takes exception classes or their names, not {item!r}")

@@ -1,0 +1,281 @@
+"""The errors that Leman raises, all of them subclasses of `LemanError`.
+
+    LemanError
+    ├── InvalidArgument (ValueError)              the request is wrong, whatever the state of the tables
+    │   └── UdfDefinitionError (TypeError)        a function cannot be used as it is written
+    │       └── VersionRequired                   its version cannot be derived: give version=
+    ├── NotFound (KeyError)
+    │   ├── TableNotFound · VersionNotFound · UdfNotFound · JobNotFound
+    │   └── ColumnNotFound (ValueError)
+    ├── AlreadyExists (ValueError)
+    │   └── TableExists · ColumnExists · UdfExists
+    ├── FailedPrecondition                        table or function is not ready for the request
+    │   ├── ColumnNotDefined (ValueError)         no add_columns() for this column yet
+    │   ├── InputColumnMissing (ValueError, KeyError)
+    │   └── TypeMismatch (TypeError)
+    ├── Aborted                                   the table changed meanwhile: try again
+    ├── Unavailable (ConnectionError)             no service answers
+    │   └── StartFailed                           the embedded services did not come up
+    ├── DeadlineExceeded (TimeoutError)
+    ├── ResourceExhausted                         too many jobs, or a message too large
+    ├── DataLoss                                  a stored file is damaged
+    ├── Unauthenticated (PermissionError)         no valid token
+    ├── NotSupported (NotImplementedError)        not part of this release
+    ├── MissingDependency (ImportError)           an optional package is not installed
+    ├── Internal (RuntimeError)                   a bug of Leman's
+    ├── JobFailed (RuntimeError)                  a job ended as FAILED
+    └── JobCancelled                              a job ended as CANCELLED
+
+Each has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what to do
+next, and `facts` (short strings for programs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class LemanError(Exception):
+    """Base of all errors that Leman raises on purpose. `str()` is the message alone."""
+
+    default_reason = "INTERNAL"
+
+    def __init__(self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or self.default_reason
+        self.facts = dict(facts or {})
+
+    def __str__(self) -> str:
+        return self.message  # KeyError would show its repr
+
+
+class InvalidArgument(LemanError, ValueError):
+    """The request is wrong, whatever the state of the tables."""
+
+    default_reason = "INVALID_ARGUMENT"
+
+
+class UdfDefinitionError(InvalidArgument, TypeError):
+    """A function cannot be used as a UDF the way it is written or annotated."""
+
+    default_reason = "INVALID_UDF"
+
+
+class VersionRequired(UdfDefinitionError):
+    """The version of a function cannot be derived from what it is made of; give `version=`."""
+
+    default_reason = "VERSION_REQUIRED"
+
+
+class NotFound(LemanError, KeyError):
+    """What the request names does not exist."""
+
+    default_reason = "NOT_FOUND"
+
+
+class TableNotFound(NotFound):
+    """No such table in the database."""
+
+    default_reason = "TABLE_NOT_FOUND"
+
+
+class VersionNotFound(NotFound):
+    """The table has no such version (any more)."""
+
+    default_reason = "VERSION_NOT_FOUND"
+
+
+class UdfNotFound(NotFound):
+    """No function is registered under that name and version."""
+
+    default_reason = "UDF_NOT_FOUND"
+
+
+class JobNotFound(NotFound):
+    """The database has no such job."""
+
+    default_reason = "JOB_NOT_FOUND"
+
+
+class ColumnNotFound(NotFound, ValueError):
+    """The table has no such column."""
+
+    default_reason = "COLUMN_NOT_FOUND"
+
+
+class AlreadyExists(LemanError, ValueError):
+    """Something else stands under that name or request id."""
+
+    default_reason = "ALREADY_EXISTS"
+
+
+class TableExists(AlreadyExists):
+    """The database has a table of that name."""
+
+    default_reason = "TABLE_EXISTS"
+
+
+class ColumnExists(AlreadyExists):
+    """The table has a column of that name."""
+
+    default_reason = "COLUMN_EXISTS"
+
+
+class UdfExists(AlreadyExists):
+    """Other code, or another definition, is registered under that name and version."""
+
+    default_reason = "UDF_EXISTS"
+
+
+class FailedPrecondition(LemanError):
+    """The request is right, the table or the function is not ready for it."""
+
+    default_reason = "FAILED_PRECONDITION"
+
+
+class ColumnNotDefined(FailedPrecondition, ValueError):
+    """No function computes this column; `add_columns()` comes first."""
+
+    default_reason = "COLUMN_NOT_DEFINED"
+
+
+class InputColumnMissing(FailedPrecondition, ValueError, KeyError):
+    """The function reads columns that the table does not have."""
+
+    default_reason = "INPUT_COLUMN_MISSING"
+
+
+class TypeMismatch(FailedPrecondition, TypeError):
+    """The type of a column and the type that the function declares do not go together."""
+
+    default_reason = "TYPE_MISMATCH"
+
+
+class Aborted(LemanError):
+    """The table changed while the request was served; the same call again may succeed."""
+
+    default_reason = "ABORTED"
+
+
+class Unavailable(LemanError, ConnectionError):
+    """A service or a store cannot be reached."""
+
+    default_reason = "UNAVAILABLE"
+
+
+class StartFailed(Unavailable):
+    """The embedded services did not come up; the message holds the end of their log."""
+
+    default_reason = "START_FAILED"
+
+
+class DeadlineExceeded(LemanError, TimeoutError):
+    """No answer within the time allowed."""
+
+    default_reason = "DEADLINE_EXCEEDED"
+
+
+class ResourceExhausted(LemanError):
+    """A bound was hit: queue length, message size."""
+
+    default_reason = "RESOURCE_EXHAUSTED"
+
+
+class DataLoss(LemanError):
+    """A stored file does not have the content it was written with."""
+
+    default_reason = "DATA_LOSS"
+
+
+class Unauthenticated(LemanError, PermissionError):
+    """No valid token."""
+
+    default_reason = "UNAUTHENTICATED"
+
+
+class NotSupported(LemanError, NotImplementedError):
+    """Named in the API, not part of this release."""
+
+    default_reason = "NOT_SUPPORTED"
+
+
+class MissingDependency(LemanError, ImportError):
+    """An optional package is needed and not installed."""
+
+    default_reason = "MISSING_DEPENDENCY"
+
+
+class Internal(LemanError, RuntimeError):
+    """A bug of Leman's, not of the caller's."""
+
+    default_reason = "INTERNAL_BUG"
+
+
+class JobFailed(LemanError, RuntimeError):
+    """A job ended as FAILED. What it had finished is kept: the same call again goes on from there.
+
+    `error_type`, `row_address` and the like are in `facts` when a row of the user's data was the cause.
+    """
+
+    default_reason = "JOB_FAILED"
+
+    def __init__(
+        self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
+    ) -> None:
+        super().__init__(message, reason=reason, facts=facts)
+        self.job_id = job_id
+
+
+class JobCancelled(LemanError):
+    """A job ended as CANCELLED. What it had finished is kept."""
+
+    default_reason = "JOB_CANCELLED"
+
+    def __init__(
+        self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
+    ) -> None:
+        super().__init__(message, reason=reason, facts=facts)
+        self.job_id = job_id
+
+
+BY_CODE: dict[str, type[LemanError]] = {
+    "ABORTED": Aborted,
+    "ALREADY_EXISTS": AlreadyExists,
+    "DATA_LOSS": DataLoss,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "FAILED_PRECONDITION": FailedPrecondition,
+    "INVALID_ARGUMENT": InvalidArgument,
+    "NOT_FOUND": NotFound,
+    "OUT_OF_RANGE": InvalidArgument,
+    "PERMISSION_DENIED": Unauthenticated,
+    "RESOURCE_EXHAUSTED": ResourceExhausted,
+    "UNAUTHENTICATED": Unauthenticated,
+    "UNAVAILABLE": Unavailable,
+    "UNIMPLEMENTED": NotSupported,
+}
+"""Class by gRPC status code; a code that is not listed is `Internal`."""
+
+BY_REASON: dict[str, type[LemanError]] = {
+    kind.default_reason: kind
+    for kind in (
+        ColumnExists,
+        ColumnNotDefined,
+        ColumnNotFound,
+        InputColumnMissing,
+        JobNotFound,
+        TableExists,
+        TableNotFound,
+        TypeMismatch,
+        UdfExists,
+        UdfNotFound,
+        VersionNotFound,
+    )
+}
+"""Class by ErrorInfo.reason, which wins over the code."""
+
+
+def make(code: str, reason: str, message: str, facts: Mapping[str, str] | None = None) -> LemanError:
+    """The error for a gRPC status code name and an ErrorInfo reason (empty: none was given)."""
+    kind = BY_REASON.get(reason) or BY_CODE.get(code, Internal)
+    return kind(message, reason=reason, facts=facts)

@@ -1,0 +1,142 @@
+"""Local access to tables, through pylance: the extra `leman[lance]`. The only module of the SDK that imports lance."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from leman.errors import ColumnNotFound, InvalidArgument, MissingDependency, TableExists, TypeMismatch
+
+if TYPE_CHECKING:
+    import lance
+
+INCARNATION = "leman.incarnation"
+"""Config key of a table: tells it from another one that is created later under the same name."""
+
+
+def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
+    """The table as a Lance dataset; `version` None: the latest. Raises MissingDependency."""
+    return _lance().dataset(uri, version=version)
+
+
+def create_table(
+    uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None
+) -> None:
+    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency."""
+    lance = _lance()
+    rows = as_arrow(data)
+    limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
+    mode = "overwrite" if overwrite else "create"
+    try:
+        table = lance.write_dataset(rows, uri, mode=mode, enable_stable_row_ids=stable_row_ids, **limits)
+    except OSError as error:
+        if overwrite or "already exists" not in str(error).lower():
+            raise
+        raise TableExists(f"there is a table at {uri} already; mode='overwrite' replaces it") from None
+    table.update_config({INCARNATION: uuid.uuid4().hex})
+
+
+def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
+    """Appends rows. Columns that are left out become NULL.
+
+    Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit.
+    """
+    lance = _lance()
+    table = lance.dataset(uri)
+    limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
+    lance.write_dataset(as_arrow(data, table.schema), table, mode="append", **limits)
+
+
+def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordBatchReader:
+    """Rows as Arrow; with `table`, in the types of its columns.
+
+    Taken are Arrow tables, batches and readers, a schema (no rows), a list of dicts, a dict of lists, and
+    whatever exports an Arrow stream (pandas, polars). Raises InvalidArgument, ColumnNotFound, TypeMismatch.
+    """
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        rows = data
+    elif isinstance(data, pa.Schema):
+        rows = data.empty_table()
+    elif isinstance(data, pa.RecordBatch):
+        rows = pa.Table.from_batches([data])
+    elif isinstance(data, Mapping):
+        rows = _from_columns(data, table)
+    elif isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        names = dict.fromkeys(str(name) for row in data for name in row)
+        rows = _from_columns({name: [row.get(name) for row in data] for name in names}, table)
+    elif hasattr(data, "__arrow_c_stream__"):
+        rows = pa.RecordBatchReader.from_stream(data)
+    else:
+        raise InvalidArgument(
+            f"data of type {type(data).__name__} cannot be a table: give an Arrow table, a reader of batches,"
+            " a list of dicts, a dict of lists or a DataFrame"
+        )
+    return rows if table is None else _fitted(rows, table)
+
+
+def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Table:
+    arrays = {}
+    for name, values in columns.items():
+        known = table.field(name).type if table is not None and name in table.names else None
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        try:
+            arrays[str(name)] = values if is_arrow else pa.array(values, known)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise TypeMismatch(f"Type mismatch for column {name}: {error}") from None
+    try:
+        return pa.table(arrays)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"the columns do not make a table: {error}") from None
+
+
+def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table | pa.RecordBatchReader:
+    for name in rows.schema.names:
+        if name not in table.names:
+            raise ColumnNotFound(
+                f"Column '{name}' not found in table schema: it has {', '.join(table.names)}",
+                facts={"column": name},
+            )
+        have, want = rows.schema.field(name).type, table.field(name).type
+        if not _is_convertible(have, want):
+            raise TypeMismatch(f"Type mismatch for column {name}: the data is {have}, the column is {want}")
+    wanted = pa.schema([table.field(name).remove_metadata() for name in rows.schema.names])
+    if rows.schema.equals(wanted):
+        return rows
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.cast(wanted)
+    try:
+        return rows.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise TypeMismatch(
+            f"Type mismatch: the data does not fit the columns of the table: {error}"
+        ) from None
+
+
+def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
+    if have.equals(want) or pa.types.is_null(have):
+        return True
+    if any(is_text(have) != is_text(want) for is_text in (_is_text, pa.types.is_boolean)):
+        return False
+    try:
+        pa.array([], have).cast(want)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_kind(type_) for is_kind in kinds)
+
+
+def _lance() -> Any:
+    try:
+        import lance  # noqa: PLC0415 - optional, and slow to import
+    except ImportError:
+        raise MissingDependency(
+            "this reads or writes the table's files itself and needs pylance: pip install leman[lance]"
+        ) from None
+    return lance

@@ -1,0 +1,199 @@
+"""How a job's progress is shown: live on a terminal, as lines elsewhere, through a function, or not at all."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from leman._model import Job, JobEvent, JobState, Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+QUIET_SECONDS = 0.3
+"""A live display appears only for jobs that take longer: others would make the screen flicker."""
+
+
+class Display:
+    """Shows a job. Used as a context manager; this one shows nothing."""
+
+    tells_result = False
+    """True when the end of the job is told as well."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the display, whatever became of the job."""
+
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+        """Takes the job as it stands, and what happened since the last call."""
+
+
+class CallbackDisplay(Display):
+    """Calls a function with each Progress."""
+
+    def __init__(self, callback: Callable[[Progress], object]) -> None:
+        self._callback = callback
+
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+        """See Display."""
+        self._callback(job.progress)
+
+
+class LineDisplay(Display):
+    """One line for each event, and one for the result."""
+
+    tells_result = True
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self._name = name
+        self._stream = stream
+
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+        """See Display."""
+        for event in events:
+            self._print(f"{self._name}: {event.message}")
+        if job.state.terminal:
+            self._print(result_line(job))
+
+    def _print(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+class LiveDisplay(Display):
+    """A bar with the three row states, rate, time left and bottleneck; a single line once the job has ended."""
+
+    tells_result = True
+
+    def __init__(self, name: str, console: Console, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._name = name
+        self._console = console
+        self._job: Job | None = None
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._timer = threading.Timer(quiet_seconds, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Takes the bar away."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._live is not None:
+                self._live.stop()
+        if self._job is not None and self._job.state.terminal:
+            self._console.print(_result_text(self._job))
+
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+        """See Display."""
+        self._job = job
+
+    def _show(self) -> None:
+        from rich.live import Live  # noqa: PLC0415 - only for jobs that last
+
+        with self._lock:
+            if not self._closed:
+                self._live = Live(
+                    console=self._console,
+                    get_renderable=self._render,
+                    refresh_per_second=8,
+                    transient=True,
+                )
+                self._live.start()
+
+    def _render(self) -> Any:
+        from leman._progress_view import render  # noqa: PLC0415 - as above
+
+        return render(self._name, self._job)
+
+
+def make_display(
+    progress: bool | Callable[[Progress], object] | None, name: str, stream: TextIO | None = None
+) -> Display:
+    """The display for the `progress` argument of `Table.backfill`; `stream`: standard error unless given."""
+    if callable(progress):
+        return CallbackDisplay(progress)
+    if progress is False:
+        return Display()
+    target = sys.stderr if stream is None else stream
+    if not target.isatty():
+        return LineDisplay(name, target)
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and not needed elsewhere
+
+    return LiveDisplay(name, Console(file=target))
+
+
+def result_line(job: Job) -> str:
+    """How a job ended, in one line."""
+    name, progress = f"{job.table}.{job.column}", job.progress
+    if job.state is JobState.FAILED:
+        why = (
+            job.error.message.splitlines()[0]
+            if job.error is not None and job.error.message
+            else "no reason given"
+        )
+        return f"{name}: failed: {why} ({job.job_id})"
+    if job.state is JobState.CANCELLED:
+        return f"{name}: cancelled, {progress.rows_checkpointed:,} rows are kept ({job.job_id})"
+    took = duration(progress.elapsed_seconds)
+    if progress.fragments_planned == 0:
+        text = f"{name}: {job.plan_summary or 'nothing to do'} ({took})"
+    else:
+        text = f"{name}: {_work(progress)} in {took}, table version {job.table_version}"
+    if job.state is JobState.DONE_WITH_ERRORS:
+        text += f"; {_failed(progress)} and stay NULL: leman errors {job.job_id}"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: `12 ms`, `1.4 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _work(progress: Progress) -> str:
+    computed = f"{progress.rows_evaluated:,} rows computed"
+    if progress.rows_reused:
+        computed += f", {progress.rows_reused:,} reused"
+    return computed
+
+
+def _failed(progress: Progress) -> str:
+    return (
+        f"{progress.rows_failed:,} rows failed"
+        if progress.rows_failed
+        else "rows that failed before are left out"
+    )
+
+
+def _result_text(job: Job) -> Any:
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    marks = {
+        JobState.DONE: ("✓", "green"),
+        JobState.DONE_WITH_ERRORS: ("!", "yellow"),
+        JobState.FAILED: ("✗", "red"),
+    }
+    mark, style = marks.get(job.state, ("-", "yellow"))
+    return Text.assemble((mark, style), " ", result_line(job))

@@ -1,0 +1,1 @@
+"""Generated from protos/leman/v1 by scripts/protogen; do not edit."""

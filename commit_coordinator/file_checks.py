@@ -1,0 +1,43 @@
+"""Looks at the content of staged files, beside the lane and several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+from commit_coordinator.group_commit import Candidate
+from commit_coordinator.preconditions import Rejection
+from commit_coordinator.requests import Replacement, ReplaceRequest
+from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
+from core.lance_io.commits import InstallableFile, StagedFiles
+from core.rpc.blocking import BlockingPool
+
+
+class FileChecks:
+    """The checks for one table. `width` threads of the pool work on one request at the most."""
+
+    def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
+        self._files = StagedFiles(uri)
+        self._pool = pool
+        self._width = width
+
+    async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
+        """One for each fragment of the request, in its order. Raises Unavailable (STORE_UNAVAILABLE)."""
+        size = -(-len(request.replacements) // self._width)
+        shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
+        checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))
+        return list(itertools.chain.from_iterable(checked))
+
+    def _check(self, request: ReplaceRequest, share: Sequence[Replacement]) -> list[Candidate]:
+        return [Candidate(request, replacement, self._look_at(request, replacement)) for replacement in share]
+
+    def _look_at(self, request: ReplaceRequest, replacement: Replacement) -> InstallableFile | Rejection:
+        try:
+            return self._files.prepare(replacement.staged, request.output)
+        except (NotFound, DataLoss, FailedPrecondition) as error:
+            return Rejection(error.reason, error.message)
+        except OSError as error:
+            raise Unavailable(
+                "STORE_UNAVAILABLE", f"Column file {replacement.staged.file} cannot be read now: {error}"
+            ) from None

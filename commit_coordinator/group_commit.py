@@ -1,0 +1,115 @@
+"""One try of a group commit: look at the latest version, decide about every fragment, install what may be.
+
+Runs in a thread, one at a time for a table. A try that fails leaves undecided items behind; the next one
+looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commit_coordinator import preconditions
+from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
+from commit_coordinator.requests import AddColumnsRequest, Outcome, Status
+from core.errors import Aborted, LemanError
+from core.lance_io import history
+from core.lance_io.commits import InstallableFile, TableHandle
+
+#: How far back the table's history is searched for a request whose files are no longer in the table.
+HISTORY_LIMIT = 256
+
+
+@dataclass(slots=True, eq=False)
+class Candidate(Item):
+    """An item on its way. `file`: what the check of its content gave; `verdict`: what became of it."""
+
+    file: InstallableFile | Rejection
+    verdict: Outcome | LemanError | None = None
+
+
+def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
+    """Gives verdicts to all candidates, which are for the same column and for a fragment at most once.
+
+    Raises CommitConflict and CommitUnclear, then some are still open; and what `TableHandle.latest` raises.
+    """
+    base, ready = _look(table, candidates)
+    if not ready:
+        return
+    files = [(c.replacement.fragment_id, c.file) for c in ready if isinstance(c.file, InstallableFile)]
+    version = table.replace_files(
+        base.table,
+        files,
+        history.properties(
+            dict.fromkeys(c.request.request_id for c in ready), dict.fromkeys(c.request.job_id for c in ready)
+        ),
+    )
+    for candidate in ready:
+        candidate.verdict = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
+    if version > base.table.version + 1:
+        _recheck_inputs(Base(table.current([fragment_id for fragment_id, _ in files])), ready)
+
+
+def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:
+    """Gives verdicts where no commit is needed: an unclear failure may have left the files in the table."""
+    _look(table, candidates)
+
+
+def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
+    """Version of the table with the columns. Raises Aborted (TABLE_REPLACED) and what
+    `TableHandle.add_null_columns` raises."""
+    base = table.latest()
+    if request.incarnation and request.incarnation != base.incarnation:
+        raise Aborted(
+            "TABLE_REPLACED", f"Table {request.uri} was dropped and created again: try again", uri=request.uri
+        )
+    return table.add_null_columns(base, request.schema)
+
+
+def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:
+    """The base, and the candidates that may be installed on it. Decides about the others."""
+    undecided = [c for c in candidates if c.verdict is None]
+    base = Base(table.latest({c.replacement.fragment_id for c in undecided}))
+    for candidate in undecided:
+        refusal = preconditions.refuse_request(base, candidate)
+        candidate.verdict = refusal or preconditions.decide(base, candidate)
+    _honour_history(table, [c for c in undecided if _is_rejected(c)])
+    for candidate in undecided:
+        if candidate.verdict is None and isinstance(candidate.file, Rejection):
+            candidate.verdict = preconditions.rejected(candidate, candidate.file)
+    return base, [c for c in undecided if c.verdict is None]
+
+
+def _is_rejected(candidate: Candidate) -> bool:
+    return isinstance(candidate.verdict, Outcome) and candidate.verdict.status is Status.REJECTED
+
+
+def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
+    """What was committed stays COMMITTED: the answer to a request may have been lost, and the table may have
+    moved on before it was sent again."""
+    if not refused:
+        return
+    oldest = min(c.request.read_version for c in refused)
+    installed = {
+        (request_id, fragment_id, file): record.version
+        for record in table.records(oldest, HISTORY_LIMIT)
+        for request_id in record.request_ids
+        for fragment_id, file in record.files.items()
+    }
+    for candidate in refused:
+        fragment_id, file = candidate.replacement.fragment_id, candidate.replacement.staged.file
+        version = installed.get((candidate.request.request_id, fragment_id, file))
+        if version is not None:
+            candidate.verdict = Outcome(fragment_id, Status.COMMITTED, version=version)
+
+
+def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
+    """Others committed between our look and our commit; Lance, which knows no read set, let both pass.
+
+    A file whose inputs they changed is in the table and stale. Its name tells the next plan; this answer
+    makes that plan come now.
+    """
+    for candidate in installed:
+        rejection = SameInputs().check(after, candidate)
+        if rejection is not None:
+            candidate.verdict = preconditions.rejected(candidate, rejection)

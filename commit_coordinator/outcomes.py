@@ -1,0 +1,75 @@
+"""Remembers requests: the same one again gets the same answer, also while the first is being worked on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from commit_coordinator.requests import CommitResult
+from core.errors import AlreadyExists
+
+Key = tuple[str, str]
+
+
+class RequestMemory:
+    """The last `capacity` requests of one event loop, by table and request id.
+
+    A request that is no longer here, or that came before a restart, is answered from the table: a commit that
+    was made is found there. This memory keeps answers stable; exactly-once does not rest on it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._running: dict[Key, tuple[bytes, asyncio.Task[CommitResult]]] = {}
+        self._done: OrderedDict[Key, tuple[bytes, CommitResult]] = OrderedDict()
+
+    async def once(
+        self, key: Key, body: bytes, work: Callable[[], Coroutine[Any, Any, CommitResult]]
+    ) -> CommitResult:
+        """The result of `work`, which runs once for a key and goes on when its callers are cancelled.
+
+        What `work` raises is raised to all that wait for it, then forgotten: the request may be sent again.
+        Raises AlreadyExists (REQUEST_ID_REUSED) where another body came under this key.
+        """
+        if key in self._done:
+            self._done.move_to_end(key)
+            known, result = self._done[key]
+            _same_body(key, known, body)
+            return result
+        if key not in self._running:
+            task = asyncio.create_task(work())
+            self._running[key] = (body, task)
+            task.add_done_callback(lambda ended: self._settle(key, ended))
+        known, task = self._running[key]
+        _same_body(key, known, body)
+        return await asyncio.shield(task)
+
+    async def ended(self, key: Key) -> CommitResult | None:
+        """The result of a request, waited for if it is in work; None: it failed or is not remembered."""
+        if key in self._running:
+            await asyncio.wait([self._running[key][1]])
+        return self._done[key][1] if key in self._done else None
+
+    async def settled(self) -> None:
+        """Returns when nothing is being worked on."""
+        while self._running:
+            await asyncio.wait([task for _, task in self._running.values()])
+
+    def _settle(self, key: Key, task: asyncio.Task[CommitResult]) -> None:
+        body, _ = self._running.pop(key)
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._done[key] = (body, task.result())
+        if len(self._done) > self._capacity:
+            self._done.popitem(last=False)
+
+
+def _same_body(key: Key, known: bytes, body: bytes) -> None:
+    if known != body:
+        raise AlreadyExists(
+            "REQUEST_ID_REUSED",
+            f"Request id {key[1]} was used for another request; choose a new one for each request",
+            request_id=key[1],
+        )

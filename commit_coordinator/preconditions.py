@@ -1,0 +1,222 @@
+"""What must hold of a table for a staged file to be right in it. Pure: looks at a snapshot, touches nothing.
+
+Lance checks almost none of this: it knows no read set, gives field ids out again, and does not notice a table
+that was made anew at the same path. A commit that only retries on conflict loses updates; every try of ours
+begins with these checks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Protocol
+
+from commit_coordinator.requests import Outcome, Replacement, ReplaceRequest, Status
+from core import keys
+from core.domain.table import Fragment, TableSnapshot
+from core.errors import Aborted, FailedPrecondition, LemanError
+
+_INPUTS_KEY = b"leman::inputs"
+_COLUMN_ID_KEY = b"leman::column_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a file must not be installed: a stable word, and a sentence for a person."""
+
+    reason: str
+    message: str
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One fragment of a request."""
+
+    request: ReplaceRequest
+    replacement: Replacement
+
+
+class Base:
+    """The version of the table that a commit builds on, with the fragments that it touches."""
+
+    def __init__(self, table: TableSnapshot) -> None:
+        self.table = table
+        self._fragments = {fragment.fragment_id: fragment for fragment in table.fragments}
+        self._inputs: dict[tuple[str, tuple[int, ...]], frozenset[int] | None] = {}
+
+    def fragment(self, item: Item) -> Fragment | None:
+        return self._fragments.get(item.replacement.fragment_id)
+
+    def current_files(self, item: Item) -> tuple[str, ...]:
+        """Names of the output column's files in the item's fragment."""
+        fragment = self.fragment(item)
+        return fragment.files_of(item.request.output.field.field_ids) if fragment else ()
+
+    def input_ids(self, request: ReplaceRequest) -> frozenset[int] | None:
+        """Field ids of the inputs, their children included; None where one is no longer in the table."""
+        key = (request.output.name, request.input_field_ids)
+        if key not in self._inputs:
+            wanted = request.input_field_ids or self._bound_inputs(request.output.name)
+            ids = {i for f in self.table.fields if f.field_id in wanted for i in f.field_ids} | set(wanted)
+            known = {i for f in self.table.fields for i in f.field_ids}
+            self._inputs[key] = frozenset(ids) if ids <= known else None
+        return self._inputs[key]
+
+    def _bound_inputs(self, column: str) -> tuple[int, ...]:
+        output = self.table.column(column)
+        stored = (output.arrow.metadata or {}).get(_INPUTS_KEY, b"[]") if output else b"[]"
+        return tuple(field_id for _, field_id in json.loads(stored))
+
+
+class Precondition(Protocol):
+    """One thing that must hold."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        """None where it holds."""
+        ...
+
+
+class SameTable:
+    """The table is the one that was planned from, not another at the same path."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        if base.table.incarnation == item.request.incarnation:
+            return None
+        return Rejection(
+            "TABLE_REPLACED",
+            f"Table {base.table.uri} was dropped and created again since the plan: plan again",
+        )
+
+
+class SameColumn:
+    """The output column is the planned one: name, field ids, type, and the id minted when it was added."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        planned = item.request.output
+        found = base.table.column(planned.name)
+        if found is None:
+            return Rejection(
+                "COLUMN_NOT_DEFINED",
+                f"Column {planned.name} is not defined in this table: it was dropped or renamed; "
+                "call `add_columns()` first, or plan again under its new name",
+            )
+        if found.arrow.type != planned.field.arrow.type:
+            return Rejection(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {planned.name}: computed as {planned.field.arrow.type}, "
+                f"the table has {found.arrow.type}",
+            )
+        column_id = (found.arrow.metadata or {}).get(_COLUMN_ID_KEY, b"").decode()
+        if (found.field_ids, column_id) != (planned.field.field_ids, planned.column_id):
+            return Rejection(
+                "COLUMN_NOT_DEFINED",
+                f"Column {planned.name} is not defined in this table as it was planned: it was dropped and "
+                "added again; plan again",
+            )
+        return None
+
+
+class FragmentExists:
+    """The fragment was neither compacted away nor emptied."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        if base.fragment(item) is not None:
+            return None
+        return Rejection(
+            "FRAGMENT_GONE", f"Fragment {item.replacement.fragment_id} is no longer in the table: plan again"
+        )
+
+
+class SameRowCount:
+    """The file has one row for each physical row of the fragment, deleted ones included."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        fragment, staged = base.fragment(item), item.replacement.staged
+        if fragment is None or fragment.physical_rows == staged.physical_rows:
+            return None
+        return Rejection(
+            "ROW_COUNT_MISMATCH",
+            f"{staged.file} has {staged.physical_rows} rows, fragment {fragment.fragment_id} has "
+            f"{fragment.physical_rows}",
+        )
+
+
+class SameInputs:
+    """The input columns have the data files that the values were computed from.
+
+    Lance has no read set: without this check stale values are committed without an error.
+    """
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        fragment = base.fragment(item)
+        if fragment is None:
+            return None
+        ids = base.input_ids(item.request)
+        if ids is not None and fragment.files_of(ids) == tuple(sorted(set(item.replacement.input_files))):
+            return None
+        what = "An input column was dropped" if ids is None else "The input columns' data changed"
+        return Rejection(
+            "INPUT_CHANGED", f"{what} in fragment {fragment.fragment_id} since the plan: plan again"
+        )
+
+
+class SameTarget:
+    """The output column's current file is the one that the plan saw: nobody's newer value is overwritten."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        replaces = item.replacement.replaces
+        if base.fragment(item) is None or base.current_files(item) == ((replaces,) if replaces else ()):
+            return None
+        return Rejection(
+            "FRAGMENT_CHANGED",
+            f"Column {item.request.output.name} of fragment {item.replacement.fragment_id} was written by "
+            "someone else since the plan: plan again",
+        )
+
+
+#: Checked once for a request: where one fails nothing can be said about single fragments.
+REQUEST_CHECKS: tuple[Precondition, ...] = (SameTable(), SameColumn())
+
+#: Before and after the look for an equal file that is there already.
+_CONTENT_CHECKS: tuple[Precondition, ...] = (FragmentExists(), SameRowCount(), SameInputs())
+_TARGET_CHECKS: tuple[Precondition, ...] = (SameTarget(),)
+
+
+def refuse_request(base: Base, item: Item) -> LemanError | None:
+    """Why the item's whole request fails; None: it does not."""
+    rejection = _first(REQUEST_CHECKS, base, item)
+    if rejection is None:
+        return None
+    error = Aborted if rejection.reason == "TABLE_REPLACED" else FailedPrecondition
+    return error(rejection.reason, rejection.message, uri=base.table.uri)
+
+
+def decide(base: Base, item: Item) -> Outcome | None:
+    """What becomes of the item without a commit; None: its file may be installed on this base."""
+    fragment_id, file = item.replacement.fragment_id, item.replacement.staged.file
+    current = base.current_files(item)
+    if current == (file,):
+        return Outcome(fragment_id, Status.COMMITTED, version=base.table.version)
+    rejection = _first(_CONTENT_CHECKS, base, item)
+    if rejection is None and _holds_equal_values(current, file):
+        return Outcome(fragment_id, Status.ALREADY_CURRENT)
+    rejection = rejection or _first(_TARGET_CHECKS, base, item)
+    return rejected(item, rejection) if rejection else None
+
+
+def rejected(item: Item, rejection: Rejection) -> Outcome:
+    """The rejection as the item's outcome."""
+    return Outcome(item.replacement.fragment_id, Status.REJECTED, rejection.reason, rejection.message)
+
+
+def _first(checks: tuple[Precondition, ...], base: Base, item: Item) -> Rejection | None:
+    return next((found for check in checks if (found := check.check(base, item)) is not None), None)
+
+
+def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
+    """Whether the fragment has a complete file of the same fingerprint. A partial one lacks rows."""
+    ours = keys.parse_column_file_name(file)
+    if ours is None or len(current) != 1:
+        return False
+    theirs = keys.parse_column_file_name(current[0])
+    return theirs is not None and theirs.fingerprint == ours.fingerprint and not theirs.partial

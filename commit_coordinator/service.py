@@ -1,0 +1,205 @@
+"""CommitService: translates requests into domain values and outcomes into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, TypeAlias
+
+import grpc
+
+from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.outcomes import RequestMemory
+from commit_coordinator.requests import (
+    AddColumnsRequest,
+    CommitRequest,
+    CommitResult,
+    Outcome,
+    Replacement,
+    ReplaceRequest,
+    Status,
+)
+from core import keys
+from core.config import Settings
+from core.errors import InvalidArgument, NotFound, Unavailable
+from core.lance_io import history
+from core.lance_io.history import CommitRecord
+from core.lance_io.tables import normalise_database
+from core.rpc import convert, paging
+from core.rpc.blocking import BlockingPool
+from leman.v1 import commit_pb2, commit_pb2_grpc
+
+#: Requests whose answers are remembered.
+REMEMBERED = 4096
+_READERS = 4
+_SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
+_STATUS = {
+    Status.COMMITTED: commit_pb2.FragmentOutcome.STATUS_COMMITTED,
+    Status.ALREADY_CURRENT: commit_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
+    Status.REJECTED: commit_pb2.FragmentOutcome.STATUS_REJECTED,
+}
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+def create(settings: Settings, draining: asyncio.Event) -> CommitCoordinator:
+    """The service; see `core.rpc.server.Factory`."""
+    return CommitCoordinator(settings, draining)
+
+
+class CommitCoordinator:
+    """See `core.rpc.server.Service`."""
+
+    def __init__(self, settings: Settings, draining: asyncio.Event) -> None:
+        self._limits = Limits(
+            version_conflict_max_retries=settings.commit.version_conflict_max_retries,
+            max_queued_requests=settings.commit.max_queued_requests,
+        )
+        self._draining = draining
+        self._servicer: CommitServicer | None = None
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Adds CommitService."""
+        self._servicer = CommitServicer(Lanes(self._limits), self._draining)
+        commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
+        return [_SERVICE]
+
+    async def stop(self) -> None:
+        """Returns when what was being committed is."""
+        if self._servicer is not None:
+            await self._servicer.close()
+
+
+class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
+    """The RPCs. Their contracts stand in protos/leman/v1/commit.proto."""
+
+    def __init__(self, lanes: Lanes, draining: asyncio.Event) -> None:
+        self._lanes = lanes
+        self._draining = draining
+        self._memory = RequestMemory(REMEMBERED)
+        self._readers = BlockingPool(_READERS, name="history")
+
+    async def close(self) -> None:
+        await self._memory.settled()
+        await self._lanes.close()
+        self._readers.close()
+
+    async def SubmitCommit(  # noqa: N802 -- named by the proto
+        self, request: commit_pb2.SubmitCommitRequest, _context: Context
+    ) -> commit_pb2.SubmitCommitResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        wanted = request_from_proto(request)
+        body = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
+        result = await self._memory.once(
+            (wanted.uri, wanted.request_id), body, lambda: self._lanes.submit(wanted)
+        )
+        return commit_pb2.SubmitCommitResponse(
+            version=result.version, outcomes=[_outcome_to_proto(outcome) for outcome in result.outcomes]
+        )
+
+    async def GetCommit(  # noqa: N802 -- named by the proto
+        self, request: commit_pb2.GetCommitRequest, _context: Context
+    ) -> commit_pb2.GetCommitResponse:
+        uri = _uri(request.uri)
+        request_id = _required(request.request_id, "request_id")
+        remembered = await self._memory.ended((uri, request_id))
+        if remembered is not None and not remembered.outcomes:
+            return commit_pb2.GetCommitResponse(commit=_addition(request_id, remembered))
+        record = await self._readers.run(history.find_commit, uri, request_id)
+        if record is None:
+            raise NotFound(
+                "COMMIT_NOT_FOUND",
+                f"Nothing of request {request_id} is in the history of {uri}: send the request again",
+                request_id=request_id,
+            )
+        return commit_pb2.GetCommitResponse(commit=_record_to_proto(record))
+
+    async def ListCommits(  # noqa: N802 -- named by the proto
+        self, request: commit_pb2.ListCommitsRequest, _context: Context
+    ) -> commit_pb2.ListCommitsResponse:
+        uri = _uri(request.uri)
+        page = paging.read_page(request.page_size, request.page_token, f"ListCommits {uri}")
+        before = page.after if isinstance(page.after, int) else 0
+        records, go_on = await self._readers.run(history.list_commits, uri, before, page.size)
+        return commit_pb2.ListCommitsResponse(
+            commits=[_record_to_proto(record) for record in records],
+            next_page_token=page.token(go_on) if go_on else "",
+        )
+
+
+def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest:
+    """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, FRAGMENT_TWICE)."""
+    uri, request_id = _uri(message.uri), _required(message.request_id, "request_id")
+    if message.HasField("add_null_columns"):
+        schema = convert.schema_from_bytes(message.add_null_columns.schema, "add_null_columns.schema")
+        if not len(schema):
+            raise InvalidArgument(
+                "MISSING_FIELD", "There is no column to add", field="add_null_columns.schema"
+            )
+        return AddColumnsRequest(uri, message.incarnation, request_id, schema)
+    _required(message.WhichOneof("operation") or "", "operation")
+    replace = message.replace_column
+    replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
+    if not replacements:
+        raise InvalidArgument(
+            "MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments"
+        )
+    if len({r.fragment_id for r in replacements}) < len(replacements):
+        raise InvalidArgument(
+            "FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments"
+        )
+    return ReplaceRequest(
+        uri=uri,
+        incarnation=_required(message.incarnation, "incarnation"),
+        request_id=request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        output=convert.output_from_proto(replace.output),
+        replacements=replacements,
+        input_field_ids=tuple(replace.input_field_ids),
+    )
+
+
+def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacement:
+    staged = convert.staged_from_proto(message.file)
+    if keys.parse_column_file_name(staged.file) is None:
+        raise InvalidArgument(
+            "BAD_FILE_NAME",
+            f"'{staged.file}' is not the name of a column file: <fingerprint>-[partial-]<attempt>.lance",
+            field="replace_column.fragments.file.file",
+        )
+    return Replacement(message.fragment_id, staged, tuple(message.input_files), message.replaces)
+
+
+def _uri(text: str) -> str:
+    return normalise_database(_required(text, "uri"))
+
+
+def _required(text: str, field: str) -> str:
+    if not text:
+        raise InvalidArgument("MISSING_FIELD", f"{field} is missing", field=field)
+    return text
+
+
+def _outcome_to_proto(outcome: Outcome) -> commit_pb2.FragmentOutcome:
+    return commit_pb2.FragmentOutcome(
+        fragment_id=outcome.fragment_id,
+        status=_STATUS[outcome.status],
+        reason=outcome.reason,
+        message=outcome.message,
+    )
+
+
+def _record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
+    return commit_pb2.Commit(
+        version=record.version,
+        request_ids=record.request_ids,
+        job_ids=record.job_ids,
+        operation=record.operation,
+        fragments=len(record.files),
+    )
+
+
+def _addition(request_id: str, result: CommitResult) -> commit_pb2.Commit:
+    return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation="AddColumns")

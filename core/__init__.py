@@ -1,0 +1,1 @@
+"""What the planner, the executors and the commit coordinator share."""

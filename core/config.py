@@ -1,0 +1,286 @@
+"""Settings of the services: one typed object, read from the environment.
+
+Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
+`LEMAN_WRITER__STALL_IDLE_ROUNDS=6`. A name that is not one of them is refused, so that a misspelt setting
+never goes unnoticed. `python -m core.config` lists all of them with value, origin and meaning; secrets are
+masked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.errors import InvalidArgument
+
+PREFIX = "LEMAN_"
+_MASK = "**********"
+_SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class Server(_Section):
+    """The gRPC server of one service."""
+
+    host: str = "127.0.0.1"
+    """Address to bind. Any other than loopback needs TLS, or `allow_insecure_bind`."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """TCP port; 0: any free one, named in the line that the service prints when it is ready."""
+    token: SecretStr = SecretStr("")
+    """What callers must send as `authorization: Bearer <token>`; empty: no token is asked for."""
+    tls_cert: str = ""
+    """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
+    tls_key: str = ""
+    """Path of the private key (PEM) of `tls_cert`."""
+    allow_insecure_bind: bool = False
+    """Bind a non-loopback address without TLS all the same: for networks that are protected otherwise."""
+    reuse_port: bool = False
+    """Share the port with a process that holds it for this one, as the embedded supervisor does over
+    restarts."""
+    max_concurrent_rpcs: int = Field(default=1024, ge=1)
+    """Calls that may run at once, open streams included; more are refused with RESOURCE_EXHAUSTED."""
+    max_message_mb: int = Field(default=32, ge=1, le=1024)
+    """Largest message that is taken or sent, in MiB."""
+    grace_seconds: float = Field(default=10.0, ge=0)
+    """Seconds that running calls get to end when the service is asked to stop."""
+    reflection: bool = True
+    """Serve gRPC reflection, so that tools can list the services."""
+
+
+class Peers(_Section):
+    """How the services reach one another."""
+
+    planner: str = ""
+    """host:port of the planner."""
+    executor: str = ""
+    """host:port of the executor."""
+    commit_coordinator: str = ""
+    """host:port of the commit coordinator."""
+    token: SecretStr = SecretStr("")
+    """Token that the peers ask for (their `server.token`)."""
+    tls_ca: str = ""
+    """Path of the CA certificates (PEM) that the peers' certificates are checked with; empty: no TLS."""
+    timeout_seconds: float = Field(default=60.0, gt=0)
+    """Deadline in seconds of a call to a peer that names none; a peer that restarts is waited for until
+    then."""
+
+
+class Advertise(_Section):
+    """Where callers from outside reach the services; what GetInfo answers."""
+
+    planner: str = ""
+    """host:port of the planner for callers; empty: its own bound address, or `peers.planner`."""
+    executor: str = ""
+    """host:port of the executor for callers; empty: its own bound address, or `peers.executor`."""
+    commit_coordinator: str = ""
+    """host:port of the commit coordinator for callers; empty: its bound address, or
+    `peers.commit_coordinator`."""
+
+
+class Redis(_Section):
+    """Live state that workers share: reservations and progress. Losing it costs work, never a value."""
+
+    url: SecretStr = SecretStr("")
+    """redis://, rediss:// or unix:// url, password included; empty: no sharing between jobs."""
+    socket_timeout_ms: int = Field(default=250, ge=1)
+    """Longest wait for Redis in milliseconds before it counts as absent."""
+
+
+class Spark(_Section):
+    """The Spark session of the executor."""
+
+    master: str = ""
+    """Spark master url; empty: local[N,4] with N = max(32, 4 × cores), so that jobs may oversubscribe."""
+    driver_memory: str = "512m"
+    """Heap of the Spark driver, in Spark's notation."""
+    conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Further Spark settings, as a JSON object of strings."""
+
+
+class Executor(_Section):
+    """How jobs are run."""
+
+    slots: int = Field(default=0, ge=0)
+    """Units of work at once; 0: one for each core."""
+    checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
+    """Work between two checkpoints of a worker, in seconds: at most so much is computed again after a
+    crash."""
+    checkpoint_max_bytes: int = Field(default=128 << 20, ge=1)
+    """Largest checkpoint in bytes of values; a worker writes one earlier when it has so many."""
+    commit_interval_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between two commits of a job."""
+    max_running_jobs: int = Field(default=16, ge=1)
+    """Jobs that run at once; more are refused with RESOURCE_EXHAUSTED."""
+    reservation_ttl_seconds: float = Field(default=6.0, gt=0)
+    """Seconds after which what a dead worker had reserved is free again."""
+    job_attempts_max: int = Field(default=3, ge=1)
+    """How often a job is begun at the most, when executors die under it."""
+
+
+class Writer(_Section):
+    """When a column file's writer counts as stalled."""
+
+    stall_idle_rounds: int = Field(default=6, ge=1)
+    """Rounds without a new batch after which a writer is reported with what it waits for."""
+    stall_round_seconds: float = Field(default=5.0, gt=0)
+    """Length of such a round in seconds."""
+
+
+class Commit(_Section):
+    """The commit coordinator's lanes."""
+
+    version_conflict_max_retries: int = Field(default=10, ge=0)
+    """How often a commit that lost against another writer is checked anew and tried again."""
+    max_queued_requests: int = Field(default=256, ge=1)
+    """Requests that may wait in the lane of one table; more are refused with RESOURCE_EXHAUSTED."""
+
+
+class Embedded(_Section):
+    """All services on one machine, for one local database."""
+
+    database: str = ""
+    """Path of the database that the embedded system was started for; empty in services that run on their
+    own."""
+    idle_seconds: float = Field(default=900.0, ge=0)
+    """Seconds without a call and without a running job after which the embedded system ends; 0: never."""
+
+
+class Log(_Section):
+    """Structured log lines on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is written; calls that only read and succeed are logged at `debug`."""
+    json_lines: bool = True
+    """One JSON object a line; false: readable text."""
+
+
+class Settings(BaseSettings):
+    """All settings. Build it with `load()`; `Settings()` raises pydantic's own errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+    )
+
+    server: Server = Server()
+    peers: Peers = Peers()
+    advertise: Advertise = Advertise()
+    redis: Redis = Redis()
+    spark: Spark = Spark()
+    executor: Executor = Executor()
+    writer: Writer = Writer()
+    commit: Commit = Commit()
+    embedded: Embedded = Embedded()
+    log: Log = Log()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """One setting as `leman config show` prints it. `origin` is `default` or `env`; secrets are masked."""
+
+    key: str
+    env: str
+    value: object
+    origin: str
+    description: str
+
+
+def load() -> Settings:
+    """Settings from the environment.
+
+    Raises InvalidArgument (BAD_SETTING), which names every variable that is wrong.
+    """
+    unknown = _unknown(os.environ)
+    if unknown:
+        raise InvalidArgument(
+            "BAD_SETTING", f"unknown setting {', '.join(unknown)}; `leman config show` lists all"
+        )
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = "; ".join(f"{_env_name(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False))
+        raise InvalidArgument("BAD_SETTING", wrong) from None
+
+
+def describe(settings: Settings) -> Iterator[SettingInfo]:
+    """Every setting, section by section."""
+    for section_name in type(settings).model_fields:
+        section: BaseModel = getattr(settings, section_name)
+        for name, field in type(section).model_fields.items():
+            value = getattr(section, name)
+            yield SettingInfo(
+                key=f"{section_name}.{name}",
+                env=_env_name((section_name, name)),
+                value=_shown(value),
+                origin="env" if name in section.model_fields_set else "default",
+                description=" ".join((field.description or "").split()),
+            )
+
+
+def _shown(value: object) -> object:
+    """A value without secrets: a Spark setting counts as one when its name says so."""
+    if isinstance(value, SecretStr):
+        return _MASK if value.get_secret_value() else ""
+    if isinstance(value, dict):
+        return {key: _MASK if _SECRET_NAME.search(key) else text for key, text in value.items()}
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _env_name(location: tuple[int | str, ...]) -> str:
+    return PREFIX + "__".join(str(part).upper() for part in location[:2])
+
+
+def _unknown(environ: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: pydantic-settings passes over an unknown section in
+    silence."""
+    known = {
+        _env_name((section, name))
+        for section, field in Settings.model_fields.items()
+        for name in getattr(field.annotation, "model_fields", {})
+    }
+    return sorted(n for n in environ if n.upper().startswith(PREFIX) and "__" in n and n.upper() not in known)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m core.config [--json]`: lists all settings."""
+    parser = argparse.ArgumentParser(prog="python -m core.config", description="List all settings.")
+    parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
+    arguments = parser.parse_args(argv)
+    try:
+        rows = [asdict(info) for info in describe(load())]
+    except InvalidArgument as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    lines = [f"{row['env']}={row['value']}  ({row['origin']})  {row['description']}" for row in rows]
+    sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else "\n".join(lines)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

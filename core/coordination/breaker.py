@@ -1,0 +1,41 @@
+"""A circuit breaker, so that a Redis that hangs costs one short timeout now and then, not one for every call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
+import structlog
+
+_T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
+
+
+class Breaker:
+    """After a failure, calls are answered with the fallback until `pause_seconds` have passed."""
+
+    def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pause = pause_seconds
+        self._clock = clock
+        self._closed_from = 0.0
+
+    def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
+        """`operation()`, or `fallback()` where Redis cannot be reached or was not a moment ago."""
+        if self._clock() < self._closed_from:
+            return fallback()
+        try:
+            return operation()
+        except (redis.RedisError, OSError) as error:
+            if self._closed_from == 0.0:
+                _log.warning("redis cannot be reached, going on without it", error=str(error))
+            self._closed_from = self._clock() + self._pause
+            return fallback()
+
+
+def connect(url: str, timeout_seconds: float) -> redis.Redis:
+    """A client that gives up after `timeout_seconds` and does not retry by itself."""
+    return redis.Redis.from_url(
+        url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None
+    )

@@ -1,0 +1,178 @@
+"""Reservations of row ranges, so that two jobs do not compute the same rows.
+
+A lock saves work, never correctness: a holder that pauses past its lease gives two owners, and both write attempt-unique
+files that the coordinator checks. What a dead holder had expires after the lease.
+
+A holder is `{job id}:{unit}`: the second attempt of a unit takes over what the first one held.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from core.coordination.breaker import Breaker, connect
+from core.domain.ranges import RowRange, subtract
+from core.ports import Grant
+
+_PREFIX = "leman:reservation:"
+_FINISHED_FOR_SECONDS = 3600
+
+# KEYS: ranges hash, finished set (of jobs). ARGV: holder, lease in ms, its job, then start and end of each range.
+# Fields of the hash: "start-end-holder" → expiry in ms. Answer: {others_finished, now-busy "start-end", ...}.
+_RESERVE = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local holder, lease = ARGV[1], tonumber(ARGV[2])
+local taken = {}
+local held = redis.call('HGETALL', KEYS[1])
+for i = 1, #held, 2 do
+  local s, e, h = string.match(held[i], '^(%d+)-(%d+)-(.*)$')
+  if tonumber(held[i + 1]) < now then
+    redis.call('HDEL', KEYS[1], held[i])
+  elseif h ~= holder then
+    taken[#taken + 1] = {tonumber(s), tonumber(e)}
+  end
+end
+table.sort(taken, function(a, b) return a[1] < b[1] end)
+local others = 0
+for _, h in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  if h ~= ARGV[3] then others = 1 end
+end
+local answer = {others}
+for i = 4, #ARGV, 2 do
+  local at, stop = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  for _, r in ipairs(taken) do
+    if r[2] > at and r[1] < stop then
+      if r[1] > at then
+        redis.call('HSET', KEYS[1], at .. '-' .. r[1] .. '-' .. holder, now + lease)
+      end
+      answer[#answer + 1] = math.max(at, r[1]) .. '-' .. math.min(stop, r[2])
+      at = math.max(at, r[2])
+    end
+  end
+  if at < stop then
+    redis.call('HSET', KEYS[1], at .. '-' .. stop .. '-' .. holder, now + lease)
+  end
+end
+redis.call('PEXPIRE', KEYS[1], lease * 10)
+return answer
+"""
+
+# KEYS: ranges hash. ARGV: holder, lease in ms.
+_RENEW = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do
+  local h = string.match(f, '^%d+-%d+-(.*)$')
+  if h == ARGV[1] then redis.call('HSET', KEYS[1], f, now + tonumber(ARGV[2])) end
+end
+redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[2]) * 10)
+return 1
+"""
+
+# KEYS: ranges hash, finished set. ARGV: holder, its job or nothing, seconds to keep the mark.
+_RELEASE = """
+if ARGV[2] ~= '' then
+  redis.call('SADD', KEYS[2], ARGV[2])
+  redis.call('EXPIRE', KEYS[2], tonumber(ARGV[3]))
+end
+for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do
+  local h = string.match(f, '^%d+-%d+-(.*)$')
+  if h == ARGV[1] then redis.call('HDEL', KEYS[1], f) end
+end
+return 1
+"""
+
+
+class GrantAll:
+    """Without Redis: jobs run, without sharing."""
+
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
+        return Grant(tuple(wanted), (), others_finished=True)
+
+    def renew(self, scopes: Iterable[str], holder: str) -> None:
+        """Nothing is held."""
+
+    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+        """Nothing is held."""
+
+
+class RedisReservations:
+    """Reservations shared by all workers that reach the same Redis. Granted in full while it cannot be reached."""
+
+    def __init__(self, url: str, lease_seconds: float, timeout_seconds: float = 0.25) -> None:
+        client = connect(url, timeout_seconds)
+        self._lease_ms = int(lease_seconds * 1000)
+        self._reserve = client.register_script(_RESERVE)
+        self._renew = client.register_script(_RENEW)
+        self._release = client.register_script(_RELEASE)
+        self._breaker = Breaker()
+
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
+        def ask() -> Grant:
+            bounds = [n for r in wanted for n in r]
+            answer = self._reserve(keys=_keys(scope), args=[holder, self._lease_ms, _job(holder), *bounds])
+            busy = tuple(RowRange(*map(int, text.split(b"-"))) for text in answer[1:])
+            return Grant(tuple(subtract(wanted, busy)), busy, bool(answer[0]))
+
+        return self._breaker.call(ask, lambda: GrantAll().reserve(scope, wanted, holder))
+
+    def renew(self, scopes: Iterable[str], holder: str) -> None:
+        def ask() -> None:
+            for scope in scopes:
+                self._renew(keys=_keys(scope)[:1], args=[holder, self._lease_ms])
+
+        self._breaker.call(ask, lambda: None)
+
+    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+        def ask() -> None:
+            self._release(keys=_keys(scope), args=[holder, _job(holder) if finished else "", _FINISHED_FOR_SECONDS])
+
+        self._breaker.call(ask, lambda: None)
+
+
+def _keys(scope: str) -> list[str]:
+    return [f"{_PREFIX}{scope}", f"{_PREFIX}{scope}:finished"]
+
+
+def _job(holder: str) -> str:
+    return holder.partition(":")[0]
+
+
+class InProcessReservations:
+    """The twin for one process; equal to the Redis one by the conformance suite."""
+
+    def __init__(self, lease_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease = lease_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[str, list[tuple[RowRange, str, float]]] = {}
+        self._finished: dict[str, set[str]] = {}
+
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
+        with self._lock:
+            now = self._clock()
+            held = [h for h in self._held.get(scope, []) if h[2] >= now]
+            taken = [r for r, owner, _ in held if owner != holder]
+            granted = subtract(wanted, taken)
+            held.extend((r, holder, now + self._lease) for r in granted)
+            self._held[scope] = held
+            others = bool(self._finished.get(scope, set()) - {_job(holder)})
+            return Grant(tuple(granted), tuple(subtract(wanted, granted)), others)
+
+    def renew(self, scopes: Iterable[str], holder: str) -> None:
+        with self._lock:
+            until = self._clock() + self._lease
+            for scope in scopes:
+                self._held[scope] = [
+                    (r, owner, until if owner == holder else expiry)
+                    for r, owner, expiry in self._held.get(scope, [])
+                ]
+
+    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+        with self._lock:
+            self._held[scope] = [h for h in self._held.get(scope, []) if h[1] != holder]
+            if finished:
+                self._finished.setdefault(scope, set()).add(_job(holder))

@@ -1,0 +1,121 @@
+"""A job: what was asked, how far it is, how it ended."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from core.domain.plan import BackfillSpec, ReasonCount
+
+
+class JobState(enum.Enum):
+    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED, and CANCELLING → CANCELLED."""
+
+    PENDING = "PENDING"
+    PLANNING = "PLANNING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    DONE_WITH_ERRORS = "DONE_WITH_ERRORS"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Counts of one job; meanings in `protos/leman/v1/jobs.proto`."""
+
+    rows_total: int = 0
+    rows_reused: int = 0
+    rows_planned: int = 0
+    rows_checkpointed: int = 0
+    rows_ready_to_commit: int = 0
+    rows_committed: int = 0
+    rows_skipped: int = 0
+    rows_failed: int = 0
+    rows_evaluated: int = 0
+    fragments_planned: int = 0
+    fragments_committed: int = 0
+    udf_seconds: float = 0.0
+    read_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    write_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    bottleneck: str = ""
+    elapsed_seconds: float = 0.0
+    spark_jobs: int = 0
+    rows_per_second: float = 0.0
+    eta_seconds: float = 0.0
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why a job failed. `kind` is the class in `core.errors`."""
+
+    kind: str
+    reason: str
+    message: str
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as history keeps it. Times are seconds since the epoch."""
+
+    job_id: str
+    request_id: str
+    state: JobState
+    spec: BackfillSpec
+    created_at: float
+    updated_at: float
+    progress: Progress = Progress()
+    error: JobError | None = None
+    udf_name: str = ""
+    udf_version: str = ""
+    reasons: tuple[ReasonCount, ...] = ()
+    plan_summary: str = ""
+    table_version: int = 0
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something worth a line in a log. `sequence` grows within a job, over restarts too."""
+
+    sequence: int
+    time: float
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRowError:
+    """A failed row in the error store."""
+
+    job_id: str
+    column: str
+    udf_version: str
+    row_address: int
+    row_id: int
+    error_type: str
+    error_message: str
+    traceback: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentVerdict:
+    """What the coordinator says about one fragment. `reason` is empty unless it was rejected."""
+
+    fragment_id: int
+    committed: bool
+    reason: str = ""
+    message: str = ""

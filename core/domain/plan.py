@@ -1,0 +1,134 @@
+"""A plan: what is left to do, and why."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from core.domain.ranges import RowRange
+from core.domain.table import TableField
+from core.domain.udf import CheckpointBounds, UdfDefinition
+
+
+class Reason(enum.Enum):
+    """Why a fragment is, or is not, part of the work. Meanings: `protos/leman/v1/planner.proto`."""
+
+    REUSED = "reused"
+    STAGED = "staged"
+    MISSING = "missing"
+    UDF_CHANGED = "udf_changed"
+    INPUT_CHANGED = "input_changed"
+    PARTIAL = "partial"
+    FOREIGN_VALUES = "foreign_values"
+    REUSED_FILTER = "reused_filter"
+
+
+#: Reasons that leave nothing to do.
+SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER})
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillSpec:
+    """What a backfill is asked to do; names are those of the API, 0 and empty mean "not given"."""
+
+    database: str
+    table: str
+    column: str
+    udf_name: str = ""
+    udf_version: str = ""
+    where: str = ""
+    read_version: int = 0
+    concurrency: int = 0
+    checkpoint: CheckpointBounds = CheckpointBounds()
+    task_size: int = 0
+    commit_granularity: int = 0
+    num_frags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputField:
+    """The output column's identity: name, Lance field ids, type and the id minted when the column was added."""
+
+    field: TableField
+    column_id: str
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A complete column file, committed or not. `digest` is xxh3-128 of its bytes."""
+
+    file: str
+    size_bytes: int
+    digest: str
+    physical_rows: int
+    rows_computed: int
+    rows_failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """A reusable checkpoint. `settles` is False where it holds rows of another filter: those rows are known, the others
+    in its range are not."""
+
+    key: str
+    range: RowRange
+    settles: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTask:
+    """What is to be done about one fragment. Ranges are physical offsets."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+    reason: Reason
+    fingerprint: str
+    checkpoint_prefix: str
+    input_files: tuple[str, ...]
+    current_file: str = ""
+    extend_current: bool = False
+    missing: tuple[RowRange, ...] = ()
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    staged: StagedFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Fragments with one reason, and their live rows."""
+
+    reason: Reason
+    fragments: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHeader:
+    """Everything that holds for all fragments of a plan."""
+
+    uri: str
+    read_version: int
+    incarnation: str
+    output: OutputField
+    input_columns: tuple[str, ...]
+    udf: UdfDefinition
+    bundle_uri: str
+    where: str
+    reasons: tuple[ReasonCount, ...] = ()
+    rows_total: int = 0
+    rows_reused: int = 0
+    rows_to_compute: int = 0
+    rows_failed_before: int = 0
+    input_field_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Header and the fragments with work, in the order of their ids."""
+
+    header: PlanHeader
+    tasks: tuple[FragmentTask, ...]

@@ -1,0 +1,115 @@
+"""User-defined functions and computed columns, as the catalog knows them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+class UdfKind(enum.Enum):
+    """What the function is handed in one call."""
+
+    SCALAR = "scalar"
+    ARRAY = "array"
+    RECORD_BATCH = "record_batch"
+
+
+class ErrorAction(enum.Enum):
+    """What an error rule does with a row for which the function raised."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRule:
+    """One rule. `exception_types` match by class name, base classes included; empty matches every exception."""
+
+    action: ErrorAction
+    exception_types: tuple[str, ...] = ()
+    message_pattern: str = ""
+    max_attempts: int = 1
+    initial_backoff_seconds: float = 0.0
+    max_backoff_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPolicy:
+    """The first matching rule holds; without one the job fails. Zero bounds mean no bound."""
+
+    rules: tuple[ErrorRule, ...] = ()
+    max_errors: int = 0
+    max_error_fraction: float = 0.0
+    store_errors: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBounds:
+    """Rows between checkpoints as asked for; 0 is "not asked"."""
+
+    checkpoint_size: int = 0
+    min_checkpoint_size: int = 0
+    max_checkpoint_size: int = 0
+
+    def over(self, default: CheckpointBounds) -> CheckpointBounds:
+        """These bounds where they say something, else those of `default` (the call wins over the definition)."""
+        return CheckpointBounds(
+            self.checkpoint_size or default.checkpoint_size,
+            self.min_checkpoint_size or default.min_checkpoint_size,
+            self.max_checkpoint_size or default.max_checkpoint_size,
+        )
+
+    @property
+    def at_least(self) -> int:
+        return max(1, min(self.min_checkpoint_size or 1, self.at_most))
+
+    @property
+    def at_most(self) -> int:
+        """The largest checkpoint in rows; a very large number where nothing was asked."""
+        asked = [n for n in (self.checkpoint_size, self.max_checkpoint_size) if n > 0]
+        return min(asked) if asked else 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class UdfDefinition:
+    """A registered function. Name and version identify it for ever. See `protos/leman/v1/udf.proto` for the fields."""
+
+    name: str
+    version: str
+    kind: UdfKind
+    input_columns: tuple[str, ...]
+    output_type: pa.DataType
+    input_types: tuple[pa.DataType | None, ...] = ()
+    bundle_sha256: str = ""
+    bundle_python: str = ""
+    bundle_size: int = 0
+    entrypoint: str = ""
+    stateful: bool = False
+    checkpoint: CheckpointBounds = CheckpointBounds()
+    error_policy: ErrorPolicy = ErrorPolicy()
+    batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInput:
+    """An input of a computed column: its name when the column was added, and the Lance field id, which a rename keeps."""
+
+    name: str
+    field_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBinding:
+    """What the field metadata of a computed column says.
+
+    `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
+    Lance may give it the same field id.
+    """
+
+    column_id: str
+    udf_name: str
+    udf_version: str
+    inputs: tuple[ColumnInput, ...]

@@ -1,0 +1,148 @@
+"""What the executor hands to a worker, and what comes back. Plain data: it travels as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.domain.plan import CheckpointRef, StagedFile
+from core.domain.ranges import RowRange
+from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
+
+
+@dataclass(frozen=True, slots=True)
+class UdfRef:
+    """Enough of a definition to load and call the function on a worker."""
+
+    name: str
+    version: str
+    kind: UdfKind
+    input_columns: tuple[str, ...]
+    bundle_uri: str
+    bundle_sha256: str
+    bundle_python: str
+    entrypoint: str
+    stateful: bool
+    batch_size: int
+    error_policy: ErrorPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class WorkContext:
+    """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field."""
+
+    job_id: str
+    uri: str
+    read_version: int
+    output_schema: bytes
+    output_field_ids: tuple[int, ...]
+    column_id: str
+    input_columns: tuple[str, ...]
+    udf: UdfRef
+    where: str
+    filter_digest: str
+    checkpoint: CheckpointBounds
+    checkpoint_seconds: float
+    checkpoint_max_bytes: int
+    redis_url: str = field(repr=False, default="")
+    lease_seconds: float = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentWork:
+    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+    fingerprint: str
+    checkpoint_prefix: str
+    input_files: tuple[str, ...]
+    current_file: str
+    extend_current: bool
+    ranges: tuple[RowRange, ...]
+    checkpoints: tuple[CheckpointRef, ...]
+    finish: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """A piece of work for one Spark task. After `budget_seconds` (0: none) it stops at the next safe point and gives
+    the rest back."""
+
+    unit_id: str
+    works: tuple[FragmentWork, ...]
+    budget_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailure:
+    """A row for which the function failed. `row_id` is -1 where row ids are not stable."""
+
+    fragment_id: int
+    offset: int
+    error_type: str
+    message: str
+    traceback: str
+    attempt: int
+    row_id: int = -1
+
+    @property
+    def row_address(self) -> int:
+        return self.fragment_id << 32 | self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailure:
+    """Why a unit could not go on. `row` where a row is to blame; `fatal`: repeating it cannot help."""
+
+    reason: str
+    message: str
+    row: RowFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentResult:
+    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job."""
+
+    fragment_id: int
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    left: tuple[RowRange, ...] = ()
+    busy: tuple[RowRange, ...] = ()
+    staged: StagedFile | None = None
+    rows_evaluated: int = 0
+    rows_computed: int = 0
+    rows_failed: int = 0
+    rows_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of one unit, by what they went into."""
+
+    udf: float = 0.0
+    read: float = 0.0
+    checkpoint: float = 0.0
+    write: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOutcome:
+    """Result of one unit. `errors` holds at most the first thousand failed rows; the counts hold all."""
+
+    unit_id: str
+    results: tuple[FragmentResult, ...]
+    errors: tuple[RowFailure, ...] = ()
+    failure: UnitFailure | None = None
+    timings: Timings = Timings()
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a running unit says about itself: rows since its last hint, and fragments that are staged."""
+
+    unit_id: str
+    rows_evaluated: int = 0
+    rows_safe: int = 0
+    rows_failed: int = 0
+    result: FragmentResult | None = None
+    timings: Timings = Timings()

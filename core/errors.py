@@ -1,0 +1,79 @@
+"""One error tree for the services. The map to gRPC status codes lives in `core.rpc.status`, once.
+
+    LemanError
+    ├── InvalidArgument         the request is wrong; `field` says where
+    ├── NotFound                table, column, UDF, job, version
+    ├── AlreadyExists           another thing stands under that name or request id
+    ├── FailedPrecondition      the request is right, the table or the function is not ready for it
+    ├── Aborted                 the table moved on: plan again
+    ├── Unavailable             a store or a service cannot be reached, or is draining: try again
+    ├── ResourceExhausted       a queue is full or a message too large
+    ├── DataLoss                a stored file does not have the content it had
+    ├── Unauthenticated         no valid token
+    ├── Unimplemented           named in the API, not built
+    └── Internal                a bug
+
+Every error has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what was wrong
+and what to do next, and `facts` (short strings for programs).
+"""
+
+from __future__ import annotations
+
+
+class LemanError(Exception):
+    """Base of all errors that the services raise on purpose."""
+
+    def __init__(self, reason: str, message: str, *, field: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.field = field
+        self.facts = {key: str(value) for key, value in facts.items()}
+
+
+class InvalidArgument(LemanError):
+    """The request is wrong whatever the state of the system."""
+
+
+class NotFound(LemanError):
+    """What the request names does not exist."""
+
+
+class AlreadyExists(LemanError):
+    """Something else stands under that name or id."""
+
+
+class FailedPrecondition(LemanError):
+    """The state of table or function forbids it; repeating the call does not help."""
+
+
+class Aborted(LemanError):
+    """The table changed under the request: plan again."""
+
+
+class Unavailable(LemanError):
+    """A store or service cannot be reached now; the same call may succeed later."""
+
+    def __init__(self, reason: str, message: str, *, retry_after_seconds: float = 1.0, **facts: object) -> None:
+        super().__init__(reason, message, field="", **facts)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ResourceExhausted(LemanError):
+    """A bound was hit: queue length, message size."""
+
+
+class DataLoss(LemanError):
+    """A stored file is damaged."""
+
+
+class Unauthenticated(LemanError):
+    """No valid token."""
+
+
+class Unimplemented(LemanError):
+    """Part of the API that this release does not build."""
+
+
+class Internal(LemanError):
+    """A bug of ours."""

@@ -1,0 +1,194 @@
+"""Checkpoint keys and file fingerprints: the only place that hashes identities.
+
+The key format is public (settlement C2): keys written by one release are read by the next, and
+`tests/conformance/vectors/checkpoint_keys.json` holds vectors for other languages.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core.domain.ranges import RowRange
+
+_RANGE = re.compile(
+    r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL
+)
+_RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
+_FILE = re.compile(r"(?P<fingerprint>[0-9a-f]{32})-(?P<partial>partial-)?(?P<attempt>[0-9a-z]+)\.lance")
+_FAMILY = re.compile(
+    r"(?P<filter>[0-9a-f]{32})_uri-(?P<uri>[0-9a-f]{32})_srcfiles-(?P<sources>[0-9a-f]{32})"
+    r"_frag-(?P<frag>[0-9]+)_(?:range-(?P<start>[0-9]+)-(?P<end>[0-9]+)|file)"
+)
+_LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
+
+
+def md5(text: str) -> str:
+    """md5 as lower-case hex. An identity, not a protection."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+#: For texts that come again and again: filters, uris.
+md5_of_few = functools.lru_cache(maxsize=64)(md5)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyKey:
+    """A key of a known family, taken apart. `range` is None for a fragment record."""
+
+    filter_id: str
+    sources: str
+    fragment_id: int
+    range: RowRange | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFamily:
+    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
+
+    udf_name: str
+    udf_version: str
+    column: str
+    uri: str
+
+    @property
+    def head(self) -> str:
+        """What all keys of one function version and column share, whatever their filter or input files."""
+        return f"udf-{self.udf_name}_ver-{self.udf_version}_col-{self.column}_where-"
+
+    def prefix(self, where: str, inputs: Iterable[tuple[int, str]]) -> str:
+        """Key up to the fragment. `where` (`filter_identity`) and `inputs` (`sources`) enter as md5."""
+        return self.prefix_for(where, sources(inputs))
+
+    def prefix_for(self, where: str, inputs_md5: str) -> str:
+        """As `prefix`, where the inputs' md5 is known already."""
+        return f"{self.head}{md5_of_few(where)}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
+
+    def parse(self, key: str) -> FamilyKey | None:
+        """A key of this family, taken apart; None for any other: the whole key has to fit."""
+        if not key.startswith(self.head):
+            return None
+        match = _FAMILY.fullmatch(key, len(self.head))
+        if match is None or match["uri"] != md5_of_few(self.uri):
+            return None
+        covered = RowRange(int(match["start"]), int(match["end"])) if match["start"] is not None else None
+        return FamilyKey(match["filter"], match["sources"], int(match["frag"]), covered)
+
+
+def sources(inputs: Iterable[tuple[int, str]]) -> str:
+    """md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
+
+    The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one.
+    """
+    return md5(_compact(list(inputs)))
+
+
+def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
+    """The filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
+
+    A filter over a column that was rewritten in place matches other rows than before, with the same text.
+    """
+    pairs = list(files)
+    return f"{where}\n{_compact(pairs)}" if where and pairs else where
+
+
+def filter_id(prefix: str) -> str:
+    """md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
+    return prefix.rpartition("_where-")[2][:32]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeKey:
+    """A checkpoint key, taken apart."""
+
+    prefix: str
+    fragment_id: int
+    range: RowRange
+
+
+def range_key(prefix: str, fragment_id: int, covered: RowRange) -> str:
+    """Key of the checkpoint that covers `covered` of a fragment."""
+    return f"{prefix}_frag-{fragment_id}_range-{covered.start}-{covered.end}"
+
+
+def record_key(prefix: str, fragment_id: int) -> str:
+    """Key of the fragment record: it points at the column file that was written for the fragment."""
+    return f"{prefix}_frag-{fragment_id}_file"
+
+
+def parse_range_key(key: str) -> RangeKey | None:
+    """Takes a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
+
+    None: not a key of ours, or a legacy form, which is recognised and never reused (settlement S5).
+    """
+    if is_legacy(key):
+        return None
+    match = _RANGE.fullmatch(key)
+    if match is None:
+        return None
+    covered = RowRange(int(match["start"]), int(match["end"]))
+    return RangeKey(match["prefix"], int(match["frag"]), covered)
+
+
+def parse_record_key(key: str) -> tuple[str, int] | None:
+    """(prefix, fragment id) of a fragment record's key."""
+    match = _RECORD.fullmatch(key)
+    return (match["prefix"], int(match["frag"])) if match else None
+
+
+def is_legacy(key: str) -> bool:
+    """Forms of older writers: a dataset version in the key, `fragment_data_file:…`, a bare sha256."""
+    return (
+        key.startswith("fragment_data_file:")
+        or re.fullmatch(r"[0-9a-f]{64}", key) is not None
+        or _LEGACY.search(key) is not None
+    )
+
+
+def any_filter(prefix: str) -> str:
+    """A prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
+    head, _, tail = prefix.rpartition("_where-")
+    return f"{head}_where-*{tail[32:]}"
+
+
+def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterable[tuple[int, str]]) -> str:
+    """Identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
+
+    A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no
+    part of it: rows computed under one filter are as good under another (settlement S2).
+    """
+    return function_part(udf_name, udf_version, column_id) + sources(inputs)[:16]
+
+
+@functools.lru_cache(maxsize=64)
+def function_part(udf_name: str, udf_version: str, column_id: str) -> str:
+    """First half of a fingerprint."""
+    return md5(_compact([udf_name, udf_version, column_id]))[:16]
+
+
+def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
+    """Name of a column file: provenance first, then an attempt-unique end."""
+    return f"{fingerprint_}-{'partial-' if partial else ''}{attempt}.lance"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFileName:
+    """The name of a column file that Leman wrote, taken apart."""
+
+    fingerprint: str
+    partial: bool
+
+    @property
+    def function_part(self) -> str:
+        return self.fingerprint[:16]
+
+
+def parse_column_file_name(path: str) -> ColumnFileName | None:
+    """None for a file that Leman did not write."""
+    match = _FILE.fullmatch(path)
+    return ColumnFileName(match["fingerprint"], match["partial"] is not None) if match else None

@@ -1,0 +1,62 @@
+"""Small Lance tables that are only appended to: job history and the error store."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+_COMPACT_AFTER = 128
+_KEEP = datetime.timedelta(hours=1)
+
+
+class AppendLog:
+    """Rows of one schema under a uri; the table appears with the first append. Not safe for threads; several
+    processes may append at once."""
+
+    def __init__(self, uri: str, schema: pa.Schema) -> None:
+        self._uri = uri
+        self._schema = schema
+        self._appended = 0
+
+    def append(self, rows: Sequence[dict[str, object]]) -> None:
+        """Adds rows in one version. Raises OSError where the store refuses."""
+        table = pa.Table.from_pylist(list(rows), schema=self._schema)
+        if "://" not in self._uri:
+            Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
+        lance.write_dataset(table, self._uri, mode="append")
+        self._appended += 1
+        if self._appended >= _COMPACT_AFTER:
+            self._appended = 0
+            self.compact()
+
+    def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
+        """Rows in the order of their appends; nothing where nothing was appended yet."""
+        dataset = self._open()
+        if dataset is None:
+            return []
+        names = list(columns) if columns is not None else None
+        rows: list[dict[str, object]] = dataset.to_table(columns=names, filter=where).to_pylist()
+        return rows
+
+    def compact(self) -> None:
+        """Makes few files of many; a writer that comes in between goes first."""
+        dataset = self._open()
+        if dataset is None:
+            return
+        with contextlib.suppress(OSError):
+            dataset.optimize.compact_files()
+            dataset.cleanup_old_versions(older_than=_KEEP)
+
+    def _open(self) -> lance.LanceDataset | None:
+        try:
+            return lance.dataset(self._uri)
+        except (ValueError, OSError):
+            if "://" not in self._uri and os.path.exists(f"{self._uri}/_versions"):
+                raise
+            return None

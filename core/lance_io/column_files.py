@@ -1,0 +1,144 @@
+"""Column files: one column of one fragment, staged in the table's data folder until the coordinator installs it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import xxhash
+from lance.file import LanceFileReader, LanceFileWriter
+
+from core import row_states
+from core.domain.plan import StagedFile
+from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io.panics import panics_as_errors
+from core.row_states import States, StateSummary
+
+_STATES_KEY = "leman.states"
+_DIGEST_CHUNK = 1 << 22
+
+
+def data_path(uri: str, file: str) -> str:
+    """Where a data file of a table lies."""
+    return f"{uri.rstrip('/')}/data/{file}"
+
+
+class ColumnFileWriter:
+    """Writes one column file, batch by batch; memory is bounded by the batch.
+
+    Nothing is published unless `close` is called: a writer that is dropped leaves no file.
+    """
+
+    def __init__(self, uri: str, field: pa.Field) -> None:
+        self._uri = uri
+        self._schema = pa.schema([pa.field(field.name, field.type, nullable=True)])
+        self._writer: LanceFileWriter | None = None
+        self._file = ""
+        self._rows = 0
+
+    def open(self, file: str) -> None:
+        """Begins the file under its final name. Raises OSError where the store refuses."""
+        self._file = file
+        self._writer = LanceFileWriter(data_path(self._uri, file), self._schema)
+
+    def write(self, values: pa.Array) -> None:
+        """Appends values in physical order."""
+        if self._writer is None:
+            raise RuntimeError("write before open")
+        self._writer.write_batch(pa.record_batch([values], schema=self._schema))
+        self._rows += len(values)
+
+    def close(self, states: States | None, filters: frozenset[str], file: str) -> StagedFile:
+        """Publishes the file as `file`. `states` None: every live row is computed."""
+        if self._writer is None:
+            raise RuntimeError("close before open")
+        failed = 0
+        computed = self._rows
+        if states is not None:
+            buffer = self._writer.add_global_buffer(row_states.encode(states, filters))
+            self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
+            summary = row_states.summarize(states)
+            failed, computed = summary.failed, summary.computed
+        self._writer.close()
+        self._writer = None
+        if file != self._file:
+            _rename(self._uri, self._file, file)
+            self._file = file
+        size, digest = digest_of(self._uri, self._file)
+        return StagedFile(self._file, size, digest, self._rows, computed, failed)
+
+
+def _rename(uri: str, old: str, new: str) -> None:
+    filesystem, path = _filesystem(data_path(uri, old))
+    filesystem.move(path, _filesystem(data_path(uri, new))[1])
+
+
+def _filesystem(path: str) -> tuple[pafs.FileSystem, str]:
+    return pafs.FileSystem.from_uri(path) if "://" in path else (pafs.LocalFileSystem(), path)
+
+
+def digest_of(uri: str, file: str) -> tuple[int, str]:
+    """(size in bytes, xxh3-128 of the bytes as hex). Raises FileNotFoundError."""
+    digest = xxhash.xxh3_128()
+    size = 0
+    filesystem, path = _filesystem(data_path(uri, file))
+    with filesystem.open_input_stream(path) as stream:
+        while chunk := stream.read(_DIGEST_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def read_state_summary(uri: str, file: str) -> StateSummary | None:
+    """Counts of the row states in a partial column file; None where it carries none."""
+    buffer = _states_buffer(uri, file)
+    return None if buffer is None else row_states.decode_summary(buffer)
+
+
+def read_states(uri: str, file: str) -> States | None:
+    """Row states of a partial column file; None where it carries none."""
+    buffer = _states_buffer(uri, file)
+    return None if buffer is None else row_states.decode(buffer)
+
+
+def _states_buffer(uri: str, file: str) -> bytes | None:
+    with panics_as_errors():
+        reader = LanceFileReader(data_path(uri, file))
+        metadata = reader.metadata().schema.metadata or {}
+        index = metadata.get(_STATES_KEY.encode())
+        return None if index is None else bytes(reader.read_global_buffer(int(index)))
+
+
+def verify(uri: str, staged: StagedFile, field: pa.Field) -> tuple[int, int]:
+    """Checks a staged file before it is committed; Lance itself checks almost nothing of it.
+
+    Returns the version (major, minor) of the file's format. Raises NotFound (FILE_MISSING), DataLoss
+    (FILE_DAMAGED: size, digest or unreadable), FailedPrecondition (ROW_COUNT_MISMATCH, TYPE_MISMATCH).
+    """
+    try:
+        size, digest = digest_of(uri, staged.file)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
+    if (size, digest) != (staged.size_bytes, staged.digest):
+        raise DataLoss(
+            "FILE_DAMAGED",
+            f"Column file {staged.file} changed after it was written: {size} bytes with digest {digest}, "
+            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
+        )
+    try:
+        with panics_as_errors():
+            metadata = LanceFileReader(data_path(uri, staged.file)).metadata()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataLoss("FILE_DAMAGED", f"Column file {staged.file} cannot be read: {error}") from None
+    if metadata.num_rows != staged.physical_rows:
+        raise FailedPrecondition(
+            "ROW_COUNT_MISMATCH",
+            f"Column file {staged.file} has {metadata.num_rows} rows, {staged.physical_rows} were announced",
+        )
+    written = [(column.name, column.type) for column in metadata.schema]
+    if written != [(field.name, field.type)]:
+        held = ", ".join(f"{name}: {type_}" for name, type_ in written)
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
+        )
+    return metadata.major_version, metadata.minor_version

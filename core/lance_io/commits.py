@@ -1,0 +1,258 @@
+"""The Lance side of a commit: an open table, files that may be installed in it, what became of a try."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceOperation
+from lance.commit import CommitConflictError
+from lance.fragment import DataFile as LanceDataFile
+
+from core.domain.plan import OutputField, StagedFile
+from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io import column_files
+from core.lance_io.history import CommitRecord, History
+
+INCARNATION_KEY = "leman.incarnation"
+COLUMN_ID_KEY = b"leman::column_id"
+_COMMIT_TIMEOUT = timedelta(seconds=60)
+#: Messages of plain OSErrors that say for certain that nothing was committed.
+_REFUSED = (
+    "Incompatible transaction",
+    "commit conflict",
+    "Fragment being replaced not found",
+    "no changes were made",
+)
+#: Lance takes a column of such a name and cannot read the table ever after.
+_RESERVED_NAMES = frozenset(
+    {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
+
+
+class CommitConflict(Exception):
+    """Another writer came between, nothing was committed. Look again before anything else."""
+
+
+class CommitUnclear(Exception):
+    """Lance failed in a way that does not say whether the commit landed. Look before anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallableFile:
+    """A staged file that passed all checks of its content, as Lance wants to have it named."""
+
+    name: str
+    data_file: LanceDataFile = field(repr=False)
+
+
+class StagedFiles:
+    """Checks staged files of one table. For many threads at once."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
+
+    def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
+        """The file, after its content was checked.
+
+        Raises what `column_files.verify` raises, NotFound (TABLE_NOT_FOUND), and FailedPrecondition
+        (TYPE_MISMATCH) where the column is not the table's.
+        """
+        version = column_files.verify(self._uri, staged, output.field.arrow)
+        key = (output.name, output.field.field_ids, output.field.arrow.type, version)
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layouts[key] = self._layout(staged.file, output)
+        return InstallableFile(
+            staged.file,
+            LanceDataFile(
+                staged.file,
+                layout.fields,
+                layout.column_indices,
+                layout.file_major_version,
+                layout.file_minor_version,
+                staged.size_bytes,
+            ),
+        )
+
+    def _layout(self, name: str, output: OutputField) -> LanceDataFile:
+        """Which field is in which column of the file: the same for all files of one column and format version."""
+        try:
+            layout = LanceDataFile.create(_open(self._uri), name)
+        except (OSError, ValueError):
+            layout = None
+        if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
+            )
+        return layout
+
+
+class TableHandle:
+    """A table that is kept open between commits. For one thread at a time.
+
+    `latest` must come right before each commit: a commit builds on what the handle has read, and Lance would
+    let it build on a table that was dropped and made anew at the same path.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._dataset = _open(uri)
+        self._history = History()
+
+    def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
+        """The latest version, with those of the named fragments that exist.
+
+        Raises NotFound (TABLE_NOT_FOUND) and Unavailable (STORE_UNAVAILABLE).
+        """
+        before = self._incarnation()
+        try:
+            self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        except (OSError, ValueError) as error:
+            raise _open_error(self._uri, error) from None
+        if self._incarnation() != before:
+            self._history = History()
+        return self._snapshot(fragment_ids)
+
+    def replace_files(
+        self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
+    ) -> int:
+        """Installs files of the same fields in fragments, each once; the version of the table with them.
+
+        Lance rebases over versions that came after `base`: where the version grew by more than one, others
+        committed in between. Raises CommitConflict and CommitUnclear.
+        """
+        if self._dataset.version != base.version:
+            raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
+        groups = [LanceOperation.DataReplacementGroup(fragment, file.data_file) for fragment, file in files]
+        transaction = lance.Transaction(
+            base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
+        )
+        with _outcomes():
+            self._dataset = lance.LanceDataset.commit(
+                self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT
+            )
+        return int(self._dataset.version)
+
+    def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
+        """The version that the handle is at: that of its last commit or look."""
+        return self._snapshot(fragment_ids)
+
+    def add_null_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
+        """Adds columns without data; version after it. Gives the table an incarnation first if it has none.
+
+        Columns are known by the column id in their metadata: where all of them are there already, nothing is
+        done. All are added or none. Raises FailedPrecondition (COLUMN_EXISTS), InvalidArgument (BAD_COLUMN),
+        CommitConflict and CommitUnclear.
+        """
+        missing = [name for name in schema.names if not _same_column(base.column(name), schema.field(name))]
+        if not missing:
+            return base.version
+        _check_new_columns(base, schema)
+        with _outcomes():
+            if not base.incarnation:
+                self._dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
+            try:
+                self._dataset.add_columns(schema)
+            except OSError as error:
+                if "Invalid user input" in str(error) or "LanceError(Schema)" in str(error):
+                    raise InvalidArgument("BAD_COLUMN", _first_line(error), field="schema") from None
+                raise
+        return int(self._dataset.version)
+
+    def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
+        """Leman's commits later than version `after` among the last `limit` versions, newest first."""
+        return self._history.records(self._dataset, int(self._dataset.version), after, limit)
+
+    def _incarnation(self) -> str:
+        return str(self._dataset.config().get(INCARNATION_KEY, ""))
+
+    def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:
+        found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragment_ids))
+        return TableSnapshot(
+            uri=self._uri,
+            version=int(self._dataset.version),
+            incarnation=self._incarnation(),
+            fields=_fields(self._dataset),
+            fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
+            stable_row_ids=bool(self._dataset.has_stable_row_ids),
+        )
+
+
+def _open(uri: str) -> lance.LanceDataset:
+    try:
+        return lance.dataset(uri)
+    except (OSError, ValueError) as error:
+        raise _open_error(uri, error) from None
+
+
+def _open_error(uri: str, error: Exception) -> LemanError:
+    if "not found" in str(error).lower():
+        return NotFound("TABLE_NOT_FOUND", f"Table {uri} does not exist", uri=uri)
+    return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_first_line(error)}", uri=uri)
+
+
+class _outcomes:  # noqa: N801 -- used like a function
+    """Turns what Lance raises in a commit into one of the two things that it can mean."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, LemanError | KeyboardInterrupt | SystemExit):
+            return
+        refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
+        if refused or isinstance(error, CommitConflictError):
+            raise CommitConflict(_first_line(error)) from error
+        raise CommitUnclear(_first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """Lance's message without the place in its source."""
+    return str(error).partition(", /")[0].partition("\n")[0]
+
+
+def _fields(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
+    schema = dataset.schema
+    fields = dataset.lance_schema.fields()
+    return tuple(TableField(schema.field(i), tuple(_ids(f))) for i, f in enumerate(fields))
+
+
+def _ids(lance_field: Any) -> Iterator[int]:
+    yield lance_field.id()
+    for child in lance_field.children():
+        yield from _ids(child)
+
+
+def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
+    deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
+    # `path` makes a class at every call, which would take longer than the whole commit.
+    files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
+    return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
+
+
+def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
+    """Whether the column was added by this very request, or one with the same column id."""
+    if existing is None:
+        return False
+    column_id = (wanted.metadata or {}).get(COLUMN_ID_KEY)
+    return column_id is not None and (existing.arrow.metadata or {}).get(COLUMN_ID_KEY) == column_id
+
+
+def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
+    for wanted in schema:
+        if base.column(wanted.name) is not None:
+            raise FailedPrecondition(
+                "COLUMN_EXISTS", f"Column {wanted.name} exists in this table already", column=wanted.name
+            )
+        if wanted.name in _RESERVED_NAMES:
+            raise InvalidArgument("BAD_COLUMN", f"A column cannot be named '{wanted.name}'", field="schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")

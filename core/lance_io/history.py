@@ -1,0 +1,128 @@
+"""Leman's commits in a table's history: what was committed, for which requests and jobs."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+from lance import LanceOperation
+
+from core.errors import NotFound
+
+REQUEST_IDS = "leman.request_ids"
+JOB_IDS = "leman.job_ids"
+#: Versions that one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
+SCAN_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """A commit that installed column files; `files` has the file's name for each fragment id."""
+
+    version: int
+    request_ids: tuple[str, ...]
+    job_ids: tuple[str, ...]
+    operation: str
+    files: Mapping[int, str] = field(repr=False)
+
+
+def properties(request_ids: Iterable[str], job_ids: Iterable[str]) -> dict[str, str]:
+    """Transaction properties that say what a commit is for."""
+    return {REQUEST_IDS: json.dumps(list(request_ids)), JOB_IDS: json.dumps(list(job_ids))}
+
+
+class History:
+    """The transactions of one table. Remembers what it read: a version never changes."""
+
+    def __init__(self) -> None:
+        self._read: OrderedDict[int, CommitRecord | None] = OrderedDict()
+
+    def records(
+        self, dataset: lance.LanceDataset, newest: int, after: int, limit: int
+    ) -> Iterator[CommitRecord]:
+        """Records of versions in (after, newest], newest first.
+
+        Looks at `limit` versions at the most, and ends where older versions were cleaned away.
+        """
+        for version in range(newest, max(after, newest - limit, 0), -1):
+            if version not in self._read:
+                try:
+                    self._read[version] = read_record(dataset, version)
+                except LookupError:
+                    return
+                if len(self._read) > SCAN_LIMIT:
+                    self._read.popitem(last=False)
+            if (record := self._read[version]) is not None:
+                yield record
+
+
+def find_commit(uri: str, request_id: str) -> CommitRecord | None:
+    """The newest commit that a request took part in, among the last SCAN_LIMIT versions.
+
+    Raises NotFound (TABLE_NOT_FOUND).
+    """
+    dataset = _open(uri)
+    records = History().records(dataset, int(dataset.version), 0, SCAN_LIMIT)
+    return next((record for record in records if request_id in record.request_ids), None)
+
+
+def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
+    """At most `size` records of versions below `before` (0: of all), newest first, and the `before` to go on
+    with.
+
+    The latter is 0 at the end of the history; otherwise there may be more, even where no record was found:
+    one call looks at SCAN_LIMIT versions at the most. Raises NotFound (TABLE_NOT_FOUND).
+    """
+    dataset = _open(uri)
+    newest = min(before - 1, int(dataset.version)) if before else int(dataset.version)
+    oldest = max(newest - SCAN_LIMIT, 0) + 1
+    found: list[CommitRecord] = []
+    for version in range(newest, oldest - 1, -1):
+        try:
+            record = read_record(dataset, version)
+        except LookupError:
+            return found, 0
+        if record is not None:
+            found.append(record)
+        if len(found) == size:
+            return found, version if version > 1 else 0
+    return found, oldest if oldest > 1 else 0
+
+
+def read_record(dataset: lance.LanceDataset, version: int) -> CommitRecord | None:
+    """None for a commit that is not Leman's, or that installed no file.
+
+    Raises LookupError for a version that was cleaned away.
+    """
+    try:
+        transaction = dataset.read_transaction(version)
+    except (OSError, ValueError):
+        raise LookupError(version) from None
+    if transaction is None or not isinstance(transaction.operation, LanceOperation.DataReplacement):
+        return None
+    stored = transaction.transaction_properties or {}
+    request_ids = _strings(stored.get(REQUEST_IDS))
+    if not request_ids:
+        return None
+    files = {group.fragment_id: str(group.new_file.path) for group in transaction.operation.replacements}
+    return CommitRecord(version, request_ids, _strings(stored.get(JOB_IDS)), "DataReplacement", files)
+
+
+def _open(uri: str) -> lance.LanceDataset:
+    try:
+        return lance.dataset(uri)
+    except (OSError, ValueError) as error:
+        raise NotFound("TABLE_NOT_FOUND", f"Table {uri} cannot be opened: {error}", uri=uri) from None
+
+
+def _strings(stored: Any) -> tuple[str, ...]:
+    """Properties are anybody's to write: what is no list of strings counts as absent."""
+    try:
+        values = json.loads(stored or "[]")
+    except ValueError:
+        return ()
+    return tuple(v for v in values if isinstance(v, str)) if isinstance(values, list) else ()

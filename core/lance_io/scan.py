@@ -1,0 +1,144 @@
+"""Reads rows of one fragment by physical offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.ranges import RowRange, chunks
+from core.errors import Aborted, NotFound
+
+CHUNK_ROWS = 1 << 16
+_CHUNK_BYTES = 64 << 20
+_READAHEAD = 4
+_OFFSET_MASK = (1 << 32) - 1
+
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of `covered`: `offsets` are their physical offsets, `rows` the requested columns. Deleted rows, and rows for
+    which the filter is not true, are left out; `live` counts the rows of `covered` that are not deleted, where known."""
+
+    covered: RowRange
+    offsets: Offsets
+    rows: pa.RecordBatch
+
+
+class FragmentReader:
+    """One version of a table, opened once for a unit of work."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        try:
+            self._dataset = lance.dataset(uri, version=version)
+        except (ValueError, OSError) as error:
+            raise NotFound("TABLE_NOT_FOUND", f"Table {uri} cannot be opened at version {version}: {error}") from None
+
+    @property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    def read(
+        self, fragment_id: int, covered: RowRange, columns: Sequence[str], *, deletions: bool, where: str = ""
+    ) -> Iterator[Chunk]:
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each."""
+        if where:
+            yield from self._filtered(fragment_id, covered, columns, where)
+        elif deletions:
+            yield from self._without_deleted(fragment_id, covered, columns)
+        else:
+            yield from self._dense(fragment_id, covered, columns)
+
+    def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
+        """One column, one value for each physical row of `covered`; deleted rows are NULL."""
+        scanner = self._fragment(fragment_id).scanner(
+            columns=[column],
+            offset=covered.start,
+            limit=covered.rows,
+            with_row_id=True,
+            include_deleted_rows=True,
+        )
+        table = scanner.to_table()
+        return table.column(column).combine_chunks() if table.num_rows else table.column(column).chunk(0)
+
+    def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
+        """For each physical row of `covered`: is it not deleted?"""
+        scanner = self._fragment(fragment_id).scanner(
+            columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
+        )
+        ids = scanner.to_table().column("_rowid")
+        return np.asarray(ids.is_valid().to_numpy(), dtype=np.bool_)
+
+    def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
+        """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
+        if not self.stable_row_ids or not offsets:
+            return [-1] * len(offsets)
+        low, high = min(offsets), max(offsets) + 1
+        scanner = self._fragment(fragment_id).scanner(
+            columns=[], offset=low, limit=high - low, with_row_id=True, include_deleted_rows=True
+        )
+        ids = scanner.to_table().column("_rowid").to_pylist()
+        return [ids[o - low] if ids[o - low] is not None else -1 for o in offsets]
+
+    def _fragment(self, fragment_id: int) -> lance.LanceFragment:
+        fragment = self._dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the table any more")
+        return fragment
+
+    def _scan(self, fragment_id: int, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+        scanner = self._fragment(fragment_id).scanner(
+            columns=list(columns),
+            batch_size=CHUNK_ROWS,
+            batch_size_bytes=_CHUNK_BYTES,
+            batch_readahead=_READAHEAD,
+            **options,
+        )
+        return iter(scanner.to_batches())
+
+    def _dense(self, fragment_id: int, covered: RowRange, columns: Sequence[str]) -> Iterator[Chunk]:
+        at = covered.start
+        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows):
+            end = at + batch.num_rows
+            yield Chunk(RowRange(at, end), np.arange(at, end, dtype=np.int64), batch)
+            at = end
+
+    def _without_deleted(self, fragment_id: int, covered: RowRange, columns: Sequence[str]) -> Iterator[Chunk]:
+        at = covered.start
+        options = {"with_row_id": True, "include_deleted_rows": True}
+        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows, **options):
+            end = at + batch.num_rows
+            live = batch.column("_rowid").is_valid()
+            rows = batch.select(list(columns)).filter(live)
+            yield Chunk(RowRange(at, end), at + np.flatnonzero(live.to_numpy(zero_copy_only=False)), rows)
+            at = end
+
+    def _filtered(
+        self, fragment_id: int, covered: RowRange, columns: Sequence[str], where: str
+    ) -> Iterator[Chunk]:
+        base = fragment_id << 32
+        for piece in chunks(covered, CHUNK_ROWS):
+            inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
+            at = piece.start
+            for batch in self._scan(
+                fragment_id, columns, filter=f"({where}) AND {inside}", with_row_address=True
+            ):
+                offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
+                if len(offsets):
+                    end = int(offsets[-1]) + 1
+                    yield Chunk(RowRange(at, end), offsets, batch.select(list(columns)))
+                    at = end
+            if at < piece.end:
+                nothing = pa.RecordBatch.from_pylist([], schema=self._schema(columns))
+                yield Chunk(RowRange(at, piece.end), np.empty(0, np.int64), nothing)
+
+    def _schema(self, columns: Sequence[str]) -> pa.Schema:
+        schema = self._dataset.schema
+        return pa.schema([schema.field(c) for c in columns])

@@ -1,0 +1,187 @@
+"""Reads tables: manifests, filters, listings. Never writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from core.domain.table import TableField, TableSnapshot
+from core.errors import InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io import filters
+from core.lance_io.manifest import read_fragments
+
+INCARNATION_KEY = "leman.incarnation"
+TABLE_ENDING = ".lance"
+
+_RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
+_PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
+_NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
+_PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
+_MISSING = ("was not found", "Not found:", "No such file", "Not a directory")
+_COLUMNS_LISTED = 40
+
+
+def normalise_database(database: str) -> str:
+    """A database's path or uri as it enters table uris: local ones absolute, without links or a trailing `/`.
+
+    Raises InvalidArgument (BAD_DATABASE).
+    """
+    text = database.removeprefix("file://")
+    if not text.strip() or "\0" in text:
+        raise InvalidArgument("BAD_DATABASE", "database is empty; give a path or uri", field="database")
+    if "://" in text:
+        return text.rstrip("/")
+    return str(Path(text).expanduser().resolve())
+
+
+def table_uri(database: str, table: str) -> str:
+    """Uri of a table's Lance dataset. Raises InvalidArgument (BAD_TABLE_NAME)."""
+    if not table or table.startswith((".", "_leman")) or any(c in table for c in "/\\\0"):
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"'{table}' is no table name: it must not be empty, contain / or \\ or begin with a dot",
+            field="table.table",
+        )
+    return f"{normalise_database(database)}/{table}{TABLE_ENDING}"
+
+
+class LanceTables:
+    """See `core.ports.TableReader`. `storage_options` are handed to Lance as they are.
+
+    Every call opens the table anew: a kept handle would have to be asked for news anyway.
+    """
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(storage_options or {})
+
+    def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
+        """A version of the table (0: latest).
+
+        Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
+        """
+        dataset = self._open(uri, version)
+        return TableSnapshot(
+            uri=uri,
+            version=dataset.version,
+            incarnation=dataset.config().get(INCARNATION_KEY, ""),
+            fields=_fields(dataset),
+            fragments=read_fragments(dataset),
+            stable_row_ids=dataset.has_stable_row_ids,
+        )
+
+    def check_filter(self, uri: str, where: str) -> None:
+        """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
+
+        That is: by `core.lance_io.filters`, or by Lance on this table. Reads no rows.
+        """
+        dataset = self._open(uri, 0)
+        columns = dataset.schema.names
+        filters.check(where, columns)
+        _explain(dataset, where, columns)
+        try:
+            _explain(dataset, f"({where})", columns)
+        except InvalidArgument:  # Lance passes over what follows a complete expression: `id > 0 LIMIT 1`
+            raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables in a database, sorted; none where there is no such folder yet."""
+        filesystem, root = filesystem_of(normalise_database(database))
+        entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+        folders = (e.base_name for e in entries if e.type == pafs.FileType.Directory)
+        return sorted(n.removesuffix(TABLE_ENDING) for n in folders if n.endswith(TABLE_ENDING))
+
+    def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
+        """Those of the named files that lie in the table's data folder."""
+        filesystem, root = filesystem_of(uri)
+        wanted = sorted(set(files))
+        infos = filesystem.get_file_info([f"{root}/data/{file}" for file in wanted])
+        return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
+
+    def _open(self, uri: str, version: int) -> lance.LanceDataset:
+        try:
+            return lance.dataset(uri, version=version or None, storage_options=self._options or None)
+        except (ValueError, OSError) as error:
+            raise self._open_error(uri, version, str(error)) from None
+
+    def _open_error(self, uri: str, version: int, message: str) -> LemanError:
+        if not any(sign in message for sign in _MISSING):
+            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_clean(message)}", uri=uri)
+        if version:
+            latest = self._open(uri, 0).latest_version
+            return NotFound(
+                "VERSION_NOT_FOUND",
+                f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
+                uri=uri,
+                version=version,
+                latest_version=latest,
+            )
+        return NotFound(
+            "TABLE_NOT_FOUND",
+            f"There is no table at {uri}: check the database path and the table name, or create it first",
+            uri=uri,
+        )
+
+
+def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or uri, and the path in it."""
+    if "://" in uri:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+        return filesystem, path
+    return pafs.LocalFileSystem(), uri
+
+
+def _fields(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
+    pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
+    return tuple(TableField(arrow, tuple(_ids(field))) for arrow, field in pairs)
+
+
+def _ids(field: Any) -> list[int]:
+    """Of a field and its children, in file order."""
+    found = [field.id()]
+    for child in field.children():
+        found += _ids(child)
+    return found
+
+
+def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> None:
+    try:
+        dataset.scanner(columns=[], with_row_id=True, filter=where).explain_plan()
+    except Exception as error:  # noqa: BLE001 - Lance raises ValueError, OSError and panics alike
+        raise filters.invalid(_filter_message(error, columns)) from None
+
+
+def _clean(message: str) -> str:
+    """Lance's own sentence: without paths of its sources and names of its error classes."""
+    text = _RUST_PATH.sub("", message).strip()
+    text = re.sub(r"LanceError\(\w+\): ", "", text)
+    parser = _PARSER.search(text)
+    if parser:
+        return parser[1]
+    for prefix in _PREFIXES:
+        text = text.replace(prefix, "")
+    return text.split("\n")[0][:500]
+
+
+def _filter_message(error: Exception, columns: list[str]) -> str:
+    text = _clean(str(error))
+    unknown = _NO_FIELD.search(text)
+    if unknown is None:
+        if "INTERVAL" in text:
+            return (
+                f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+            )
+        return text
+    name = unknown["plain"] or unknown["quoted"].replace('""', '"')
+    listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
+    return f"Column '{name}' not found in table schema. Its columns are: {listed}"
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """A schema as an Arrow IPC message, metadata included."""
+    return bytes(schema.serialize())

@@ -1,0 +1,83 @@
+"""The narrow interfaces between rooms. What implements them does I/O; what uses them can be tested without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from core.domain.ranges import RowRange
+from core.domain.table import TableSnapshot
+
+
+class CheckpointStore(Protocol):
+    """Batches of computed values under text keys (seed: CheckpointStore). Implementations pass one conformance suite.
+
+    A key that is set again takes the new value. Reading verifies the stored digest: a damaged checkpoint is set aside
+    and reads as absent. Keys may hold any character; `list_keys` gives them back as they were set.
+    """
+
+    def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...
+
+    def __getitem__(self, key: str) -> pa.RecordBatch:
+        """Raises KeyError where the key is absent or its file was damaged."""
+        ...
+
+    def __contains__(self, key: str) -> bool: ...
+
+    def __delitem__(self, key: str) -> None: ...
+
+    def list_keys(self, prefix: str | None = None) -> list[str]:
+        """All keys that begin with `prefix`, sorted."""
+        ...
+
+
+class TableReader(Protocol):
+    """Reads manifests."""
+
+    def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
+        """A version of the table (0: latest). Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND)."""
+        ...
+
+    def check_filter(self, uri: str, where: str) -> None:
+        """Raises InvalidArgument (INVALID_FILTER) where Lance would not take the expression on this table."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Answer to a reservation: `granted` is ours until released or expired, `busy` is someone else's.
+
+    `others_finished` is True when another holder has released finished work in this scope since it was first reserved:
+    look at the checkpoint store again before computing.
+    """
+
+    granted: tuple[RowRange, ...]
+    busy: tuple[RowRange, ...]
+    others_finished: bool
+
+
+class Reservations(Protocol):
+    """Who is computing what, so that two jobs do not compute the same rows. Saves work; correctness never rests on it.
+
+    A scope is one fragment's values: `fingerprint` of function, inputs and output (settlement S27). Holders are workers;
+    what a dead one held expires.
+    """
+
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant: ...
+
+    def renew(self, scopes: Iterable[str], holder: str) -> None: ...
+
+    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+        """Gives back all that `holder` has in the scope; `finished` says that results are stored."""
+        ...
+
+
+class EventSink(Protocol):
+    """Hints from workers while they run. Losing them delays a display, never a value."""
+
+    def send(self, payload: bytes) -> None:
+        """Never raises and never blocks for longer than the socket timeout."""
+        ...

@@ -1,0 +1,1 @@
+"""gRPC, once for all services: server, interceptors, errors, channels, conversions."""

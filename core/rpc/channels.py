@@ -1,0 +1,148 @@
+"""Channels from one service to another: token, TLS, keepalive, message size, retry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from core.config import Settings
+from core.errors import FailedPrecondition, InvalidArgument
+from core.rpc.interceptors import REQUEST_ID
+
+#: Methods that may be sent again after UNAVAILABLE: they only read, or carry a `request_id` by which the
+#: other
+#: side knows a repetition, or say the same thing twice (RegisterUdf).
+RETRIED = {
+    "leman.v1.CatalogService": (
+        "RegisterUdf",
+        "GetUdf",
+        "ListUdfs",
+        "AddColumns",
+        "DescribeTable",
+        "ListTables",
+    ),
+    "leman.v1.PlannerService": ("CreatePlan", "ExplainPlan"),
+    "leman.v1.CommitService": ("SubmitCommit", "GetCommit", "ListCommits"),
+    "leman.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "ListJobErrors"),
+    "leman.v1.InfoService": ("GetInfo",),
+}
+_RETRY_POLICY = {
+    "maxAttempts": 5,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "2s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+
+Details = grpc.aio.ClientCallDetails
+
+
+def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
+    """A channel to `planner`, `executor` or `commit_coordinator`; call it on the event loop that uses it.
+
+    Calls carry the peers' token and the current request id, and get `peers.timeout_seconds` where they name
+    no timeout. The retried ones wait for a peer that is away until then. Raises FailedPrecondition
+    (PEER_NOT_SET).
+    """
+    address = getattr(settings.peers, name)
+    if not address:
+        raise FailedPrecondition(
+            "PEER_NOT_SET", f"the address of the {name} is not known: set LEMAN_PEERS__{name.upper()}"
+        )
+    calls = _PeerCalls(settings.peers.token.get_secret_value(), settings.peers.timeout_seconds)
+    interceptors = [_Unary(calls), _Streaming(calls)]
+    options = _options(settings)
+    credentials = _credentials(settings)
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
+    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+
+
+def service_config() -> str:
+    """Retry and wait-for-ready of the methods in RETRIED, as gRPC's service config."""
+    names = [
+        {"service": service, "method": method} for service, methods in RETRIED.items() for method in methods
+    ]
+    config = {"methodConfig": [{"name": names, "waitForReady": True, "retryPolicy": _RETRY_POLICY}]}
+    return json.dumps(config)
+
+
+class _PeerCalls:
+    """What every call to a peer carries."""
+
+    def __init__(self, token: str, timeout_seconds: float) -> None:
+        self._token = token
+        self._timeout = timeout_seconds
+
+    def completed(self, details: Details) -> Details:
+        """The call's details with token, request id and deadline."""
+        metadata = grpc.aio.Metadata(*(details.metadata or ()))
+        if self._token:
+            metadata.add("authorization", f"Bearer {self._token}")
+        if metadata.get(REQUEST_ID) is None:
+            current = structlog.contextvars.get_contextvars().get("request_id")
+            metadata.add(REQUEST_ID, str(current or uuid.uuid4().hex))
+        return Details(
+            details.method,
+            self._timeout if details.timeout is None else details.timeout,
+            metadata,
+            details.credentials,
+            details.wait_for_ready,
+        )
+
+
+class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
+    def __init__(self, calls: _PeerCalls) -> None:
+        self._calls = calls
+
+    async def intercept_unary_unary(
+        self,
+        continuation: Callable[[Details, Any], Awaitable[Any]],
+        client_call_details: Details,
+        request: Any,
+    ) -> Any:
+        return await continuation(self._calls.completed(client_call_details), request)
+
+
+class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
+    def __init__(self, calls: _PeerCalls) -> None:
+        self._calls = calls
+
+    async def intercept_unary_stream(
+        self,
+        continuation: Callable[[Details, Any], Awaitable[Any]],
+        client_call_details: Details,
+        request: Any,
+    ) -> Any:
+        return await continuation(self._calls.completed(client_call_details), request)
+
+
+def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    if not settings.peers.tls_ca:
+        return None
+    try:
+        return grpc.ssl_channel_credentials(Path(settings.peers.tls_ca).read_bytes())
+    except OSError as error:
+        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_CA cannot be read: {error}") from None
+
+
+def _options(settings: Settings) -> list[tuple[str, Any]]:
+    largest = settings.server.max_message_mb << 20
+    return [
+        ("grpc.max_send_message_length", largest),
+        ("grpc.max_receive_message_length", largest),
+        # A peer that hangs, and does not just close, is noticed while a call is open.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        # A peer that restarts is back within seconds: do not wait long between attempts to reach it.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+        ("grpc.service_config", service_config()),
+    ]

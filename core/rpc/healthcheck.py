@@ -1,0 +1,47 @@
+"""`python -m core.rpc.healthcheck HOST:PORT`: exit code 0 when the service there is serving, else 1.
+
+With `LEMAN_PEERS__TLS_CA` set it connects over TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+
+def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> str:
+    """What is wrong with the service at `address`; empty when it is serving."""
+    if ca_path:
+        credentials = grpc.ssl_channel_credentials(Path(ca_path).read_bytes())
+        channel = grpc.secure_channel(address, credentials)
+    else:
+        channel = grpc.insecure_channel(address)
+    with channel:
+        try:
+            stub = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            return str(error.details())
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return "" if answer.status == health_pb2.HealthCheckResponse.SERVING else status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Checks once; says on standard error what is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m core.rpc.healthcheck", description="Is the service there serving?"
+    )
+    parser.add_argument("address", metavar="HOST:PORT")
+    wrong = check(parser.parse_args(argv).address, ca_path=os.environ.get("LEMAN_PEERS__TLS_CA", ""))
+    if wrong:
+        sys.stderr.write(f"not serving: {wrong}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

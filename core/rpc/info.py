@@ -1,0 +1,49 @@
+"""InfoService: who this is, and where the others are."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from typing import Any
+
+import grpc
+
+from core.config import Settings
+from leman.v1 import info_pb2, info_pb2_grpc
+
+SERVICES = ("planner", "executor", "commit_coordinator")
+
+
+def version() -> str:
+    """Version of the installed software; `unknown` where it is not installed as a distribution."""
+    try:
+        return metadata.version("leman-services")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class InfoServicer(info_pb2_grpc.InfoServiceServicer):
+    """Answers GetInfo. `bound` is the address that this service itself was bound to."""
+
+    def __init__(self, settings: Settings, service: str, bound: str) -> None:
+        def address(name: str) -> str:
+            own = bound if name == service else ""
+            return str(getattr(settings.advertise, name) or own or getattr(settings.peers, name))
+
+        self._answer = info_pb2.GetInfoResponse(
+            service=service,
+            version=version(),
+            pid=os.getpid(),
+            planner_address=address("planner"),
+            executor_address=address("executor"),
+            commit_coordinator_address=address("commit_coordinator"),
+            database=settings.embedded.database,
+        )
+
+    async def GetInfo(  # noqa: N802 - named by the proto
+        self,
+        request: info_pb2.GetInfoRequest,  # noqa: ARG002 - given by gRPC; it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - given by gRPC
+    ) -> info_pb2.GetInfoResponse:
+        """See protos/leman/v1/info.proto."""
+        return self._answer

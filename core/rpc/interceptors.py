@@ -1,0 +1,174 @@
+"""What happens around every call: request id, token, error map, one log line. One interceptor, for speed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import inspect
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+import structlog
+
+from core.errors import Internal, LemanError, Unauthenticated
+from core.rpc import status
+from core.rpc.activity import Activity
+
+REQUEST_ID = "x-request-id"
+#: Services that need no token and are neither logged nor counted.
+OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+_READS = ("Get", "List", "Describe")
+_LONGEST_REQUEST_ID = 128
+
+log = structlog.get_logger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps unary and server-streaming methods of every service but health and reflection.
+
+    - `x-request-id` is taken from the caller or minted, bound to log lines, and sent back as a trailer.
+    - With a token set, a call without it is UNAUTHENTICATED before its handler sees it.
+    - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL,
+      logged with traceback.
+    """
+
+    def __init__(self, token: str, activity: Activity) -> None:
+        self._expected = f"Bearer {token}".encode() if token else b""
+        self._activity = activity
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """The wrapped handler; each method is wrapped once."""
+        method = handler_call_details.method
+        known = self._wrapped.get(method)
+        if known is not None:
+            return known
+        handler = await continuation(handler_call_details)
+        if handler is None or method.startswith(OPEN_SERVICES):
+            return handler
+        self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _wrap(self, method: str, handler: Any) -> Handler:
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.request_streaming:
+            raise TypeError(f"{method}: client streaming is not part of the API")
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(method, handler.unary_stream), **codec
+            )
+        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
+
+    def _unary(self, method: str, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+        async def call(request: Any, context: Context) -> Any:
+            with _Call(method, context, self._activity) as current:
+                try:
+                    self._authenticate(current)
+                    return await behavior(request, context)
+                except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
+                    await current.fail(error)
+
+        return call
+
+    def _streaming(self, method: str, behavior: Callable[[Any, Context], Any]) -> Any:
+        if not inspect.isasyncgenfunction(behavior):
+            raise TypeError(f"{method}: a streaming method is an async generator")
+
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            with _Call(method, context, self._activity) as current:
+                try:
+                    self._authenticate(current)
+                    async with contextlib.aclosing(behavior(request, context)) as messages:
+                        async for message in messages:
+                            yield message
+                except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
+                    await current.fail(error)
+
+        return call
+
+    def _authenticate(self, call: _Call) -> None:
+        if not self._expected:
+            return
+        given = call.metadata.get("authorization", "")
+        raw = given if isinstance(given, bytes) else given.encode()
+        if not hmac.compare_digest(raw, self._expected):
+            raise Unauthenticated(
+                "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
+            )
+
+
+class _Call:
+    """One call from its first to its last moment."""
+
+    def __init__(self, method: str, context: Context, activity: Activity) -> None:
+        self._method = method.rpartition(".")[2]
+        self._context = context
+        self._activity = activity
+        self._outcome: dict[str, str] = {"code": "OK"}
+        self._error: BaseException | None = None
+        self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
+        given = self.metadata.get(REQUEST_ID)
+        usable = isinstance(given, str) and 0 < len(given) <= _LONGEST_REQUEST_ID
+        self._request_id = str(given) if usable else uuid.uuid4().hex
+
+    def __enter__(self) -> _Call:
+        self._activity.begin()
+        self._started = time.perf_counter()
+        structlog.contextvars.bind_contextvars(request_id=self._request_id)
+        self._context.set_trailing_metadata(((REQUEST_ID, self._request_id),))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        self._activity.end()
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self._outcome = {"code": "CANCELLED"}
+        self._write_line()
+
+    async def fail(self, error: Exception) -> NoReturn:
+        """Ends the call with the status of an error."""
+        if isinstance(error, grpc.aio.AbortError):
+            self._outcome = {"code": self._context.code().name}
+            raise error
+        known = self._known(error)
+        code = status.code_of(known)
+        self._outcome = {"code": code.name, "reason": known.reason, "message": known.message}
+        await self._context.abort(
+            code,
+            status.header_message(known.message),
+            (
+                (REQUEST_ID, self._request_id),
+                (status.DETAILS_KEY, status.to_status(known).SerializeToString()),
+            ),
+        )
+
+    def _known(self, error: Exception) -> LemanError:
+        if isinstance(error, LemanError):
+            return error
+        if isinstance(error, grpc.RpcError):
+            return status.error_from_rpc(error)
+        self._error = error
+        return Internal(
+            "INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}"
+        )
+
+    def _write_line(self) -> None:
+        took = round((time.perf_counter() - self._started) * 1000, 3)
+        write = log.info
+        if self._outcome["code"] == "OK" and self._method.rpartition("/")[2].startswith(_READS):
+            write = log.debug
+        elif self._error is not None:
+            write = log.error
+        write("rpc", method=self._method, duration_ms=took, **self._outcome, exc_info=self._error)

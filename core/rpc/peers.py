@@ -1,0 +1,101 @@
+"""The executor's view of the planner and the commit coordinator: domain values in, domain values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from core.domain.job import FragmentVerdict
+from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from core.errors import Internal
+from core.rpc import convert
+from core.rpc.status import error_from_rpc
+from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
+
+_SETTLED = (
+    commit_pb2.FragmentOutcome.STATUS_COMMITTED,
+    commit_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A column file for one fragment, with what its correctness rests on."""
+
+    fragment_id: int
+    file: StagedFile
+    input_files: tuple[str, ...]
+    replaces: str
+
+
+class PlannerClient:
+    """Asks the planner."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = planner_pb2_grpc.PlannerServiceStub(channel)
+
+    async def create_plan(self, spec: BackfillSpec) -> Plan:
+        """The whole plan. Raises what the planner says, as `core.errors`."""
+        header: PlanHeader | None = None
+        tasks: list[FragmentTask] = []
+        try:
+            request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
+            async for message in self._stub.CreatePlan(request):
+                if message.HasField("header"):
+                    header = convert.header_from_proto(message.header)
+                else:
+                    tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        if header is None:
+            raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
+        return Plan(header, tuple(tasks))
+
+
+class CommitClient:
+    """Asks the commit coordinator."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = commit_pb2_grpc.CommitServiceStub(channel)
+
+    async def replace_column(
+        self,
+        header: PlanHeader,
+        output: OutputField,
+        replacements: Sequence[Replacement],
+        *,
+        job_id: str,
+        request_id: str,
+    ) -> tuple[int, list[FragmentVerdict]]:
+        """(table version or 0, a verdict for each fragment). Raises what the coordinator says, as `core.errors`;
+        after Unavailable the outcome is unknown and the same request may be sent again."""
+        request = commit_pb2.SubmitCommitRequest(
+            uri=header.uri,
+            incarnation=header.incarnation,
+            request_id=request_id,
+            read_version=header.read_version,
+            job_id=job_id,
+            replace_column=commit_pb2.ReplaceColumn(
+                output=convert.output_to_proto(output),
+                input_field_ids=header.input_field_ids,
+                fragments=[
+                    commit_pb2.FragmentReplacement(
+                        fragment_id=r.fragment_id,
+                        file=convert.staged_to_proto(r.file),
+                        input_files=r.input_files,
+                        replaces=r.replaces,
+                    )
+                    for r in replacements
+                ],
+            ),
+        )
+        try:
+            answer = await self._stub.SubmitCommit(request)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        verdicts = [
+            FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes
+        ]
+        return answer.version, verdicts

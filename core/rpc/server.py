@@ -1,0 +1,258 @@
+"""Runs one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
+
+A service module (`planner.service` and so on) exposes `create(settings, draining) -> Service`; its `__main__`
+is `main("planner", create)`. When the service is up, one JSON line on standard output says where:
+`{"service": "planner", "port": 40123, "pid": 17}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from core import config, telemetry
+from core.config import Settings
+from core.errors import InvalidArgument, LemanError, Unavailable
+from core.rpc.activity import Activity
+from core.rpc.info import InfoServicer
+from core.rpc.interceptors import CallInterceptor
+from leman.v1 import info_pb2, info_pb2_grpc
+
+INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
+_FAREWELL_SECONDS = 0.25
+_LINGER_SECONDS = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class Service(Protocol):
+    """The gRPC services of one process."""
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Adds its servicers to the server, which starts afterwards; returns their full names."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends what runs in the background. Called when no call runs any more, also after a failed start."""
+        ...
+
+
+@runtime_checkable
+class WorksAlone(Protocol):
+    """A service that also works while nobody calls it."""
+
+    def busy(self) -> bool:
+        """Whether it does: an embedded system does not end as idle then."""
+        ...
+
+
+#: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork
+#: (Spark);
+#: channels and tasks belong into `start`. The event is set when the process is asked to stop: watch streams
+#: then end themselves, and no new job is taken.
+Factory = Callable[[Settings, asyncio.Event], Service]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that takes calls."""
+
+    settings: Settings
+    service: Service
+    draining: asyncio.Event
+    activity: Activity
+    server: grpc.aio.Server
+    health: health.aio.HealthServicer
+    port: int
+
+    def idle_seconds(self) -> float:
+        """Seconds since the service was last in use."""
+        if isinstance(self.service, WorksAlone) and self.service.busy():
+            self.activity.touch()
+        return self.activity.idle_seconds()
+
+    async def stop(self) -> None:
+        """Drains: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, then
+        nothing."""
+        await self.health.enter_graceful_shutdown()
+        self.draining.set()
+        grace = self.settings.server.grace_seconds
+        stopping = asyncio.ensure_future(self.server.stop(grace))
+        quiet = asyncio.ensure_future(self.activity.quiet())
+        await asyncio.wait((stopping, quiet), return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        # Health watchers never end by themselves: they get a moment to hear it, not the rest of the grace.
+        await asyncio.wait((stopping,), timeout=_FAREWELL_SECONDS)
+        await self.server.stop(0)
+        await stopping
+        await self.service.stop()
+
+
+async def start_server(
+    settings: Settings, name: str, service: Service, draining: asyncio.Event
+) -> RunningServer:
+    """Binds and starts the server of service `name`.
+
+    Raises InvalidArgument (INSECURE_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the service's
+    own start raises.
+    """
+    _check_bind(settings)
+    activity = Activity()
+    server = grpc.aio.server(
+        interceptors=[CallInterceptor(settings.server.token.get_secret_value(), activity)],
+        options=_options(settings),
+        maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
+    )
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    try:
+        names = [INFO_SERVICE, *await service.start(server)]
+        if settings.server.reflection:
+            _add_reflection(names, server)
+        port = _bind(settings, server)
+        bound = f"{_bracketed(settings.server.host)}:{port}"
+        info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
+        await server.start()
+    except BaseException:
+        await service.stop()
+        raise
+    for served in names:
+        await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
+    return RunningServer(settings, service, draining, activity, server, checks, port)
+
+
+async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
+    """Runs service `name` until SIGTERM or SIGINT, then stops it gracefully."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    running = await start_server(settings, name, service, draining)
+    log.info("serving", port=running.port, host=settings.server.host)
+    _tell({"service": name, "port": running.port, "pid": os.getpid()})
+    pulse = asyncio.ensure_future(_report_idle(running, name))
+    await asked.wait()
+    pulse.cancel()
+    log.info("draining", grace_seconds=settings.server.grace_seconds)
+    await running.stop()
+    log.info("stopped")
+
+
+def main(name: str, create: Factory) -> int:
+    """The whole life of a service's process; returns its exit code: 0 stopped, 1 failed, 2 wrong settings."""
+    try:
+        settings = config.load()
+    except InvalidArgument as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return 2
+    telemetry.configure(settings, name)
+    code = 1
+    try:
+        draining = asyncio.Event()
+        service = create(settings, draining)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(settings, name, service, draining))
+        code = 0
+    except LemanError as error:
+        log.error("failed", reason=error.reason, message=error.message)
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        # A thread that hangs in storage must not keep a stopped service alive.
+        lingering = threading.Timer(_LINGER_SECONDS, os._exit, [code])
+        lingering.daemon = True
+        lingering.start()
+    return code
+
+
+async def _report_idle(running: RunningServer, name: str) -> None:
+    """Tells the embedded supervisor, line by line, for how long nobody has needed this service."""
+    limit = running.settings.embedded.idle_seconds
+    if not running.settings.embedded.database or not limit:
+        return
+    while True:
+        await asyncio.sleep(min(max(limit / 8, 0.05), 5.0))
+        _tell({"service": name, "idle_seconds": round(running.idle_seconds(), 3)})
+
+
+def _tell(line: dict[str, object]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _check_bind(settings: Settings) -> None:
+    server = settings.server
+    if bool(server.tls_cert) != bool(server.tls_key):
+        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
+    if not (config.is_loopback(server.host) or server.tls_cert or server.allow_insecure_bind):
+        raise InvalidArgument(
+            "INSECURE_BIND",
+            f"{server.host} can be reached from other machines: set LEMAN_SERVER__TLS_CERT and "
+            "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+        )
+
+
+def _bind(settings: Settings, server: grpc.aio.Server) -> int:
+    address = f"{_bracketed(settings.server.host)}:{settings.server.port}"
+    try:
+        if settings.server.tls_cert:
+            return server.add_secure_port(address, _credentials(settings))
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise Unavailable(
+            "BIND_FAILED", f"cannot bind {address}: is something else there? ({error})"
+        ) from None
+
+
+def _credentials(settings: Settings) -> grpc.ServerCredentials:
+    try:
+        key = Path(settings.server.tls_key).read_bytes()
+        chain = Path(settings.server.tls_cert).read_bytes()
+    except OSError as error:
+        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read: {error}") from None
+    return grpc.ssl_server_credentials([(key, chain)])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    largest = settings.server.max_message_mb << 20
+    return [
+        ("grpc.max_send_message_length", largest),
+        ("grpc.max_receive_message_length", largest),
+        ("grpc.so_reuseport", int(settings.server.reuse_port)),
+        # Peers ping an open call every 20 s (core.rpc.channels); without this a server takes that for abuse.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    ]
+
+
+def _add_reflection(names: list[str], server: grpc.aio.Server) -> None:
+    served = [*names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(served, server)

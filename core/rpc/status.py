@@ -1,0 +1,176 @@
+"""The one map between the error tree and gRPC status.
+
+Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest`
+with the field, Unavailable a `RetryInfo`. A status is cut to 6 KB: gRPC turns a call whose trailers are too
+large into RESOURCE_EXHAUSTED, and the reason would be lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import cast
+from urllib.parse import quote
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from core import errors
+
+DOMAIN = "leman"
+#: Trailer that carries the serialised google.rpc.Status.
+DETAILS_KEY = "grpc-status-details-bin"
+#: Most bytes of a serialised status.
+MAX_STATUS_BYTES = 6 * 1024
+#: Most bytes of a message inside a status; `grpc-message` itself gets fewer, it travels percent-encoded.
+MAX_MESSAGE_BYTES = 2 * 1024
+MAX_HEADER_BYTES = 1024
+MAX_FACT_BYTES = 1024
+
+_CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Aborted: grpc.StatusCode.ABORTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DataLoss: grpc.StatusCode.DATA_LOSS,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Internal: grpc.StatusCode.INTERNAL,
+}
+_CLASSES: dict[int, type[errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
+#: Codes that gRPC itself gives and that no error of ours has: what they mean to a caller.
+_FOREIGN: dict[grpc.StatusCode, type[errors.LemanError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.PERMISSION_DENIED: errors.Unauthenticated,
+    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
+}
+
+
+def code_of(error: errors.LemanError) -> grpc.StatusCode:
+    """The gRPC code of an error: that of the nearest class in the tree."""
+    return next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), grpc.StatusCode.INTERNAL)
+
+
+def to_status(error: errors.LemanError) -> status_pb2.Status:
+    """An error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
+
+    Long facts are shortened first, the longest most; reason and code always survive.
+    """
+    facts = {_clip(key, 64): _clip(value, MAX_FACT_BYTES) for key, value in error.facts.items()}
+    status = _build(error, facts)
+    while status.ByteSize() > MAX_STATUS_BYTES and facts:
+        longest = max(facts, key=lambda key: len(facts[key].encode()))
+        size = len(facts[longest].encode())
+        if size > 64:
+            facts[longest] = _clip(facts[longest], size // 2)
+        else:
+            del facts[longest]
+        status = _build(error, facts)
+    return status
+
+
+def from_status(status: status_pb2.Status) -> errors.LemanError:
+    """The error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was
+    shortened."""
+    reason, facts, field, retry_after = "", {}, "", 1.0
+    for detail in status.details:
+        info, bad, retry = (
+            error_details_pb2.ErrorInfo(),
+            error_details_pb2.BadRequest(),
+            error_details_pb2.RetryInfo(),
+        )
+        if detail.Unpack(info):
+            reason, facts = info.reason, dict(info.metadata)
+        elif detail.Unpack(bad) and bad.field_violations:
+            field = bad.field_violations[0].field
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    cls = _CLASSES.get(status.code, errors.Internal)
+    return _make(cls, reason or "UNKNOWN", status.message, facts, field=field, retry_after=retry_after)
+
+
+def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
+    """The error that a call to another service failed with.
+
+    Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name;
+    for DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is then unknown.
+    """
+    code: grpc.StatusCode = error.code()
+    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+    packed = next((value for key, value in trailers if key == DETAILS_KEY), None)
+    if isinstance(packed, bytes):
+        try:
+            status = status_pb2.Status.FromString(packed)
+        except DecodeError:
+            pass
+        else:
+            if status.code == code.value[0]:
+                return from_status(status)
+    cls = _FOREIGN.get(code) or _CLASSES.get(code.value[0], errors.Internal)
+    return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=1.0)
+
+
+def header_message(message: str) -> str:
+    """A message short enough for the `grpc-message` trailer; the whole of it stands in the details."""
+    if len(quote(message)) <= MAX_HEADER_BYTES:
+        return message
+    kept = message[:MAX_HEADER_BYTES]
+    while len(quote(kept)) > MAX_HEADER_BYTES - 3:
+        kept = kept[: len(kept) * 3 // 4]
+    return kept + "..."
+
+
+def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status:
+    message = _clip(error.message, MAX_MESSAGE_BYTES)
+    status = status_pb2.Status(code=code_of(error).value[0], message=message)
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
+    status.details.append(_pack(info))
+    if isinstance(error, errors.InvalidArgument):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_clip(error.field, 256), description=_clip(error.message, 512), reason=error.reason
+        )
+        status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
+    if isinstance(error, errors.Unavailable):
+        fraction, whole = math.modf(error.retry_after_seconds)
+        delay = duration_pb2.Duration(seconds=int(whole), nanos=int(fraction * 1e9))
+        status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status
+
+
+def _pack(
+    detail: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo,
+) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
+
+
+def _clip(text: str, size: int) -> str:
+    """At most `size` bytes of UTF-8."""
+    raw = text.encode("utf-8", errors="replace")
+    return text if len(raw) <= size else raw[: size - 3].decode("utf-8", errors="ignore") + "..."
+
+
+def _make(
+    cls: type[errors.LemanError],
+    reason: str,
+    message: str,
+    facts: dict[str, str],
+    *,
+    field: str,
+    retry_after: float,
+) -> errors.LemanError:
+    """Facts are set afterwards: their names may be those of parameters."""
+    error: errors.LemanError
+    if cls is errors.Unavailable:
+        error = errors.Unavailable(reason, message, retry_after_seconds=retry_after)
+    else:
+        error = cls(reason, message, field=field)
+    error.facts = facts
+    return error

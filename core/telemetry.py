@@ -1,0 +1,110 @@
+"""Structured logs: one line an event on standard error, with service, request_id and job_id bound by context.
+
+Modules log through `structlog.get_logger(__name__)`; lines of the standard library's loggers take the same
+way out. What is secret in the settings, and any password in a url, is masked in the finished line, wherever
+it came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+from urllib.parse import unquote, urlsplit
+
+import structlog
+from pydantic import BaseModel, SecretStr
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from core.config import Settings
+
+_MASK = "***"
+_URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
+_CHATTY = ("py4j", "asyncio")
+
+
+def configure(settings: Settings, service: str, stream: TextIO | None = None) -> None:
+    """Sets up logging for this process; `service` is part of every line. `stream` defaults to standard
+    error."""
+    out = stream or sys.stderr
+    level = logging.getLevelNamesMapping()[settings.log.level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _service_name(service),
+            structlog.processors.format_exc_info,
+            _masked(_renderer(out, json_lines=settings.log.json_lines), secrets_of(settings)),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+    )
+    logging.basicConfig(level=level, handlers=[_ToStructlog()], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+@contextlib.contextmanager
+def bound(**values: str) -> Iterator[None]:
+    """Adds values (such as `job_id`) to every line that is logged in this context."""
+    with structlog.contextvars.bound_contextvars(**values):
+        yield
+
+
+def secrets_of(settings: BaseModel) -> list[str]:
+    """Every secret value in the settings, passwords inside of urls included, longest first."""
+    found: set[str] = set()
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            found |= _forms(value.get_secret_value())
+        elif isinstance(value, BaseModel):
+            found |= set(secrets_of(value))
+    return sorted(found, key=len, reverse=True)
+
+
+def _forms(secret: str) -> set[str]:
+    password = urlsplit(secret).password if "://" in secret else None
+    plain = {secret, password or "", unquote(password or "")} - {""}
+    return plain | {json.dumps(text)[1:-1] for text in plain}
+
+
+def _service_name(service: str) -> Processor:
+    def add(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event.setdefault("service", service)
+        return event
+
+    return add
+
+
+def _renderer(out: TextIO, *, json_lines: bool) -> Processor:
+    if json_lines:
+        return structlog.processors.JSONRenderer(default=str)
+    return structlog.dev.ConsoleRenderer(
+        colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _masked(render: Processor, secrets: list[str]) -> Processor:
+    def masked(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        line = str(render(logger, method, event))
+        for secret in secrets:
+            line = line.replace(secret, _MASK)
+        return _URL_PASSWORD.sub(_MASK, line)
+
+    return masked
+
+
+class _ToStructlog(logging.Handler):
+    """Hands lines of the standard library's loggers to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event: dict[str, Any] = {"logger": record.name}
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exc_info"] = record.exc_info
+        structlog.get_logger().log(record.levelno, record.getMessage(), **event)

@@ -1,0 +1,1 @@
+"""User-defined functions: definition, registry, binding to columns, loading on workers."""

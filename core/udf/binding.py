@@ -1,0 +1,52 @@
+"""Which function fills a column: field metadata ↔ `ColumnBinding`. The keys are public."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from core.domain.udf import ColumnBinding, ColumnInput
+from core.errors import DataLoss
+
+COLUMN_ID = b"leman::column_id"
+UDF_NAME = b"leman::udf_name"
+UDF_VERSION = b"leman::udf_version"
+INPUTS = b"leman::inputs"
+
+
+def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
+    """The field with the binding in its metadata; other metadata stays."""
+    inputs = [[column.name, column.field_id] for column in binding.inputs]
+    return field.with_metadata(
+        {
+            **(field.metadata or {}),
+            COLUMN_ID: binding.column_id.encode(),
+            UDF_NAME: binding.udf_name.encode(),
+            UDF_VERSION: binding.udf_version.encode(),
+            INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
+        }
+    )
+
+
+def read(field: pa.Field) -> ColumnBinding | None:
+    """The binding of a computed column; None for any other. Raises DataLoss (BINDING_DAMAGED)."""
+    metadata = field.metadata or {}
+    if COLUMN_ID not in metadata:
+        return None
+    try:
+        return ColumnBinding(
+            column_id=metadata[COLUMN_ID].decode(),
+            udf_name=metadata[UDF_NAME].decode(),
+            udf_version=metadata[UDF_VERSION].decode(),
+            inputs=tuple(
+                ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])
+            ),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataLoss(
+            "BINDING_DAMAGED",
+            f"The metadata of column '{field.name}' does not say which function fills it ({error!r}): "
+            "drop the column and add it again",
+            column=field.name,
+        ) from None

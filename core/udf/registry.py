@@ -1,0 +1,217 @@
+"""The functions of a database, as files under `<database>/_leman/udfs/`.
+
+`<name>@<version>.json` is a definition, `<sha256>.bundle` the bytes of a pickled callable. Nothing is
+unpickled here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from core.domain.udf import UdfDefinition
+from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from core.udf import codec
+
+FOLDER = "_leman/udfs"
+MAX_NAME = 128
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DEFINITION, _BUNDLE = ".json", ".bundle"
+#: With these a checkpoint key could be read in two ways.
+_SEPARATORS = ("_ver-", "_col-")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A function, and when it was registered in seconds since the epoch."""
+
+    udf: UdfDefinition
+    registered_at: float
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """By name, then newest first; unique."""
+        return self.udf.name, -int(self.registered_at * 1e6), self.udf.version
+
+
+class UdfRegistry:
+    """Definitions never change: name and version identify one for ever."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database.rstrip("/")
+        if "://" in self._database:
+            self._files, root = pafs.FileSystem.from_uri(self._database)
+        else:
+            self._files, root = pafs.LocalFileSystem(), self._database
+        self._root = f"{root}/{FOLDER}"
+
+    def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
+        """Stores a function; False: the same one was there already.
+
+        `bundle` may be empty where its digest is stored. Raises InvalidArgument (BAD_UDF), FailedPrecondition
+        (UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING), AlreadyExists (UDF_EXISTS).
+        """
+        check_definition(udf)
+        found = self.find(udf.name, udf.version)
+        if found is not None and found != udf:
+            raise _exists(udf)
+        self._put_bundle(udf, bundle)
+        if found is not None:
+            return False
+        path = self._path(udf.name, udf.version)
+        if self._create(path, codec.encode(udf, time.time())):
+            return True
+        if self.find(udf.name, udf.version) != udf:
+            raise _exists(udf)
+        return False
+
+    def get(self, name: str, version: str = "") -> UdfDefinition:
+        """Without a version: the one registered last. Raises NotFound (UDF_NOT_FOUND)."""
+        check_identity(name, version or "0")
+        if version:
+            found = self.find(name, version)
+            if found is not None:
+                return found
+        else:
+            newest = min(
+                (e for e in self._entries() if e.udf.name == name), key=lambda e: e.order, default=None
+            )
+            if newest is not None:
+                return newest.udf
+        wanted = f"{name}@{version}" if version else name
+        raise NotFound("UDF_NOT_FOUND", f"No function {wanted} is registered: register it first", udf=wanted)
+
+    def find(self, name: str, version: str) -> UdfDefinition | None:
+        """As `get` with a version; None where there is none."""
+        path = self._path(name, version)
+        return codec.decode(self._load(path), path)[0] if self._size(path) is not None else None
+
+    def list(self) -> list[Registered]:
+        """All functions, by name, then newest first."""
+        return sorted(self._entries(), key=lambda entry: entry.order)
+
+    def bundle_uri(self, udf: UdfDefinition) -> str:
+        """Where workers read the function's bundle; empty for an entrypoint."""
+        return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
+
+    def _put_bundle(self, udf: UdfDefinition, bundle: bytes) -> None:
+        if not udf.bundle_sha256:
+            return
+        path = f"{self._root}/{udf.bundle_sha256}{_BUNDLE}"
+        if not bundle:
+            if self._size(path) != udf.bundle_size:
+                raise FailedPrecondition(
+                    "UDF_BUNDLE_MISSING",
+                    f"The bundle of function {udf.name}@{udf.version} is not stored yet: send it along",
+                )
+            return
+        digest = hashlib.sha256(bundle).hexdigest()
+        if digest != udf.bundle_sha256 or len(bundle) != udf.bundle_size:
+            raise FailedPrecondition(
+                "UDF_DIGEST_MISMATCH",
+                f"The bundle of function {udf.name}@{udf.version} has {len(bundle)} bytes with sha256 "
+                f"{digest}; {udf.bundle_size} bytes with sha256 {udf.bundle_sha256} were announced",
+            )
+        if self._size(path) is None or self._load(path) != bundle:  # a damaged one is healed
+            self._write(path, bundle)
+
+    def _entries(self) -> Iterator[Registered]:
+        selector = pafs.FileSelector(self._root, allow_not_found=True)
+        for info in self._files.get_file_info(selector):
+            if info.base_name.endswith(_DEFINITION) and not info.base_name.startswith("."):
+                yield Registered(*codec.decode(self._load(info.path), info.path))
+
+    def _path(self, name: str, version: str) -> str:
+        return f"{self._root}/{name}@{version}{_DEFINITION}"
+
+    def _size(self, path: str) -> int | None:
+        info = self._files.get_file_info(path)
+        return info.size if info.type == pafs.FileType.File else None
+
+    def _load(self, path: str) -> bytes:
+        with self._files.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def _create(self, path: str, data: bytes) -> bool:
+        """Writes a file that is not there yet; False: someone else was faster.
+
+        Exact on local disks. Object stores have no such call here: there two writers at the same instant are
+        told apart by what is stored afterwards.
+        """
+        if not isinstance(self._files, pafs.LocalFileSystem):
+            self._write(path, data)
+            return self._load(path) == data
+        temporary = self._write_temporary(data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            Path(temporary).unlink()
+        return True
+
+    def _write(self, path: str, data: bytes) -> None:
+        if isinstance(self._files, pafs.LocalFileSystem):
+            self._files.move(self._write_temporary(data), path)
+            return
+        with self._files.open_output_stream(path) as stream:  # an object appears whole or not at all
+            stream.write(data)
+
+    def _write_temporary(self, data: bytes) -> str:
+        self._files.create_dir(self._root, recursive=True)
+        temporary = f"{self._root}/.{uuid.uuid4().hex}.tmp"
+        with self._files.open_output_stream(temporary) as stream:
+            stream.write(data)
+        return temporary
+
+
+def check_identity(name: str, version: str) -> None:
+    """Raises InvalidArgument (BAD_UDF) for what cannot be part of a file name and of a checkpoint key."""
+    for field, text in (("name", name), ("version", version)):
+        if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
+            raise InvalidArgument(
+                "BAD_UDF",
+                f"'{text[:200]}' is no {field} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
+                "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
+                field=field,
+            )
+
+
+def check_definition(udf: UdfDefinition) -> None:
+    """Raises InvalidArgument (BAD_UDF) for a definition that contradicts itself."""
+    check_identity(udf.name, udf.version)
+    if bool(udf.bundle_sha256) == bool(udf.entrypoint):
+        raise _bad(udf, "needs either a bundle or an entrypoint", "code")
+    if udf.bundle_sha256 and (not _SHA256.fullmatch(udf.bundle_sha256) or not udf.bundle_python):
+        raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
+    if udf.entrypoint and udf.entrypoint.count(":") != 1:
+        raise _bad(udf, "needs an entrypoint like package.module:name", "entrypoint")
+    if udf.input_types and len(udf.input_types) != len(udf.input_columns):
+        raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")
+    if not udf.input_columns or not all(udf.input_columns):
+        raise _bad(udf, "has to name the columns it reads", "input_columns")
+
+
+def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        "BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}"
+    )
+
+
+def _exists(udf: UdfDefinition) -> AlreadyExists:
+    return AlreadyExists(
+        "UDF_EXISTS",
+        f"Function {udf.name}@{udf.version} exists with another definition: give the new one another version",
+        name=udf.name,
+        version=udf.version,
+    )

@@ -1,0 +1,166 @@
+"""Can this function fill this column of this table? Pure: everything is asked before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from core.domain.table import TableField, TableSnapshot
+from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition
+from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from core.udf import binding
+
+#: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
+RESERVED_PREFIXES = ("_row", "__leman")
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A computed column to be added. `input_columns`, if any, take the place of the function's own."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...] = ()
+
+
+def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
+    """The field to add: nullable, with the binding in its metadata.
+
+    Raises InvalidArgument (BAD_COLUMN_NAME), AlreadyExists (COLUMN_EXISTS), FailedPrecondition
+    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH).
+    """
+    check_column_name(column.name)
+    if table.column(column.name) is not None:
+        raise AlreadyExists(
+            "COLUMN_EXISTS",
+            f"Column '{column.name}' exists already: choose another name, or drop it first",
+            column=column.name,
+        )
+    names = column.input_columns or udf.input_columns
+    if column.name in names:
+        raise FailedPrecondition(
+            "INPUT_IS_OUTPUT",
+            f"Column '{column.name}' cannot be computed from itself: name other columns in input_columns",
+            column=column.name,
+        )
+    inputs = find_inputs(names, udf, table)
+    check_input_types(inputs, udf)
+    bound = ColumnBinding(
+        column_id=column_id,
+        udf_name=udf.name,
+        udf_version=udf.version,
+        inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
+    )
+    return binding.bind(pa.field(column.name, udf.output_type, nullable=True), bound)
+
+
+def check_column_name(name: str) -> None:
+    """Raises InvalidArgument (BAD_COLUMN_NAME) for a name that Lance refuses or that breaks the table."""
+    if not name.strip() or not name.isprintable():
+        problem = "it must not be empty or contain control characters"
+    elif "." in name:
+        problem = "Lance allows no '.' in the name of a column"
+    elif name.lower().startswith(RESERVED_PREFIXES):
+        problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
+    else:
+        return
+    raise InvalidArgument("BAD_COLUMN_NAME", f"'{name}' cannot be a column: {problem}", field="columns.name")
+
+
+def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) -> tuple[TableField, ...]:
+    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING)."""
+    if len(names) != len(udf.input_columns):
+        raise FailedPrecondition(
+            "INPUT_COUNT_MISMATCH",
+            f"Function {udf.name} takes {len(udf.input_columns)} columns ({', '.join(udf.input_columns)}), "
+            f"{len(names)} are given ({', '.join(names)})",
+            udf=udf.name,
+        )
+    missing = [name for name in names if table.column(name) is None]
+    if missing:
+        raise input_missing(missing, table)
+    return tuple(found for name in names if (found := table.column(name)) is not None)
+
+
+def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:
+    """The error for input columns that the table does not have, with what may have been meant."""
+    existing = [f.name for f in table.fields]
+    return FailedPrecondition(
+        "INPUT_COLUMN_MISSING",
+        f"UDF expects input columns {list(missing)} which are not found in the table. "
+        + suggest(missing, existing),
+        columns=",".join(missing),
+    )
+
+
+def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
+    """A sentence with the names that are nearest, or else with all."""
+    by_lower = {name.lower(): name for name in existing}
+    close = {
+        by_lower[match]: None
+        for name in wanted
+        for match in difflib.get_close_matches(name.lower(), by_lower, 2)
+    }
+    if close:
+        return f'Did you mean {" or ".join(close)}? Map columns with input_columns or `(udf, ["column"])`.'
+    listed = ", ".join(existing[:40]) + (", …" if len(existing) > 40 else "")
+    return f'The table has {listed}. Map columns with input_columns or `(udf, ["column"])`.'
+
+
+def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
+    """Raises FailedPrecondition (TYPE_MISMATCH) where a declared type is not that of the column."""
+    for column, declared in zip(inputs, udf.input_types, strict=False):
+        if declared is not None and not same_type(declared, column.arrow.type):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {column.name}: function {udf.name} declares {declared}, the "
+                f"column is {column.arrow.type}. Fix the type annotation, or cast the column",
+                column=column.name,
+                declared=declared,
+                actual=column.arrow.type,
+            )
+
+
+def check_output_type(column: TableField, udf: UdfDefinition) -> None:
+    """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
+    if not same_type(udf.output_type, column.arrow.type):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {column.name}: function {udf.name} gives {udf.output_type}, the "
+            f"column is {column.arrow.type}. Drop the column and add it again, or use another function",
+            column=column.name,
+            declared=udf.output_type,
+            actual=column.arrow.type,
+        )
+
+
+def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
+    """Equal, but for the width of offsets: text is text and bytes are bytes, a list a list, at any depth."""
+    if declared == actual:
+        return True
+    for family in (_TEXT, _BYTES):
+        if any(is_kind(declared) for is_kind in family):
+            return any(is_kind(actual) for is_kind in family)
+    if _is_list(declared) and _is_list(actual):
+        return same_type(declared.value_type, actual.value_type)
+    if pa.types.is_fixed_size_list(declared) and pa.types.is_fixed_size_list(actual):
+        return declared.list_size == actual.list_size and same_type(declared.value_type, actual.value_type)
+    if pa.types.is_struct(declared) and pa.types.is_struct(actual):
+        return [f.name for f in declared] == [f.name for f in actual] and all(
+            same_type(d.type, a.type) for d, a in zip(declared, actual, strict=True)
+        )
+    if pa.types.is_map(declared) and pa.types.is_map(actual):
+        return same_type(declared.key_type, actual.key_type) and same_type(
+            declared.item_type, actual.item_type
+        )
+    return False
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))

@@ -1,0 +1,1 @@
+"""Runs jobs: functions as Spark tasks, checkpoints, column files. It never commits."""

@@ -1,0 +1,332 @@
+"""Computes a unit of work: read, evaluate, checkpoint, column file.
+
+Runs on Spark workers: imports no gRPC and no Spark. It never commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from core import keys
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, chunks, merge, subtract
+from core.domain.work import FragmentResult, FragmentWork, WorkContext
+from core.lance_io import column_files
+from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
+from core.ports import CheckpointStore
+from core.row_states import RowState
+from executor.evaluate import Evaluator
+from executor.fragment_writer import FragmentWriter
+from executor.meter import Meter
+from executor.pieces import CheckpointLost, KnownRows, Piece, partial_file_rows, to_checkpoint
+from executor.slices import SliceSizer
+
+
+class OutOfBudget(Exception):
+    """The unit's time is up; `at` is the first physical offset that is not safe yet."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class FragmentPass:
+    """One pass over one fragment in physical order.
+
+    Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
+    rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
+    file is one.
+    """
+
+    def __init__(
+        self,
+        context: WorkContext,
+        work: FragmentWork,
+        reader: FragmentReader,
+        store: CheckpointStore,
+        evaluate: Callable[[], Evaluator],
+        sizer: SliceSizer,
+        meter: Meter,
+        out_of_time: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._reader = reader
+        self._store = store
+        self._evaluate = evaluate
+        self._sizer = sizer
+        self._meter = meter
+        self._out_of_time = out_of_time
+        self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+        self._checkpoints: list[CheckpointRef] = []
+        self._pending = _Pending(0, [])
+        self._writer: FragmentWriter | None = None
+        self._known = self._known_rows()
+
+    def run(self) -> FragmentResult:
+        """Does the work, or as much of it as the budget allows. Raises JobFailing by the error policy, after storing
+        what was evaluated before."""
+        while True:
+            try:
+                return self._run()
+            except CheckpointLost as lost:
+                self._flush()
+                self._forget(lost.ref)
+
+    def _run(self) -> FragmentResult:
+        work = self._work
+        if work.finish:
+            self._writer = self._new_writer()
+        done: list[RowRange] = []
+        try:
+            for covered, compute in _segments(work):
+                if compute:
+                    self._compute(covered)
+                    done.append(covered)
+                else:
+                    self._copy(covered)
+        except OutOfBudget as stop:
+            self._writer = None
+            done.append(RowRange(0, stop.at))
+            return self._result(left=subtract(work.ranges, done))
+        except BaseException:
+            self._writer = None
+            with contextlib.suppress(OSError):
+                self._flush()
+            raise
+        return self._finish() if self._writer is not None else self._result(left=[])
+
+    def _result(self, left: Sequence[RowRange], **more: object) -> FragmentResult:
+        counts = self._meter.fragment
+        return FragmentResult(
+            self._work.fragment_id,
+            checkpoints=tuple(self._checkpoints),
+            left=tuple(left),
+            rows_evaluated=counts.evaluated,
+            rows_computed=counts.evaluated - counts.failed,
+            rows_failed=counts.failed,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _finish(self) -> FragmentResult:
+        """Publishes the column file, then the record that lets a later run find it before it is committed."""
+        writer, work, context = self._writer, self._work, self._context
+        if writer is None:
+            raise RuntimeError("finish without a writer")
+        with self._meter.writing():
+            staged = writer.finish(self._settled_filters())
+        record = FragmentRecord(
+            file=staged.file,
+            src_data_files=work.input_files,
+            output_field_ids=context.output_field_ids,
+            column_id=context.column_id,
+            fingerprint=work.fingerprint,
+            size_bytes=staged.size_bytes,
+            digest=staged.digest,
+            physical_rows=staged.physical_rows,
+            rows_computed=staged.rows_computed,
+            rows_failed=staged.rows_failed,
+            replaces=work.current_file,
+        )
+        with self._meter.checkpointing():
+            self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+        self._meter.safe(self._meter.fragment.evaluated - self._meter.fragment.safe)
+        return self._result(left=[], staged=staged, rows_skipped=writer.untouched)
+
+    def _settled_filters(self) -> frozenset[str]:
+        """md5 of the filters whose matching rows are all settled once this pass is through."""
+        if not self._context.where:
+            return frozenset()
+        filters = frozenset({self._context.filter_digest})
+        if self._work.extend_current:
+            summary = column_files.read_state_summary(self._context.uri, self._work.current_file)
+            filters |= summary.filters if summary is not None else frozenset()
+        return filters
+
+    # segments
+
+    def _copy(self, covered: RowRange) -> None:
+        """Rows that are known: from checkpoints and the current file to the new file."""
+        if self._writer is None:
+            return
+        for chunk in chunks(covered, CHUNK_ROWS):
+            with self._meter.writing():
+                self._writer.emit(chunk, self._known.within(chunk))
+
+    def _compute(self, covered: RowRange) -> None:
+        self._flush()
+        self._pending = _Pending(covered.start, [])
+        for chunk in self._chunks(covered):
+            known = self._known.within(chunk.covered)
+            pieces = [*known, *self._evaluate_chunk(_without(chunk, known), covered.end)]
+            self._pending.covered_to = chunk.covered.end
+            if self._writer is not None:
+                with self._meter.writing():
+                    self._writer.emit(chunk.covered, pieces)
+        if self._writer is None:
+            self._flush()
+
+    def _chunks(self, covered: RowRange) -> Iterator[Chunk]:
+        source = self._reader.read(
+            self._work.fragment_id,
+            covered,
+            self._context.input_columns,
+            deletions=self._work.deleted_rows > 0,
+            where=self._context.where,
+        )
+        while True:
+            with self._meter.reading():
+                chunk = next(source, None)
+            if chunk is None:
+                return
+            yield chunk
+
+    def _evaluate_chunk(self, chunk: Chunk, end: int) -> list[Piece]:
+        """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
+        pieces: list[Piece] = []
+        at = 0
+        while at < len(chunk.offsets):
+            rows = min(self._sizer.rows, self._context.checkpoint.at_most - self._pending.rows)
+            piece = self._evaluate_slice(chunk, slice(at, at + rows))
+            pieces.append(piece)
+            at += len(piece.offsets)
+            safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
+            self._pending.add(piece, safe_to)
+            if self._checkpoint_due():
+                self._flush()
+            if safe_to < end and self._out_of_time():
+                self._flush()
+                raise OutOfBudget(safe_to)
+        return pieces
+
+    def _evaluate_slice(self, chunk: Chunk, part: slice) -> Piece:
+        offsets = chunk.offsets[part]
+        rows = chunk.rows.slice(part.start, len(offsets))
+        evaluator = self._evaluate()
+        with self._meter.evaluating() as seconds:
+            result = evaluator(self._work.fragment_id, offsets, rows)
+        self._sizer.note(len(offsets), seconds())
+        self._meter.evaluated(len(offsets), result.failures)
+        states = None
+        if result.failed is not None:
+            states = np.where(result.failed, RowState.FAILED, RowState.COMPUTED).astype(np.uint8)
+        return Piece(offsets, result.values, states)
+
+    # checkpoints
+
+    def _checkpoint_due(self) -> bool:
+        pending, context = self._pending, self._context
+        if pending.rows >= context.checkpoint.at_most:
+            return True
+        if pending.bytes >= context.checkpoint_max_bytes:
+            return True
+        return (
+            pending.rows >= context.checkpoint.at_least
+            and time.monotonic() - pending.since >= context.checkpoint_seconds
+        )
+
+    def _flush(self) -> None:
+        """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
+        nothing to evaluate."""
+        pending = self._pending
+        covered = RowRange(pending.start, pending.covered_to)
+        if not covered.rows:
+            return
+        work = self._work
+        key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
+        with self._meter.checkpointing():
+            self._store[key] = to_checkpoint(
+                work.fragment_id, self._field.name, pending.pieces, self._field.type
+            )
+        self._checkpoints.append(CheckpointRef(key, covered))
+        self._meter.safe(pending.rows)
+        self._pending = _Pending(covered.end, [])
+
+    def _forget(self, lost: CheckpointRef) -> None:
+        """A checkpoint turned out damaged: its rows are computed after all."""
+        kept = tuple(r for r in (*self._work.checkpoints, *self._checkpoints) if r.key != lost.key)
+        covered = [r.range for r in kept if r.settles]
+        again = subtract([lost.range], covered) if lost.settles else []
+        ranges = subtract([*self._work.ranges, *again], [r.range for r in self._checkpoints if r.key != lost.key])
+        self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge(ranges)))
+        self._checkpoints = [r for r in self._checkpoints if r.key != lost.key]
+        self._known = self._known_rows()
+
+    # what is there already
+
+    def _known_rows(self) -> KnownRows:
+        work, context = self._work, self._context
+        current = None
+        if work.extend_current and work.current_file:
+            current = partial_file_rows(
+                self._reader, context.uri, work.fragment_id, work.current_file, self._field.name
+            )
+        return KnownRows(self._store, work.checkpoints, current)
+
+    def _new_writer(self) -> FragmentWriter:
+        work, context = self._work, self._context
+        keeps_others = bool(work.current_file) and (bool(context.where) or work.extend_current)
+        return FragmentWriter(
+            context.uri,
+            self._field,
+            work.fingerprint,
+            work.physical_rows,
+            existing=self._existing if keeps_others else None,
+            live=self._live if context.where else None,
+        )
+
+    def _existing(self, covered: RowRange) -> pa.Array:
+        return self._reader.values(self._work.fragment_id, covered, self._field.name)
+
+    def _live(self, covered: RowRange) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        if not self._work.deleted_rows:
+            return np.ones(covered.rows, np.bool_)
+        return self._reader.live(self._work.fragment_id, covered)
+
+
+class _Pending:
+    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`."""
+
+    def __init__(self, start: int, pieces: list[Piece]) -> None:
+        self.start = start
+        self.covered_to = start
+        self.pieces = pieces
+        self.rows = 0
+        self.bytes = 0
+        self.since = time.monotonic()
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        self.pieces.append(piece)
+        self.covered_to = covered_to
+        self.rows += len(piece.offsets)
+        self.bytes += piece.values.nbytes
+
+
+def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
+    """Ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
+    if not work.finish:
+        yield from ((r, True) for r in merge(work.ranges))
+        return
+    at = 0
+    for covered in merge(work.ranges):
+        if covered.start > at:
+            yield RowRange(at, covered.start), False
+        yield covered, True
+        at = covered.end
+    if at < work.physical_rows:
+        yield RowRange(at, work.physical_rows), False
+
+
+def _without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
+    """The chunk's rows that are not known yet."""
+    if not known:
+        return chunk
+    new = ~np.isin(chunk.offsets, np.concatenate([p.offsets for p in known]))
+    return Chunk(chunk.covered, chunk.offsets[new], chunk.rows.filter(pa.array(new)))

@@ -1,0 +1,102 @@
+"""Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core import keys
+from core.domain.plan import StagedFile
+from core.domain.ranges import RowRange
+from core.lance_io import column_files
+from core.row_states import RowState, States
+from executor.pieces import Piece
+
+Existing = Callable[[RowRange], pa.Array]
+Live = Callable[[RowRange], npt.NDArray[np.bool_]]
+
+
+class FragmentWriter:
+    """Takes ranges in ascending order without gaps, with the pieces that lie in them in any order.
+
+    Rows that no piece has keep their existing value (or become NULL); they count as untouched where they are live and
+    the request was selective, as settled where they are deleted.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        field: pa.Field,
+        fingerprint: str,
+        physical_rows: int,
+        *,
+        existing: Existing | None,
+        live: Live | None,
+    ) -> None:
+        self._uri = uri
+        self._field = field
+        self._fingerprint = fingerprint
+        self._physical_rows = physical_rows
+        self._existing = existing
+        self._live = live
+        self._writer = column_files.ColumnFileWriter(uri, field)
+        self._attempt = secrets.token_hex(6)
+        self._at = 0
+        self._states: States | None = None
+        self.untouched = 0
+        self._name = keys.column_file_name(fingerprint, self._attempt, partial=live is not None)
+        self._writer.open(self._name)
+
+    def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
+        """Writes the rows of a range. Raises ValueError where it is not the next one."""
+        if covered.start != self._at:
+            raise ValueError(f"range {covered} does not follow offset {self._at}")
+        self._at = covered.end
+        if len(pieces) == 1 and len(pieces[0].offsets) == covered.rows:
+            self._writer.write(pieces[0].values)
+            self._note(covered, pieces[0].states)
+            return
+        values, states = self._aligned(covered, pieces)
+        self._writer.write(values)
+        self._note(covered, states)
+
+    def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
+        base = (
+            self._existing(covered) if self._existing is not None else pa.nulls(covered.rows, self._field.type)
+        )
+        sources = [base]
+        position = np.arange(covered.rows, dtype=np.int64)
+        states = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        if self._live is not None:
+            states[self._live(covered)] = RowState.UNTOUCHED
+        begin = covered.rows
+        for piece in pieces:
+            at = piece.offsets - covered.start
+            position[at] = np.arange(begin, begin + len(at))
+            states[at] = RowState.COMPUTED if piece.states is None else piece.states
+            sources.append(piece.values)
+            begin += len(at)
+        return pa.concat_arrays(sources).take(pa.array(position)), states
+
+    def _note(self, covered: RowRange, states: States | None) -> None:
+        if states is None or bool((states == RowState.COMPUTED).all()):
+            return
+        if self._states is None:
+            self._states = np.full(self._physical_rows, RowState.COMPUTED, np.uint8)
+        self._states[covered.start : covered.end] = states
+        self.untouched += int((states == RowState.UNTOUCHED).sum())
+
+    def finish(self, filters: frozenset[str]) -> StagedFile:
+        """Publishes the file under a name that says whether all rows are settled. `filters`: md5 of those under which
+        every matching row is. Raises ValueError where rows are missing."""
+        if self._at != self._physical_rows:
+            raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
+        name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
+        return self._writer.close(self._states, filters, name)

@@ -1,0 +1,270 @@
+"""All jobs of one executor: accepts, runs, finds, cancels, takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import structlog
+
+from core.config import Settings
+from core.coordination import JobLeases
+from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
+from core.domain.plan import BackfillSpec
+from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
+from core.rpc.blocking import BlockingPool
+from executor.history import History
+from executor.run import JobRun, Services, follow
+
+_log = structlog.get_logger(__name__)
+_POLL_SECONDS = 1.0
+
+
+class _Database:
+    """Jobs of one database, as history and memory have them."""
+
+    def __init__(self, path: str) -> None:
+        self.history = History(path)
+        self.jobs: dict[str, Job] = {}
+        self.opened = asyncio.Lock()
+        self.loaded = False
+
+
+class JobManager:
+    """Call it on one event loop."""
+
+    def __init__(self, settings: Settings, services: Services, leases: JobLeases, pool: BlockingPool) -> None:
+        self._settings = settings
+        self._services = services
+        self._leases = leases
+        self._pool = pool
+        self._databases: dict[str, _Database] = {}
+        self._runs: dict[str, JobRun] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._costs: dict[tuple[str, str], float] = {}
+        self._requests: dict[str, tuple[BackfillSpec, asyncio.Future[Job]]] = {}
+
+    def busy(self) -> bool:
+        """Whether any job runs."""
+        return bool(self._tasks)
+
+    async def create(self, spec: BackfillSpec, request_id: str) -> Job:
+        """Accepts a job and returns it running, or done where nothing was to do. The same request id gives the same
+        job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+        database = await self._open(spec.database)
+        known = self._find_request(database, request_id)
+        if known is not None:
+            return await self._same(known, spec, request_id)
+        if not request_id:
+            return await self._create(database, spec, request_id)
+        answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self._requests[request_id] = (spec, answer)
+        try:
+            job = await self._create(database, spec, request_id)
+            answer.set_result(job)
+            return job
+        except BaseException as error:
+            answer.set_exception(error)
+            answer.exception()  # somebody may or may not wait for it
+            raise
+        finally:
+            self._requests.pop(request_id, None)
+
+    def _find_request(
+        self, database: _Database, request_id: str
+    ) -> tuple[BackfillSpec, asyncio.Future[Job]] | Job | None:
+        if not request_id:
+            return None
+        if request_id in self._requests:
+            return self._requests[request_id]
+        return next((j for j in database.jobs.values() if j.request_id == request_id), None)
+
+    async def _same(
+        self, known: tuple[BackfillSpec, asyncio.Future[Job]] | Job, spec: BackfillSpec, request_id: str
+    ) -> Job:
+        asked = known.spec if isinstance(known, Job) else known[0]
+        # relative times in a filter are pinned when a job starts
+        if replace(asked, where="") != replace(spec, where="") or bool(asked.where) != bool(spec.where):
+            raise AlreadyExists(
+                "REQUEST_ID_REUSED", f"request id {request_id} was used for another job: choose a new one"
+            )
+        return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[1])
+
+    async def _create(self, database: _Database, spec: BackfillSpec, request_id: str) -> Job:
+        if len(self._tasks) >= self._settings.executor.max_running_jobs:
+            raise ResourceExhausted(
+                "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
+            )
+        now = time.time()
+        job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now)
+        run = JobRun(job, self._services)
+        plan = await run.plan()
+        self._runs[job.job_id] = run
+        udf = (run.job.udf_name, run.job.udf_version)
+        run.know_cost(self._costs.get(udf))
+        if not plan.tasks:
+            await run.finish_at_once()
+            await self._keep(database, run.job)
+            return run.job
+        await self._leases.acquire(job.job_id)
+        await run.move(JobState.RUNNING)
+        await self._keep(database, run.job)
+        self._start(database, run, run.run(plan))
+        return run.snapshot()
+
+    def _start(self, database: _Database, run: JobRun, work: object) -> None:
+        task = asyncio.create_task(self._supervise(database, run, work))
+        self._tasks[run.job.job_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run.job.job_id, None))
+
+    async def _supervise(self, database: _Database, run: JobRun, work: object) -> None:
+        beat = asyncio.create_task(self._heartbeat(run.job.job_id))
+        try:
+            await work  # type: ignore[misc]
+        except Exception:
+            _log.exception("job failed on a bug", job_id=run.job.job_id)
+            message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
+            await run.move(JobState.FAILED, error=JobError("Internal", "INTERNAL_BUG", message))
+        finally:
+            beat.cancel()
+        await self._keep(database, run.job)
+        await self._leases.release(run.job.job_id)
+        if run.seconds_per_row is not None:
+            self._costs[run.job.udf_name, run.job.udf_version] = run.seconds_per_row
+
+    async def _heartbeat(self, job_id: str) -> None:
+        while True:
+            await asyncio.sleep(self._leases.lease_seconds / 3)
+            await self._leases.renew(job_id)
+
+    async def _keep(self, database: _Database, job: Job) -> None:
+        database.jobs[job.job_id] = job
+        await self._pool.run(database.history.save, job)
+
+    # finding jobs
+
+    def current(self, job: Job) -> Job:
+        """The live state of a job that runs here, else what history says."""
+        run = self._runs.get(job.job_id)
+        return run.snapshot() if run is not None else job
+
+    async def get(self, database: str, job_id: str) -> Job:
+        """Raises NotFound (JOB_NOT_FOUND)."""
+        opened = await self._open(database)
+        job = opened.jobs.get(job_id)
+        if job is None or (job_id not in self._runs and not job.state.terminal):
+            await self._reload(opened)
+            job = opened.jobs.get(job_id)
+        if job is None:
+            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
+        return self.current(job)
+
+    async def list(self, database: str, table: str) -> list[Job]:
+        """Newest first."""
+        opened = await self._open(database)
+        await self._reload(opened)
+        jobs = [self.current(j) for j in opened.jobs.values() if not table or j.spec.table == table]
+        return sorted(jobs, key=lambda j: (int(j.created_at * 1e6), j.job_id), reverse=True)
+
+    async def watch(
+        self, database: str, job_id: str, after: int, heartbeat_seconds: float
+    ) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
+        """See `executor.run.follow`; a job that another executor runs is followed through history."""
+        job = await self.get(database, job_id)
+        run = self._runs.get(job_id)
+        if run is not None:
+            async for message in follow(run, after, heartbeat_seconds):
+                yield message
+            return
+        sequence = after
+        while True:
+            sequence += 1
+            yield sequence, job, []
+            if job.state.terminal:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+            job = await self.get(database, job_id)
+
+    async def cancel(self, database: str, job_id: str) -> Job:
+        """Asks a job to stop; ended jobs stay as they are. Raises NotFound; Unavailable (JOB_ELSEWHERE)."""
+        job = await self.get(database, job_id)
+        if job.state.terminal:
+            return job
+        run = self._runs.get(job_id)
+        if run is None:
+            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        if not run.cancelling:
+            await run.move(JobState.CANCELLING)
+            await asyncio.to_thread(run.cancel)
+        return run.snapshot()
+
+    async def errors(self, database: str, job_id: str, column: str) -> list[StoredRowError]:
+        """Failed rows of a job, by row address. Raises NotFound."""
+        await self.get(database, job_id)
+        opened = await self._open(database)
+        return await self._pool.run(opened.history.errors, job_id, column)
+
+    # history
+
+    async def _open(self, path: str) -> _Database:
+        database = self._databases.setdefault(path, _Database(path))
+        async with database.opened:
+            if not database.loaded:
+                await self._reload(database)
+                database.loaded = True
+                for job in list(database.jobs.values()):
+                    self._learn_cost(job)
+                    if not job.state.terminal:
+                        await self._adopt(database, job)
+        return database
+
+    async def _reload(self, database: _Database) -> None:
+        stored = await self._pool.run(database.history.load)
+        database.jobs.update({i: j for i, j in stored.items() if i not in self._runs})
+
+    async def _adopt(self, database: _Database, job: Job) -> None:
+        """Takes over a job whose executor died: from the plan on, as everything finished is found there."""
+        if not await self._leases.acquire(job.job_id):
+            return
+        if job.state is JobState.CANCELLING:
+            await self._keep(database, replace(job, state=JobState.CANCELLED, updated_at=time.time()))
+            return
+        if job.attempt >= self._settings.executor.job_attempts_max:
+            message = (
+                f"The executor died {job.attempt} times while it ran this job. What was finished is kept; "
+                "run the backfill again once the cause is found."
+            )
+            error = JobError("Unavailable", "EXECUTOR_LOST", message)
+            await self._keep(
+                database, replace(job, state=JobState.FAILED, error=error, updated_at=time.time())
+            )
+            return
+        run = JobRun(replace(job, attempt=job.attempt + 1), self._services)
+        run.note("state", "taken over from an executor that died")
+        self._runs[job.job_id] = run
+        await self._keep(database, run.job)
+        self._start(database, run, run.replan_and_run())
+
+    def _learn_cost(self, job: Job) -> None:
+        progress = job.progress
+        spent = progress.udf_seconds + progress.read_seconds
+        if progress.rows_evaluated and spent:
+            self._costs[job.udf_name, job.udf_version] = spent / progress.rows_evaluated
+
+    async def open_database(self, path: str) -> None:
+        """Takes over what a dead executor left."""
+        await self._open(path)
+
+    async def stop(self) -> None:
+        """Lets go of all jobs: their leases expire, another executor takes them over from their checkpoints."""
+        for job_id in list(self._tasks):
+            self._services.spark.cancel(job_id)
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for job_id in list(self._runs):
+            await self._leases.release(job_id)
+        await self._leases.close()

@@ -1,0 +1,97 @@
+"""Counts and times of one unit of work, and the hints it sends while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from core.domain.work import FragmentResult, Hint, RowFailure, Timings
+from core.ports import EventSink
+
+_KEPT_FAILURES = 1000
+_HINT_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class FragmentCounts:
+    """Rows of the fragment at hand."""
+
+    evaluated: int = 0
+    failed: int = 0
+    safe: int = 0
+
+
+class Meter:
+    """One for each unit. `fragment` counts since `begin_fragment`."""
+
+    def __init__(self, unit_id: str, sink: EventSink) -> None:
+        self._unit_id = unit_id
+        self._sink = sink
+        self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write"), 0.0)
+        self._hinted = time.monotonic()
+        self.fragment = FragmentCounts()
+        self.failures: list[RowFailure] = []
+        self._done = FragmentCounts()
+
+    @property
+    def timings(self) -> Timings:
+        return Timings(**self._seconds)
+
+    def begin_fragment(self) -> None:
+        """Counts of the fragment before are kept in the unit's sums."""
+        self._done = self._sums()
+        self.fragment = FragmentCounts()
+
+    def _sums(self) -> FragmentCounts:
+        done, now = self._done, self.fragment
+        return FragmentCounts(done.evaluated + now.evaluated, done.failed + now.failed, done.safe + now.safe)
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[Callable[[], float]]:
+        begin = time.perf_counter()
+        taken = 0.0
+        try:
+            yield lambda: taken
+        finally:
+            taken = time.perf_counter() - begin
+            self._seconds[what] += taken
+
+    def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """Times the function; the value yields the seconds once the block is left."""
+        return self._timed("udf")
+
+    def reading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """Times reading inputs."""
+        return self._timed("read")
+
+    def checkpointing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """Times writing checkpoints."""
+        return self._timed("checkpoint")
+
+    def writing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """Times writing column files."""
+        return self._timed("write")
+
+    def evaluated(self, rows: int, failures: Sequence[RowFailure]) -> None:
+        """Rows were given to the function; `failures` are those that it did not get through."""
+        self.fragment.evaluated += rows
+        self.fragment.failed += len(failures)
+        room = _KEPT_FAILURES - len(self.failures)
+        self.failures.extend(failures[: max(0, room)])
+        if time.monotonic() - self._hinted >= _HINT_SECONDS:
+            self.hint()
+
+    def safe(self, rows: int) -> None:
+        """Evaluated rows are in a checkpoint or a column file."""
+        self.fragment.safe += rows
+
+    def hint(self, result: FragmentResult | None = None) -> None:
+        """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""
+        self._hinted = time.monotonic()
+        sums = self._sums()
+        hint = Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed, result, self.timings)
+        self._sink.send(msgspec.json.encode(hint))

@@ -1,0 +1,129 @@
+"""Computed rows on their way: evaluated just now, or read back from checkpoints and partial files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange
+from core.lance_io import column_files
+from core.lance_io.scan import FragmentReader
+from core.ports import CheckpointStore
+from core.row_states import RowState, States
+
+ROW_ADDRESS = "_rowaddr"
+ROW_STATE = "_leman_state"
+_OFFSET_MASK = (1 << 32) - 1
+_CACHED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one fragment with their values. `offsets` are physical and ascending; `states` None: all computed."""
+
+    offsets: npt.NDArray[np.int64]
+    values: pa.Array
+    states: States | None = None
+
+    def within(self, covered: RowRange) -> Piece | None:
+        """The rows in a range; None where there are none."""
+        first, last = np.searchsorted(self.offsets, [covered.start, covered.end])
+        if first == last:
+            return None
+        states = None if self.states is None else self.states[first:last]
+        return Piece(self.offsets[first:last], self.values.slice(first, last - first), states)
+
+
+def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
+    """Pieces as a checkpoint batch: the column, `_rowaddr`, and the states where a row failed."""
+    pieces = list(pieces)
+    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
+    offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
+    columns = {column: values, ROW_ADDRESS: pa.array(offsets.astype(np.uint64) | np.uint64(fragment_id << 32))}
+    if any(p.states is not None for p in pieces):
+        columns[ROW_STATE] = pa.array(
+            np.concatenate([p.states if p.states is not None else _computed(p) for p in pieces])
+        )
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def from_checkpoint(batch: pa.RecordBatch) -> Piece:
+    """The other way round."""
+    offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) & _OFFSET_MASK
+    states = None
+    if ROW_STATE in batch.schema.names:
+        states = batch.column(ROW_STATE).to_numpy()
+    return Piece(offsets, batch.column(0), states)
+
+
+def _computed(piece: Piece) -> States:
+    return np.full(len(piece.offsets), RowState.COMPUTED, np.uint8)
+
+
+class CheckpointLost(Exception):
+    """A checkpoint that the plan counts on is gone or damaged."""
+
+    def __init__(self, ref: CheckpointRef) -> None:
+        super().__init__(ref.key)
+        self.ref = ref
+
+
+class KnownRows:
+    """Rows of one fragment that need no evaluation. Holds at most two checkpoints in memory."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        refs: Iterable[CheckpointRef],
+        current: Callable[[RowRange], Piece | None] | None,
+    ) -> None:
+        self._store = store
+        self._refs = sorted(refs, key=lambda r: r.range)
+        self._current = current
+        self._loaded: dict[str, Piece] = {}
+
+    def within(self, covered: RowRange) -> list[Piece]:
+        """Pieces with rows of a range; later ones win where two have the same row. Raises CheckpointLost."""
+        pieces = [] if self._current is None else [self._current(covered)]
+        for ref in self._refs:
+            if ref.range.start >= covered.end:
+                break
+            if ref.range.end > covered.start:
+                pieces.append(self._load(ref).within(covered))
+        return [p for p in pieces if p is not None]
+
+    def _load(self, ref: CheckpointRef) -> Piece:
+        piece = self._loaded.get(ref.key)
+        if piece is None:
+            try:
+                piece = from_checkpoint(self._store[ref.key])
+            except KeyError:
+                raise CheckpointLost(ref) from None
+            while len(self._loaded) >= _CACHED:
+                self._loaded.pop(next(iter(self._loaded)))
+            self._loaded[ref.key] = piece
+        return piece
+
+
+def partial_file_rows(
+    reader: FragmentReader, uri: str, fragment_id: int, file: str, column: str
+) -> Callable[[RowRange], Piece | None]:
+    """Rows that a partial column file already settles, by range."""
+    states = column_files.read_states(uri, file)
+
+    def rows(covered: RowRange) -> Piece | None:
+        if states is None:
+            return None
+        settled = np.flatnonzero(states[covered.start : covered.end])
+        if not len(settled):
+            return None
+        values = reader.values(fragment_id, covered, column).take(pa.array(settled))
+        offsets = settled + covered.start
+        return Piece(offsets, values, states[offsets])
+
+    return rows

@@ -1,0 +1,218 @@
+"""JobService: translates, calls the job manager, translates back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from core import errors as error_tree
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.config import Settings
+from core.coordination import JobLeases
+from core.domain.job import Job, JobEvent, Progress, StoredRowError
+from core.domain.plan import BackfillSpec
+from core.errors import InvalidArgument, Unavailable
+from core.rpc import convert
+from core.rpc.blocking import BlockingPool
+from core.rpc.channels import open_peer
+from core.rpc.paging import cut, read_page
+from core.rpc.peers import CommitClient, PlannerClient
+from core.rpc.status import to_status
+from executor.history import History
+from executor.manager import JobManager
+from executor.run import Services
+from executor.spark_runner import SparkRunner
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+
+_HEARTBEAT_SECONDS = 10.0
+
+
+def create(settings: Settings, draining: asyncio.Event) -> ExecutorService:
+    """Starts the Spark session, then makes the service. Blocks for seconds."""
+    spark = SparkRunner(settings.spark)
+    spark.start()
+    return ExecutorService(settings, draining, spark)
+
+
+class ExecutorService:
+    """See `core.rpc.server.Service`."""
+
+    def __init__(self, settings: Settings, draining: asyncio.Event, spark: SparkRunner) -> None:
+        self._settings = settings
+        self._draining = draining
+        self._spark = spark
+        self._pool = BlockingPool(8, name="executor")
+        self._manager: JobManager | None = None
+        self._channels: list[grpc.aio.Channel] = []
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Takes over the jobs of an embedded database, then adds JobService."""
+        settings = self._settings
+        planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
+        self._channels = [planner, coordinator]
+        services = Services(
+            settings=settings,
+            spark=self._spark,
+            planner=PlannerClient(planner),
+            commits=CommitClient(coordinator),
+            lanes=settings.executor.slots or os.cpu_count() or 1,
+            forget_record=self._forget_record,
+            save_errors=self._save_errors,
+        )
+        leases = JobLeases(settings.redis.url.get_secret_value(), owner=f"{os.uname().nodename}:{os.getpid()}")
+        self._manager = JobManager(settings, services, leases, self._pool)
+        if settings.embedded.database:
+            await self._manager.open_database(settings.embedded.database)
+        servicer = JobServicer(self._manager, self._draining)
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
+        return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
+
+    async def stop(self) -> None:
+        """Lets go of the jobs and ends the session."""
+        if self._manager is not None:
+            await self._manager.stop()
+        for channel in self._channels:
+            await channel.close()
+        self._pool.close()
+        await asyncio.to_thread(self._spark.stop)
+
+    def busy(self) -> bool:
+        """Whether a job runs."""
+        return self._manager is not None and self._manager.busy()
+
+    async def _forget_record(self, uri: str, key: str) -> None:
+        await self._pool.run(LanceCheckpointStore(checkpoint_root(uri)).__delitem__, key)
+
+    async def _save_errors(self, database: str, errors: list[StoredRowError]) -> None:
+        await self._pool.run(History(database).save_errors, errors)
+
+
+class JobServicer(jobs_pb2_grpc.JobServiceServicer):
+    """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
+
+    def __init__(self, manager: JobManager, draining: asyncio.Event) -> None:
+        self._manager = manager
+        self._draining = draining
+
+    async def CreateJob(
+        self, request: jobs_pb2.CreateJobRequest, context: object
+    ) -> jobs_pb2.CreateJobResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        spec = _checked(convert.spec_from_proto(request.backfill))
+        return jobs_pb2.CreateJobResponse(job=_job(await self._manager.create(spec, request.request_id)))
+
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: object) -> jobs_pb2.GetJobResponse:
+        return jobs_pb2.GetJobResponse(job=_job(await self._manager.get(request.database, request.job_id)))
+
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: object) -> jobs_pb2.ListJobsResponse:
+        page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
+        jobs = await self._manager.list(request.database, request.table)
+        items, token = cut(jobs, page, lambda j: (int(j.created_at * 1e6), j.job_id), descending=True)
+        return jobs_pb2.ListJobsResponse(jobs=[_job(j) for j in items], next_page_token=token)
+
+    async def WatchJob(
+        self, request: jobs_pb2.WatchJobRequest, context: object
+    ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
+        messages = self._manager.watch(
+            request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS
+        )
+        drained = asyncio.ensure_future(self._draining.wait())
+        try:
+            while True:
+                upcoming = asyncio.ensure_future(anext(messages))
+                await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
+                if not upcoming.done():
+                    upcoming.cancel()
+                    raise Unavailable("DRAINING", "This executor is shutting down: watch again")
+                try:
+                    sequence, job, events = upcoming.result()
+                except StopAsyncIteration:
+                    return
+                yield jobs_pb2.WatchJobResponse(
+                    sequence=sequence, job=_job(job), events=[_event(e) for e in events]
+                )
+        finally:
+            drained.cancel()
+
+    async def CancelJob(
+        self, request: jobs_pb2.CancelJobRequest, context: object
+    ) -> jobs_pb2.CancelJobResponse:
+        return jobs_pb2.CancelJobResponse(
+            job=_job(await self._manager.cancel(request.database, request.job_id))
+        )
+
+    async def ListJobErrors(
+        self, request: jobs_pb2.ListJobErrorsRequest, context: object
+    ) -> jobs_pb2.ListJobErrorsResponse:
+        scope = f"errors:{request.database}:{request.job_id}:{request.column}"
+        page = read_page(request.page_size, request.page_token, scope)
+        errors = await self._manager.errors(request.database, request.job_id, request.column)
+        items, token = cut(errors, page, lambda e: e.row_address)
+        return jobs_pb2.ListJobErrorsResponse(errors=[_row_error(e) for e in items], next_page_token=token)
+
+
+def _checked(spec: BackfillSpec) -> BackfillSpec:
+    """Refuses numbers that make no sense. The planner checks names, types and the filter."""
+    numbers = {
+        "read_version": spec.read_version,
+        "concurrency": spec.concurrency,
+        "task_size": spec.task_size,
+        "commit_granularity": spec.commit_granularity,
+        "num_frags": spec.num_frags,
+        "checkpoint.checkpoint_size": spec.checkpoint.checkpoint_size,
+        "checkpoint.min_checkpoint_size": spec.checkpoint.min_checkpoint_size,
+        "checkpoint.max_checkpoint_size": spec.checkpoint.max_checkpoint_size,
+    }
+    for field, value in numbers.items():
+        if value < 0:
+            raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: it must not be negative", field=field)
+    return spec
+
+
+def _job(job: Job) -> jobs_pb2.Job:
+    message = jobs_pb2.Job(
+        job_id=job.job_id,
+        state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
+        spec=convert.spec_to_proto(job.spec),
+        progress=_progress(job.progress),
+        created_at=_timestamp(job.created_at),
+        updated_at=_timestamp(job.updated_at),
+        udf_name=job.udf_name,
+        udf_version=job.udf_version,
+        reasons=[convert.reason_count_to_proto(c) for c in job.reasons],
+        plan_summary=job.plan_summary,
+        table_version=job.table_version,
+        attempt=job.attempt,
+    )
+    if job.error is not None:
+        kind: type[error_tree.LemanError] = getattr(error_tree, job.error.kind, error_tree.Internal)
+        error = kind(job.error.reason, job.error.message)
+        error.facts = job.error.facts
+        message.error.CopyFrom(to_status(error))
+    return message
+
+
+def _progress(progress: Progress) -> jobs_pb2.Progress:
+    return jobs_pb2.Progress(**{name: getattr(progress, name) for name in Progress.__dataclass_fields__})
+
+
+def _event(event: JobEvent) -> jobs_pb2.JobEvent:
+    return jobs_pb2.JobEvent(
+        sequence=event.sequence, time=_timestamp(event.time), kind=event.kind, message=event.message
+    )
+
+
+def _row_error(error: StoredRowError) -> jobs_pb2.RowError:
+    return jobs_pb2.RowError(**{name: getattr(error, name) for name in StoredRowError.__dataclass_fields__})
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromMicroseconds(int(seconds * 1e6))
+    return stamp

@@ -1,0 +1,152 @@
+"""Adds up what units report into a job's progress."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from core.domain.job import Progress
+from core.domain.plan import Plan
+from core.domain.work import Hint, Timings, UnitOutcome
+
+_RATE_SECONDS = 5.0
+
+
+class Tally:
+    """Task results are the truth; hints stand in for units that still run."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begin = clock()
+        self._running: dict[str, Hint] = {}
+        self._done: set[str] = set()
+        self._evaluated = self._failed = self._safe = self._skipped = 0
+        self._times = Timings()
+        self._ready: dict[int, int] = {}
+        self._recent: deque[tuple[float, int]] = deque()
+        self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
+        self.rows_failed_before = 0
+        self.units = 0
+        self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
+        self.commit_seconds = self.planning_seconds = 0.0
+
+    def planned(self, plan: Plan, seconds: float) -> None:
+        """The first plan sets the totals; later ones only add work that turned up."""
+        self.planning_seconds += seconds
+        header = plan.header
+        if not self.rows_total:
+            self.rows_total, self.rows_reused = header.rows_total, header.rows_reused
+            self.rows_planned, self.fragments_planned = header.rows_to_compute, len(plan.tasks)
+            self.rows_failed_before = header.rows_failed_before
+
+    def hint(self, hint: Hint) -> None:
+        """A running unit's sums; late ones, of units that are done, are passed over."""
+        if hint.unit_id not in self._done:
+            self._running[hint.unit_id] = hint
+
+    def outcome(self, outcome: UnitOutcome) -> None:
+        """A unit is done: its results replace its hints."""
+        self._running.pop(outcome.unit_id, None)
+        self._done.add(outcome.unit_id)
+        for result in outcome.results:
+            self._evaluated += result.rows_evaluated
+            self._safe += result.rows_evaluated
+            self._failed += result.rows_failed
+            self._skipped += result.rows_skipped
+        self._times = _sum(self._times, outcome.timings)
+
+    def lost(self, unit_id: str) -> None:
+        """A unit died: what it had made safe will be found again, the rest is computed again."""
+        self._running.pop(unit_id, None)
+
+    def staged(self, fragment_id: int, rows: int) -> None:
+        """A fragment's file waits for its commit."""
+        self._ready[fragment_id] = rows
+
+    def committed(self, fragment_id: int) -> None:
+        """Queries see a fragment's rows."""
+        self.rows_committed += self._ready.pop(fragment_id, 0)
+        self.fragments_committed += 1
+
+    def rejected(self, fragment_id: int) -> None:
+        """A fragment's file was refused."""
+        self._ready.pop(fragment_id, None)
+
+    @property
+    def rows_evaluated(self) -> int:
+        return self._evaluated + sum(h.rows_evaluated for h in self._running.values())
+
+    @property
+    def rows_failed(self) -> int:
+        return self._failed + sum(h.rows_failed for h in self._running.values())
+
+    @property
+    def seconds_per_row(self) -> float | None:
+        """What a row costs a worker; None where nothing was evaluated."""
+        times = self._times
+        spent = times.udf + times.read + times.checkpoint + times.write
+        return spent / self._evaluated if self._evaluated else None
+
+    def progress(self) -> Progress:
+        """How far the job is now."""
+        times = self._times
+        for hint in self._running.values():
+            times = _sum(times, hint.timings)
+        evaluated = self.rows_evaluated
+        elapsed = self._clock() - self._begin
+        rate = self._rate(evaluated, elapsed)
+        left = max(0, self.rows_planned - evaluated)
+        return Progress(
+            rows_total=self.rows_total,
+            rows_reused=self.rows_reused,
+            rows_planned=self.rows_planned,
+            rows_checkpointed=self._safe + sum(h.rows_safe for h in self._running.values()),
+            rows_ready_to_commit=sum(self._ready.values()),
+            rows_committed=self.rows_committed,
+            rows_skipped=self._skipped,
+            rows_failed=self.rows_failed,
+            rows_evaluated=evaluated,
+            fragments_planned=self.fragments_planned,
+            fragments_committed=self.fragments_committed,
+            udf_seconds=times.udf,
+            read_seconds=times.read,
+            checkpoint_seconds=times.checkpoint,
+            write_seconds=times.write,
+            commit_seconds=self.commit_seconds,
+            bottleneck=self._bottleneck(times, elapsed),
+            elapsed_seconds=elapsed,
+            spark_jobs=self.spark_jobs,
+            rows_per_second=rate,
+            eta_seconds=left / rate if rate and evaluated else 0.0,
+            commits=self.commits,
+        )
+
+    def _rate(self, evaluated: int, elapsed: float) -> float:
+        """Rows a second over the last seconds, or over all while those are few."""
+        now = self._clock()
+        self._recent.append((now, evaluated))
+        while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:
+            self._recent.popleft()
+        then, rows = self._recent[0]
+        if now - then >= 1.0 and evaluated > rows:
+            return (evaluated - rows) / (now - then)
+        return evaluated / elapsed if elapsed > 0 else 0.0
+
+    def _bottleneck(self, times: Timings, elapsed: float) -> str:
+        spent = {
+            "udf": times.udf,
+            "read": times.read,
+            "checkpoint": times.checkpoint,
+            "write": times.write,
+            "commit": self.commit_seconds,
+            "planning": self.planning_seconds,
+        }
+        busy = sum(spent.values())
+        if busy < elapsed / 2:
+            return "scheduling"
+        return max(spent, key=lambda name: spent[name])
+
+
+def _sum(a: Timings, b: Timings) -> Timings:
+    return Timings(a.udf + b.udf, a.read + b.read, a.checkpoint + b.checkpoint, a.write + b.write)

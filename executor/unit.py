@@ -1,0 +1,235 @@
+"""One unit of work on a worker: reserve, look again, compute each fragment, report.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+import pyarrow as pa
+
+from core import keys
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, subtract
+from core.domain.udf import UdfKind
+from core.domain.work import (
+    FragmentResult,
+    FragmentWork,
+    RowFailure,
+    UnitFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
+from core.errors import LemanError
+from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from core.ports import CheckpointStore, EventSink, Reservations
+from core.udf.loading import load
+from executor.apply import FragmentPass
+from executor.evaluate import Evaluator, JobFailing
+from executor.meter import Meter
+from executor.slices import SliceSizer
+
+
+#: The table or the checkpoints could not be read or written: plan again, the planner may know why.
+STORAGE_ERROR = "STORAGE_ERROR"
+
+
+class UnitRunner:
+    """Runs one unit. `attempt` > 0: an earlier attempt died and may have left checkpoints."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        unit: WorkUnit,
+        *,
+        store: CheckpointStore,
+        reservations: Reservations,
+        sink: EventSink,
+        attempt: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._unit = unit
+        self._store = store
+        self._reservations = reservations
+        self._attempt = attempt
+        self._meter = Meter(unit.unit_id, sink)
+        self._holder = f"{context.job_id}:{unit.unit_id}"
+        self._clock = clock
+        self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
+        self._evaluator: Evaluator | None = None
+        scalar = context.udf.kind is UdfKind.SCALAR
+        self._sizer = SliceSizer(scalar=scalar, most=CHUNK_ROWS, fixed=context.udf.batch_size)
+
+    def run(self) -> UnitOutcome:
+        """Never raises for what the function or the store does: that is in the outcome."""
+        results: list[FragmentResult] = []
+        failures: list[RowFailure] = []
+        failure = None
+        with _LeaseKeeper(self._reservations, self._holder, self._context.lease_seconds) as leases:
+            try:
+                reader = FragmentReader(self._context.uri, self._context.read_version)
+                for work in self._unit.works:
+                    if self._clock() >= self._deadline and work.ranges:
+                        results.append(FragmentResult(work.fragment_id, left=work.ranges))
+                    else:
+                        results.append(self._fragment(work, reader, leases))
+                failures = _with_row_ids(self._meter.failures, reader)
+            except JobFailing as error:
+                failure = self._blame(error, reader)
+                failures = _with_row_ids(self._meter.failures, reader)
+            except LemanError as error:
+                failure = UnitFailure(error.reason, error.message)
+            except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
+        return UnitOutcome(
+            self._unit.unit_id, tuple(results), tuple(failures), failure, self._meter.timings
+        )
+
+    def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
+        scope = f"{work.fragment_id}:{work.fingerprint}"
+        busy: tuple[RowRange, ...] = ()
+        if work.ranges:
+            grant = self._reservations.reserve(scope, work.ranges, self._holder)
+            busy = grant.busy
+            leases.add(scope)
+            if grant.others_finished or self._attempt:
+                staged = self._staged_by_others(work)
+                if staged is not None:
+                    leases.drop(scope, finished=False)
+                    return staged
+                work = self._with_new_checkpoints(work)
+            if busy:
+                work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
+        self._meter.begin_fragment()
+        finished = False
+        try:
+            result = FragmentPass(
+                self._context,
+                work,
+                reader,
+                self._store,
+                self._loaded,
+                self._sizer,
+                self._meter,
+                lambda: self._clock() >= self._deadline,
+            ).run()
+            finished = True
+        finally:
+            if scope in leases:
+                leases.drop(scope, finished=finished)
+        result = replace(result, busy=busy)
+        self._meter.hint(result)
+        return result
+
+    def _loaded(self) -> Evaluator:
+        """The function, loaded when the first row needs it."""
+        if self._evaluator is None:
+            context = self._context
+            output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+            self._evaluator = Evaluator(
+                load(context.udf),
+                context.udf.kind,
+                context.udf.name,
+                output,
+                context.udf.input_columns,
+                context.udf.error_policy,
+            )
+        return self._evaluator
+
+    def _staged_by_others(self, work: FragmentWork) -> FragmentResult | None:
+        """A column file that another job, or a dead attempt, finished since the plan was made."""
+        try:
+            batch = self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)]
+        except KeyError:
+            return None
+        record = FragmentRecord.from_batch(batch)
+        if record is None or record.fingerprint != work.fingerprint or record.replaces != work.current_file:
+            return None
+        if record.column_id != self._context.column_id or record.physical_rows != work.physical_rows:
+            return None
+        return FragmentResult(work.fragment_id, staged=record.staged)
+
+    def _with_new_checkpoints(self, work: FragmentWork) -> FragmentWork:
+        """The work less what checkpoints that came after the plan already hold."""
+        known = {r.key for r in work.checkpoints}
+        found = []
+        for key in self._store.list_keys(work.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
+            parsed = keys.parse_range_key(key)
+            if parsed is not None and parsed.prefix == work.checkpoint_prefix and key not in known:
+                found.append(CheckpointRef(key, parsed.range))
+        if not found:
+            return work
+        left = subtract(work.ranges, [r.range for r in found])
+        return replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
+
+    def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
+        row = _with_row_ids([error.failure], reader)[0]
+        start, end = error.rows
+        place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
+        return UnitFailure(
+            "UDF_FAILED",
+            f"UDF '{self._context.udf.name}' failed on {place} of fragment {row.fragment_id}: "
+            f"{row.error_type}: {row.message}",
+            row,
+        )
+
+
+def _with_row_ids(failures: Sequence[RowFailure], reader: FragmentReader) -> list[RowFailure]:
+    by_fragment: dict[int, list[int]] = {}
+    for failure in failures:
+        by_fragment.setdefault(failure.fragment_id, []).append(failure.offset)
+    ids = {
+        (fragment, offset): row_id
+        for fragment, offsets in by_fragment.items()
+        for offset, row_id in zip(offsets, reader.row_ids(fragment, offsets), strict=True)
+    }
+    return [replace(f, row_id=ids[f.fragment_id, f.offset]) for f in failures]
+
+
+class _LeaseKeeper:
+    """Renews what a unit has reserved, at a third of the lease, until it is given back."""
+
+    def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
+        self._reservations = reservations
+        self._holder = holder
+        self._pause = lease_seconds / 3
+        self._scopes: set[str] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _LeaseKeeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for scope in list(self._scopes):
+            self.drop(scope, finished=False)
+        if self._thread is not None:
+            self._thread.join()
+
+    def __contains__(self, scope: str) -> bool:
+        return scope in self._scopes
+
+    def add(self, scope: str) -> None:
+        self._scopes.add(scope)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+            self._thread.start()
+
+    def drop(self, scope: str, *, finished: bool) -> None:
+        self._scopes.discard(scope)
+        self._reservations.release(scope, self._holder, finished=finished)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._pause):
+            self._reservations.renew(list(self._scopes), self._holder)

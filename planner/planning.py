@@ -1,0 +1,249 @@
+"""From what is there to what is left to do. Pure: the same evidence gives the same plan."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core import keys
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import CheckpointRef, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
+from core.domain.ranges import RowRange, subtract, total
+from core.row_states import StateSummary
+from planner.question import Question
+from planner.reuse import Sight, Verdict, judge
+
+#: A fragment under certain input files: (md5 of the inputs, fragment id).
+Slot = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was stored by earlier runs.
+
+    `states`: row states by name of partial file, committed or staged. `keys`: checkpoint keys; those of other
+    families do no harm. `records`: fragment records by key, only of files that exist.
+    """
+
+    states: Mapping[str, StateSummary] = field(default_factory=dict)
+    keys: Iterable[str] = ()
+    records: Mapping[str, FragmentRecord] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Totals:
+    fragments: dict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    rows: dict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    live: int = 0
+    reused: int = 0
+    to_compute: int = 0
+    failed: int = 0
+
+    def count(self, reason: Reason, live: int) -> None:
+        self.fragments[reason] += 1
+        self.rows[reason] += live
+        self.live += live
+
+    def reasons(self) -> tuple[ReasonCount, ...]:
+        return tuple(ReasonCount(r, self.fragments[r], self.rows[r]) for r in Reason if r in self.fragments)
+
+
+def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Plan:
+    """`sights` are those of `reuse.look(question)`.
+
+    The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
+    """
+    ranges, records = _by_fragment(question, evidence)
+    totals = _Totals()
+    tasks: list[FragmentTask] = []
+    for sight in sorted(sights, key=lambda s: s.fragment.fragment_id):
+        verdict = judge(question, sight, evidence.states)
+        live = sight.fragment.live_rows
+        if verdict.settled:
+            totals.count(verdict.reason, live)
+            totals.reused += live
+            totals.failed += verdict.states.failed if verdict.states else 0
+            continue
+        slot = (sight.sources, sight.fragment.fragment_id)
+        task = _task(
+            question,
+            sight,
+            verdict,
+            ranges.get(slot, ()),
+            _staged(question, sight, records.get(slot), evidence),
+        )
+        totals.count(task.reason, live)
+        if question.num_frags and len(tasks) >= question.num_frags:
+            continue
+        tasks.append(task)
+        left = _rows_left(task, verdict)
+        totals.to_compute += left
+        totals.reused += live - left
+        totals.failed += _failed_before(task, verdict)
+    return Plan(_header(question, totals), tuple(tasks))
+
+
+def open_slots(question: Question, sights: Iterable[Sight], states: Mapping[str, StateSummary]) -> set[Slot]:
+    """(inputs md5, fragment id) of the fragments with something to do: only their checkpoints matter."""
+    return {(s.sources, s.fragment.fragment_id) for s in sights if not judge(question, s, states).settled}
+
+
+def _by_fragment(
+    question: Question, evidence: Evidence
+) -> tuple[dict[Slot, list[tuple[str, RowRange, str]]], dict[Slot, list[tuple[str, FragmentRecord]]]]:
+    """Checkpoints as (filter id, range, key) and records as (filter id, record)."""
+    family = question.family
+    ranges = defaultdict(list)
+    for key in evidence.keys:
+        parsed = family.parse(key)
+        if parsed is not None and parsed.range is not None:
+            ranges[parsed.sources, parsed.fragment_id].append((parsed.filter_id, parsed.range, key))
+    records = defaultdict(list)
+    for key, record in evidence.records.items():
+        parsed = family.parse(key)
+        if parsed is not None and parsed.range is None:
+            records[parsed.sources, parsed.fragment_id].append((parsed.filter_id, record))
+    return ranges, records
+
+
+def _task(
+    question: Question,
+    sight: Sight,
+    verdict: Verdict,
+    found: Sequence[tuple[str, RowRange, str]],
+    staged: FragmentRecord | None,
+) -> FragmentTask:
+    fragment = sight.fragment
+    identity = question.filter_identity(fragment)
+    whole = RowRange(0, fragment.physical_rows)
+    refs: Sequence[CheckpointRef] = ()
+    missing: Sequence[RowRange] = (whole,)
+    if staged is not None:
+        missing = ()
+    elif found:
+        refs, missing = _cover(question, whole, keys.md5_of_few(identity), found)
+    reason = Reason.STAGED if staged else Reason.PARTIAL if refs else verdict.reason
+    return FragmentTask(
+        fragment_id=fragment.fragment_id,
+        physical_rows=fragment.physical_rows,
+        deleted_rows=fragment.deleted_rows,
+        reason=reason,
+        fingerprint=sight.fingerprint,
+        checkpoint_prefix=question.family.prefix_for(identity, sight.sources),
+        input_files=question.input_files(fragment),
+        current_file=sight.current_file,
+        extend_current=verdict.states is not None,
+        missing=tuple(missing),
+        checkpoints=tuple(refs),
+        staged=staged.staged if staged else None,
+    )
+
+
+def _cover(
+    question: Question, whole: RowRange, filter_id: str, found: Sequence[tuple[str, RowRange, str]]
+) -> tuple[list[CheckpointRef], list[RowRange]]:
+    """Checkpoints to be reused, in order, and the ranges that they leave open.
+
+    Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
+    under a filter the rest must keep its values, and without one the rows between are open. Nor does a filter
+    over the output column itself settle: it may match other rows by now.
+    """
+    settling: list[CheckpointRef] = []
+    others: list[CheckpointRef] = []
+    end = 0
+    valid = [entry for entry in found if 0 <= entry[1].start < entry[1].end <= whole.end]
+    for written_under, covered, key in sorted(valid, key=lambda e: (e[1].start, -e[1].end, e[2])):
+        if written_under != filter_id or question.filter.reads_output:
+            others.append(CheckpointRef(key, covered, settles=False))
+        elif covered.end > end:
+            settling.append(CheckpointRef(key, covered))
+            end = covered.end
+    missing = subtract([whole], [ref.range for ref in settling])
+    ends = [gap.end for gap in missing]
+    known = [ref for ref in others if _reaches(ref.range, missing, ends)]
+    return sorted([*settling, *known], key=lambda ref: (ref.range, ref.key)), missing
+
+
+def _reaches(covered: RowRange, gaps: Sequence[RowRange], ends: Sequence[int]) -> bool:
+    at = bisect.bisect_right(ends, covered.start)
+    return at < len(gaps) and gaps[at].start < covered.end
+
+
+def _staged(
+    question: Question,
+    sight: Sight,
+    candidates: Sequence[tuple[str, FragmentRecord]] | None,
+    evidence: Evidence,
+) -> FragmentRecord | None:
+    """A finished file that only has to be committed; of several the one with the most values."""
+    if not candidates:
+        return None
+    valid = [
+        r
+        for filter_id, r in candidates
+        if _usable(question, sight, filter_id, r, evidence.states.get(r.file))
+    ]
+    return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
+
+
+def _usable(
+    question: Question, sight: Sight, filter_id: str, record: FragmentRecord, states: StateSummary | None
+) -> bool:
+    name = keys.parse_column_file_name(record.file)
+    ids = set(record.output_field_ids)
+    if (
+        name is None
+        or name.fingerprint != sight.fingerprint
+        or record.fingerprint != sight.fingerprint
+        or record.column_id != question.output.column_id
+        or not ids
+        or not ids.issubset(question.output.field.field_ids)
+        or tuple(sorted(record.src_data_files)) != question.input_files(sight.fragment)
+        or record.replaces != sight.current_file
+        or record.physical_rows != sight.fragment.physical_rows
+    ):
+        return False
+    wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
+    if question.filter.where and filter_id != wanted:
+        return False
+    return not name.partial or _covers(states, wanted if question.filter.where else "")
+
+
+def _covers(states: StateSummary | None, filter_id: str) -> bool:
+    """Whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
+    return states is not None and (states.untouched == 0 or filter_id in states.filters)
+
+
+def _rows_left(task: FragmentTask, verdict: Verdict) -> int:
+    """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
+    if task.staged is not None:
+        return 0
+    left = min(task.physical_rows - task.deleted_rows, total(task.missing))
+    return min(left, verdict.states.untouched) if verdict.states else left
+
+
+def _failed_before(task: FragmentTask, verdict: Verdict) -> int:
+    if task.staged is not None:
+        return task.staged.rows_failed
+    return verdict.states.failed if verdict.states else 0
+
+
+def _header(question: Question, totals: _Totals) -> PlanHeader:
+    return PlanHeader(
+        uri=question.table.uri,
+        read_version=question.table.version,
+        incarnation=question.table.incarnation,
+        output=question.output,
+        input_columns=tuple(column.name for column in question.inputs),
+        udf=question.udf,
+        bundle_uri=question.bundle_uri,
+        where=question.filter.where,
+        reasons=totals.reasons(),
+        rows_total=totals.live,
+        rows_reused=totals.reused,
+        rows_to_compute=totals.to_compute,
+        rows_failed_before=totals.failed,
+        input_field_ids=question.input_ids,
+    )

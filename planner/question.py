@@ -1,0 +1,199 @@
+"""What a plan is asked for, with everything named resolved against one table. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from core import keys
+from core.domain.plan import BackfillSpec, OutputField
+from core.domain.table import Fragment, TableField, TableSnapshot
+from core.domain.udf import ColumnBinding, UdfDefinition
+from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from core.udf import binding, validation
+
+#: Lance moves it whenever any column of the row's fragment is written: no data file tells that.
+_MOVING_COLUMN = "_row_last_updated_at_version"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`where` with relative times pinned; empty: all rows. `columns`: what it reads but inputs and output."""
+
+    where: str = ""
+    columns: tuple[TableField, ...] = ()
+    reads_output: bool = False
+    reads_versions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One column of one table, the function that is to fill it, and the rows asked for.
+
+    `input_ids` are the inputs' field ids in parameter order, children included.
+    """
+
+    table: TableSnapshot
+    output: OutputField
+    udf: UdfDefinition
+    inputs: tuple[TableField, ...]
+    filter: Filter = Filter()
+    num_frags: int = 0
+    bundle_uri: str = ""
+    family: keys.KeyFamily = dataclasses.field(init=False)
+    input_ids: tuple[int, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        family = keys.KeyFamily(self.udf.name, self.udf.version, self.output.name, self.table.uri)
+        object.__setattr__(self, "family", family)
+        object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
+
+    def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
+        """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
+        return [(i, fragment.file_of(i)) for i in self.input_ids]
+
+    def input_files(self, fragment: Fragment) -> tuple[str, ...]:
+        return fragment.files_of(self.input_ids)
+
+    def filter_identity(self, fragment: Fragment) -> str:
+        """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        if not self.filter.where:
+            return ""
+        pairs = [(i, fragment.file_of(i)) for column in self.filter.columns for i in column.field_ids]
+        if self.filter.reads_versions:
+            pairs.append((-1, str(self.table.version)))
+        return keys.filter_identity(self.filter.where, pairs)
+
+
+def resolve(
+    spec: BackfillSpec,
+    table: TableSnapshot,
+    udf: UdfDefinition,
+    bound_udf: UdfDefinition | None,
+    bundle_uri: str = "",
+) -> Question:
+    """The question for all rows. `udf` computes; the column was added with `bound_udf`, if that still exists.
+
+    Raises FailedPrecondition (COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH).
+    """
+    column, bound = defined_column(table, spec.column)
+    inputs = _inputs(table, bound, udf, bound_udf)
+    if any(field.name == column.name for field in inputs):
+        raise FailedPrecondition(
+            "INPUT_IS_OUTPUT", f"Column '{column.name}' cannot be computed from itself", column=column.name
+        )
+    validation.check_input_types(inputs, udf)
+    validation.check_output_type(column, udf)
+    return Question(
+        table=table,
+        output=OutputField(column, bound.column_id),
+        udf=udf,
+        inputs=inputs,
+        num_frags=spec.num_frags,
+        bundle_uri=bundle_uri,
+    )
+
+
+def check_spec(spec: BackfillSpec) -> None:
+    """Raises InvalidArgument (BAD_NUMBER, BAD_REQUEST) for what no table can answer."""
+    bounds = spec.checkpoint
+    numbers = {
+        "read_version": spec.read_version,
+        "concurrency": spec.concurrency,
+        "task_size": spec.task_size,
+        "commit_granularity": spec.commit_granularity,
+        "num_frags": spec.num_frags,
+        "checkpoint.checkpoint_size": bounds.checkpoint_size,
+        "checkpoint.min_checkpoint_size": bounds.min_checkpoint_size,
+        "checkpoint.max_checkpoint_size": bounds.max_checkpoint_size,
+    }
+    for name, number in numbers.items():
+        if number < 0:
+            raise InvalidArgument(
+                "BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}"
+            )
+    if not spec.column:
+        raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
+    if spec.udf_version and not spec.udf_name:
+        raise InvalidArgument("BAD_REQUEST", "udf_version needs udf_name", field="spec.udf_name")
+
+
+def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:
+    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED)."""
+    column = table.column(name)
+    bound = None if column is None else binding.read(column.arrow)
+    if column is not None and bound is not None:
+        return column, bound
+    if column is not None:
+        what = "it holds plain data, no function computes it. Give the computed column another name"
+    else:
+        listed = ", ".join(f.name for f in table.fields[:40])
+        what = f"define it through add_columns() first. The table has {listed}"
+    raise FailedPrecondition(
+        "COLUMN_NOT_DEFINED", f"Column {name} is not defined in this table: {what}", column=name
+    )
+
+
+def with_filter(question: Question, where: str, names: Collection[str]) -> Question:
+    """The question for the rows that `where` matches. `names`: casefolded, a superset of what it reads."""
+    output = question.output.field.field_id
+    own = {field.field_id for field in question.inputs} | {output}
+    mentioned = [field for field in question.table.fields if field.name.casefold() in names]
+    made = Filter(
+        where=where,
+        columns=tuple(field for field in mentioned if field.field_id not in own),
+        reads_output=any(field.field_id == output for field in mentioned),
+        reads_versions=_MOVING_COLUMN in names,
+    )
+    return dataclasses.replace(question, filter=made)
+
+
+def at_version(question: Question, old: TableSnapshot) -> Question:
+    """Narrows the question to the fragments that are in an older version too (settlement S10).
+
+    A plan is made and committed against the latest version. That gives the same values as reading the old one
+    where the columns that are read lie in the same files. Where they do not, the plan is refused rather than
+    filled from other data than asked for: the coordinator takes no values of inputs that have moved on.
+
+    Raises Unimplemented (READ_VERSION_INPUT_CHANGED).
+    """
+    read = [*question.inputs, *question.filter.columns]
+    if question.filter.reads_output:
+        read.append(question.output.field)
+    ids = [i for column in read for i in column.field_ids]
+    before = {fragment.fragment_id: fragment for fragment in old.fragments}
+    kept: list[Fragment] = []
+    changed: list[int] = []
+    for fragment in question.table.fragments:
+        then = before.get(fragment.fragment_id)
+        if then is None or then.physical_rows != fragment.physical_rows:
+            continue
+        if all(then.file_of(i) == fragment.file_of(i) for i in ids):
+            kept.append(fragment)
+        else:
+            changed.append(fragment.fragment_id)
+    if changed:
+        raise Unimplemented(
+            "READ_VERSION_INPUT_CHANGED",
+            f"In {len(changed)} fragments (the first is {changed[0]}) the columns to be read were rewritten "
+            f"after version {old.version}. Computing from old data is not supported: leave read_version out",
+            fragments=len(changed),
+        )
+    return dataclasses.replace(question, table=dataclasses.replace(question.table, fragments=tuple(kept)))
+
+
+def _inputs(
+    table: TableSnapshot, bound: ColumnBinding, udf: UdfDefinition, bound_udf: UdfDefinition | None
+) -> tuple[TableField, ...]:
+    """The column's mapping holds for its own function, and for another one with the same parameter names."""
+    own = (udf.name, udf.version) == (bound.udf_name, bound.udf_version)
+    if not own and (bound_udf is None or bound_udf.input_columns != udf.input_columns):
+        return validation.find_inputs(udf.input_columns, udf, table)
+    by_id = {field.field_id: field for field in table.fields}
+    # A renamed column keeps its id; one that was cast or made anew has another id under the old name.
+    found = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+    missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
+    if missing:
+        raise validation.input_missing(missing, table)
+    return tuple(field for field in found if field is not None)

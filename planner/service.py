@@ -1,0 +1,218 @@
+"""CatalogService and PlannerService: translates requests into domain values and answers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import grpc
+
+from core.config import Settings
+from core.domain.plan import FragmentTask
+from core.domain.udf import UdfDefinition
+from core.errors import InvalidArgument
+from core.lance_io.tables import LanceTables
+from core.rpc import channels, convert, paging
+from core.rpc.blocking import BlockingPool
+from core.rpc.status import error_from_rpc
+from core.udf.registry import Registered
+from core.udf.validation import NewColumn
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    commit_pb2,
+    commit_pb2_grpc,
+    planner_pb2,
+    planner_pb2_grpc,
+)
+from planner.catalog import Addition, Catalog, computed_columns
+from planner.explain import summarise
+from planner.snapshot import PlanReader
+
+#: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
+MAX_BATCH_TASKS = 1000
+MAX_BATCH_BYTES = 1 << 20
+DEFAULT_DECISIONS = 20
+MAX_DECISIONS = 1000
+_THREADS = 8
+_SERVICES = (
+    catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
+    planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
+)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+def create(settings: Settings, draining: asyncio.Event) -> Planner:  # noqa: ARG001 -- it has no endless streams
+    """The services; see `core.rpc.server.Factory`."""
+    return Planner(settings)
+
+
+class Planner:
+    """See `core.rpc.server.Service`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pool: BlockingPool | None = None
+        self._coordinator: grpc.aio.Channel | None = None
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Adds CatalogService and PlannerService."""
+        self._pool = BlockingPool(_THREADS, name="planner")
+        tables = LanceTables()
+        catalog = CatalogServicer(Catalog(tables), self._pool, self._add_columns)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
+        planner = PlannerServicer(PlanReader(tables), self._pool)
+        planner_pb2_grpc.add_PlannerServiceServicer_to_server(planner, server)
+        return list(_SERVICES)
+
+    async def stop(self) -> None:
+        """Drops what waits and closes the channel to the coordinator."""
+        if self._pool is not None:
+            self._pool.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
+
+    async def _add_columns(self, addition: Addition) -> int:
+        """Has the commit coordinator add them; the table version in which they exist."""
+        if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
+            self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
+        request = commit_pb2.SubmitCommitRequest(
+            uri=addition.uri,
+            request_id=addition.request_id,
+            add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(addition.schema)),
+        )
+        try:
+            answer = await commit_pb2_grpc.CommitServiceStub(self._coordinator).SubmitCommit(request)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        return int(answer.version)
+
+
+class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
+    """The RPCs. Their contracts stand in protos/leman/v1/catalog.proto."""
+
+    def __init__(
+        self, catalog: Catalog, pool: BlockingPool, add_columns: Callable[[Addition], Awaitable[int]]
+    ) -> None:
+        self._catalog = catalog
+        self._pool = pool
+        self._add_columns = add_columns
+
+    async def RegisterUdf(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.RegisterUdfRequest, _context: Context
+    ) -> catalog_pb2.RegisterUdfResponse:
+        udf = convert.udf_from_proto(request.definition)
+
+        def put() -> bool:
+            return self._catalog.registry(request.database).put(udf, request.bundle)
+
+        return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
+
+    async def GetUdf(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.GetUdfRequest, _context: Context
+    ) -> catalog_pb2.GetUdfResponse:
+        def get() -> UdfDefinition:
+            return self._catalog.registry(request.database).get(request.name, request.version)
+
+        return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(await self._pool.run(get)))
+
+    async def ListUdfs(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.ListUdfsRequest, _context: Context
+    ) -> catalog_pb2.ListUdfsResponse:
+        page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")
+
+        def listed() -> list[Registered]:
+            return self._catalog.registry(request.database).list()
+
+        chosen, token = paging.cut(await self._pool.run(listed), page, lambda entry: entry.order)
+        definitions = [convert.udf_to_proto(entry.udf) for entry in chosen]
+        return catalog_pb2.ListUdfsResponse(definitions=definitions, next_page_token=token)
+
+    async def AddColumns(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.AddColumnsRequest, _context: Context
+    ) -> catalog_pb2.AddColumnsResponse:
+        columns = [
+            NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in request.columns
+        ]
+        addition = await self._pool.run(
+            self._catalog.addition, request.table.database, request.table.table, columns, request.request_id
+        )
+        return catalog_pb2.AddColumnsResponse(version=await self._add_columns(addition))
+
+    async def DescribeTable(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.DescribeTableRequest, _context: Context
+    ) -> catalog_pb2.DescribeTableResponse:
+        table = await self._pool.run(self._catalog.table, request.table.database, request.table.table)
+        computed = [
+            catalog_pb2.ComputedColumn(
+                name=c.name, udf_name=c.udf_name, udf_version=c.udf_version, input_columns=c.input_columns
+            )
+            for c in computed_columns(table)
+        ]
+        return catalog_pb2.DescribeTableResponse(
+            uri=table.uri,
+            version=table.version,
+            row_count=table.live_rows,
+            fragment_count=len(table.fragments),
+            schema=convert.schema_to_bytes(table.schema),
+            computed_columns=computed,
+            stable_row_ids=table.stable_row_ids,
+        )
+
+    async def ListTables(  # noqa: N802 -- named by the proto
+        self, request: catalog_pb2.ListTablesRequest, _context: Context
+    ) -> catalog_pb2.ListTablesResponse:
+        page = paging.read_page(request.page_size, request.page_token, f"ListTables {request.database}")
+        names = await self._pool.run(self._catalog.tables, request.database)
+        chosen, token = paging.cut(names, page, lambda name: name)
+        return catalog_pb2.ListTablesResponse(tables=chosen, next_page_token=token)
+
+
+class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
+    """The RPCs. Their contracts stand in protos/leman/v1/planner.proto."""
+
+    def __init__(self, plans: PlanReader, pool: BlockingPool) -> None:
+        self._plans = plans
+        self._pool = pool
+
+    async def CreatePlan(  # noqa: N802 -- named by the proto
+        self, request: planner_pb2.CreatePlanRequest, _context: Context
+    ) -> AsyncIterator[planner_pb2.CreatePlanResponse]:
+        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
+        yield planner_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
+        batches = task_batches(plan.tasks)
+        while (batch := await self._pool.run(next, batches, None)) is not None:
+            yield planner_pb2.CreatePlanResponse(tasks=batch)
+
+    async def ExplainPlan(  # noqa: N802 -- named by the proto
+        self, request: planner_pb2.ExplainPlanRequest, _context: Context
+    ) -> planner_pb2.ExplainPlanResponse:
+        wanted = request.max_decisions or DEFAULT_DECISIONS
+        if not 0 <= wanted <= MAX_DECISIONS:
+            raise InvalidArgument(
+                "BAD_NUMBER",
+                f"max_decisions is {wanted}; 0 to {MAX_DECISIONS} are allowed",
+                field="max_decisions",
+            )
+        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
+        first = next(task_batches(plan.tasks[:wanted]), planner_pb2.FragmentTaskBatch())
+        return planner_pb2.ExplainPlanResponse(
+            header=convert.header_to_proto(plan.header), tasks=first.tasks, summary=summarise(plan)
+        )
+
+
+def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.FragmentTaskBatch]:
+    """The tasks in messages that stay far below the 4 MiB that a client takes unasked, if a task allows."""
+    batch = planner_pb2.FragmentTaskBatch()
+    size = 0
+    for task in tasks:
+        message = convert.task_to_proto(task)
+        batch.tasks.append(message)
+        size += message.ByteSize()
+        if len(batch.tasks) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
+            yield batch
+            batch, size = planner_pb2.FragmentTaskBatch(), 0
+    if batch.tasks:
+        yield batch

@@ -1,0 +1,192 @@
+"""Reads what a plan rests on, and no more: a table of which every fragment is current costs one manifest."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from core import keys
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import BackfillSpec, Plan, Reason
+from core.domain.udf import ColumnBinding, UdfDefinition
+from core.errors import NotFound
+from core.lance_io import column_files, filters
+from core.lance_io.manifest import collector_paused
+from core.lance_io.relative_time import pin
+from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.ports import CheckpointStore
+from core.row_states import StateSummary
+from core.udf.registry import UdfRegistry
+from planner.planning import Evidence, Slot, make_plan, open_slots
+from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
+from planner.reuse import Sight, look
+
+_log = structlog.get_logger(__name__)
+
+_READERS = 8
+
+Value = TypeVar("Value")
+
+
+def _checkpoints_of(uri: str) -> CheckpointStore:
+    return LanceCheckpointStore(checkpoint_root(uri))
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class PlanReader:
+    """Makes plans from what is stored. Holds no state: any number of threads may use one."""
+
+    def __init__(
+        self,
+        tables: LanceTables,
+        *,
+        registry: Callable[[str], UdfRegistry] = UdfRegistry,
+        checkpoints: Callable[[str], CheckpointStore] = _checkpoints_of,
+        now: Callable[[], dt.datetime] = _now,
+    ) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._checkpoints = checkpoints
+        self._now = now
+
+    def plan(self, spec: BackfillSpec) -> Plan:
+        """Raises what `PlannerService.CreatePlan` (protos/leman/v1/planner.proto) names."""
+        question = self.question(spec)
+        with collector_paused():
+            sights = look(question)
+            evidence = self.evidence(question, sights)
+            plan = make_plan(question, sights, evidence)
+        _report(plan)
+        return plan
+
+    def question(self, spec: BackfillSpec) -> Question:
+        """The request, resolved against the latest version of its table."""
+        check_spec(spec)
+        uri = table_uri(spec.database, spec.table)
+        table = self._tables.snapshot(uri)
+        registry = self._registry(normalise_database(spec.database))
+        _, bound = defined_column(table, spec.column)
+        udf, bound_udf = _functions(registry, spec, bound)
+        question = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
+        if spec.where:
+            question = self._filtered(question, spec.where)
+        if spec.read_version and spec.read_version != table.version:
+            question = at_version(question, self._tables.snapshot(uri, spec.read_version))
+        return question
+
+    def evidence(self, question: Question, sights: list[Sight]) -> Evidence:
+        """Row states of partial files; for fragments with work their checkpoint keys and records too."""
+        uri = question.table.uri
+        partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
+        states = _states(uri, partial)
+        slots = open_slots(question, sights, states)
+        if not slots:
+            return Evidence(states=states)
+        store = self._checkpoints(uri)
+        found, wanted = _relevant(question, slots, store.list_keys(question.family.head))
+        records = self._records(uri, store, wanted)
+        staged = {r.file for r in records.values()} - partial
+        return Evidence(states={**states, **_states(uri, staged)}, keys=found, records=records)
+
+    def _filtered(self, question: Question, where: str) -> Question:
+        table = question.table
+        filters.check(where, table.schema.names)
+        pinned = pin(where, self._now())
+        self._tables.check_filter(table.uri, pinned)
+        return with_filter(question, pinned, filters.names(pinned))
+
+    def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
+        """Those records whose file lies in the data folder."""
+
+        def read(key: str) -> FragmentRecord | None:
+            try:
+                return FragmentRecord.from_batch(store[key])
+            except KeyError:
+                return None
+
+        records = {key: record for key, record in _in_threads(read, wanted) if record is not None}
+        files = {record.file for record in records.values()}
+        existing = self._tables.existing_data_files(uri, files) if files else set()
+        return {key: record for key, record in records.items() if record.file in existing}
+
+
+def _functions(
+    registry: UdfRegistry, spec: BackfillSpec, bound: ColumnBinding
+) -> tuple[UdfDefinition, UdfDefinition | None]:
+    """The function to use, and the column's own where it is still registered."""
+    own = registry.find(bound.udf_name, bound.udf_version)
+    if spec.udf_name:
+        return registry.get(spec.udf_name, spec.udf_version), own
+    if own is None:
+        wanted = f"{bound.udf_name}@{bound.udf_version}"
+        raise NotFound(
+            "UDF_NOT_FOUND",
+            f"Column {spec.column} is computed by function {wanted}, which is not registered in "
+            f"{spec.database}: register it again",
+            udf=wanted,
+        )
+    return own, own
+
+
+def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Range keys and record keys of fragments with work."""
+    family = question.family
+    ranges: list[str] = []
+    records: list[str] = []
+    fragments = {fragment_id for _, fragment_id in slots}
+    outdated: set[int] = set()
+    for key in listed:
+        parsed = family.parse(key)
+        if parsed is None:
+            continue
+        if (parsed.sources, parsed.fragment_id) in slots:
+            (records if parsed.range is None else ranges).append(key)
+        elif parsed.fragment_id in fragments:
+            outdated.add(parsed.fragment_id)
+    if outdated:
+        _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
+    return ranges, records
+
+
+def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
+    """Row states of those of the files that carry any; a file that cannot be read has none."""
+
+    def read(file: str) -> StateSummary | None:
+        try:
+            return column_files.read_state_summary(uri, file)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            _log.warning("row states cannot be read", file=file, error=str(error))
+            return None
+
+    partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
+    return {file: summary for file, summary in _in_threads(read, sorted(partial)) if summary is not None}
+
+
+def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tuple[str, Value]]:
+    if len(names) < 2:
+        return [(name, read(name)) for name in names]
+    with ThreadPoolExecutor(min(_READERS, len(names)), thread_name_prefix="plan") as pool:
+        return list(zip(names, pool.map(read, names), strict=True))
+
+
+def _report(plan: Plan) -> None:
+    found = [task for task in plan.tasks if task.checkpoints or task.staged is not None]
+    if found:
+        rows = sum(
+            task.staged.physical_rows
+            if task.staged is not None
+            else sum(ref.range.rows for ref in task.checkpoints if ref.settles)
+            for task in found
+        )
+        _log.info(
+            f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name
+        )

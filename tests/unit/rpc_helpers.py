@@ -1,0 +1,94 @@
+"""A JobService that behaves as its job ids say, on a real server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import grpc
+
+from core.config import Peers, Server, Settings
+from core.errors import NotFound, Unavailable
+from core.rpc.server import RunningServer, start_server
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+
+JOB_SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name
+DEADLINE = 20.0
+
+
+class FakeService(jobs_pb2_grpc.JobServiceServicer):
+    """GetJob answers, fails or waits by job id; WatchJob sends messages until it is told to drain."""
+
+    def __init__(self, draining: asyncio.Event) -> None:
+        self.draining = draining
+        self.entered = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.stopped = False
+        self.working = False
+        self.seen: list[dict[str, str]] = []
+        self.fail_first = 0
+        self.error: Exception = NotFound("JOB_NOT_FOUND", "there is no such job", job_id="j1")
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
+        return [JOB_SERVICE]
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+    def busy(self) -> bool:
+        return self.working
+
+    async def GetJob(self, request, context):
+        self.seen.append(dict(context.invocation_metadata()))
+        if len(self.seen) <= self.fail_first:
+            raise Unavailable("STORE_DOWN", "the store is away")
+        if request.job_id == "error":
+            raise self.error
+        if request.job_id == "hang":
+            self.entered.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled.set()
+        return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
+
+    async def CancelJob(self, request, context):
+        return jobs_pb2.CancelJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
+
+    async def WatchJob(self, request, context):
+        yield jobs_pb2.WatchJobResponse(sequence=1)
+        if request.job_id == "error":
+            raise self.error
+        self.entered.set()
+        await self.draining.wait()
+        yield jobs_pb2.WatchJobResponse(sequence=2)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    server: Server | None = None, **sections: object
+) -> AsyncIterator[tuple[RunningServer, FakeService]]:
+    """The fake service behind a real server; stopped at the end."""
+    settings = Settings(server=server or Server(), **sections)
+    draining = asyncio.Event()
+    service = FakeService(draining)
+    async with asyncio.timeout(DEADLINE):
+        up = await start_server(settings, "executor", service, draining)
+        try:
+            yield up, service
+        finally:
+            await up.stop()
+
+
+@contextlib.asynccontextmanager
+async def client(up: RunningServer) -> AsyncIterator[jobs_pb2_grpc.JobServiceStub]:
+    """A plain stub, as any caller has."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+        yield jobs_pb2_grpc.JobServiceStub(channel)
+
+
+def peers(port: int, **more: object) -> Settings:
+    """Settings of a service whose executor listens on `port`."""
+    return Settings(peers=Peers(executor=f"127.0.0.1:{port}", **more))

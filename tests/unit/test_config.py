@@ -1,0 +1,111 @@
+"""Settings: where they come from, what is refused, what is shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core import config
+from core.errors import InvalidArgument
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("LEMAN_"):
+            monkeypatch.delenv(name)
+
+
+def shown() -> dict[str, config.SettingInfo]:
+    return {info.key: info for info in config.describe(config.load())}
+
+
+def test_defaults_hold_without_an_environment():
+    settings = config.load()
+    assert settings.server.host == "127.0.0.1"
+    assert settings.writer.stall_idle_rounds == 6
+    assert settings.commit.version_conflict_max_retries == 10
+    assert settings.server.token.get_secret_value() == ""
+
+
+def test_the_environment_wins(monkeypatch):
+    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "3")
+    monkeypatch.setenv("LEMAN_SPARK__CONF", '{"spark.ui.enabled": "true"}')
+    monkeypatch.setenv("LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS", "0.5")
+    settings = config.load()
+    assert settings.writer.stall_idle_rounds == 3
+    assert settings.spark.conf == {"spark.ui.enabled": "true"}
+    assert settings.executor.checkpoint_interval_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LEMAN_WRITER__STALL_IDEL_ROUNDS", "3"),
+        ("LEMAN_WRITTER__STALL_IDLE_ROUNDS", "3"),
+        ("LEMAN_SERVER__PORT", "70000"),
+        ("LEMAN_SERVER__PORT", "http"),
+        ("LEMAN_LOG__LEVEL", "loud"),
+        ("LEMAN_EXECUTOR__COMMIT_INTERVAL_SECONDS", "0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgument) as caught:
+        config.load()
+    assert caught.value.reason == "BAD_SETTING"
+    assert name in caught.value.message
+
+
+def test_a_wrong_value_is_never_repeated(monkeypatch):
+    monkeypatch.setenv("LEMAN_SERVER", '{"token": ["s3cret"]}')
+    with pytest.raises(InvalidArgument) as caught:
+        config.load()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_other_variables_of_ours_are_left_alone(monkeypatch):
+    monkeypatch.setenv("LEMAN_CRASH", "point:1")
+    config.load()
+
+
+def test_the_listing_tells_origin_and_masks_secrets(monkeypatch):
+    monkeypatch.setenv("LEMAN_SERVER__TOKEN", "s3cret")
+    monkeypatch.setenv("LEMAN_REDIS__URL", "redis://:s3cret@redis:6379/0")
+    monkeypatch.setenv("LEMAN_SPARK__CONF", '{"spark.hadoop.fs.s3a.secret.key": "s3cret", "spark.x": "1"}')
+    listing = shown()
+    assert (listing["server.token"].origin, listing["server.host"].origin) == ("env", "default")
+    assert listing["server.host"].env == "LEMAN_SERVER__HOST"
+    assert listing["spark.conf"].value["spark.x"] == "1"
+    assert "s3cret" not in repr(listing.values())
+    assert "s3cret" not in repr(config.load())
+
+
+def test_every_setting_says_what_it_is():
+    listing = shown()
+    assert len(listing) > 35
+    assert [key for key, info in listing.items() if not info.description.endswith(".")] == []
+
+
+def test_the_command_prints_json(monkeypatch, capsys):
+    monkeypatch.setenv("LEMAN_SERVER__TOKEN", "s3cret")
+    assert config.main(["--json"]) == 0
+    out = capsys.readouterr().out
+    rows = {row["env"]: row for row in json.loads(out)}
+    assert rows["LEMAN_SERVER__TOKEN"]["origin"] == "env"
+    assert "s3cret" not in out
+    monkeypatch.setenv("LEMAN_SERVER__PORT", "x")
+    assert config.main([]) == 2
+    assert "LEMAN_SERVER__PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("[::1]", True), ("localhost", True)]
+    + [(host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "example.com", "")],
+)
+def test_loopback(host, expected):
+    assert config.is_loopback(host) is expected

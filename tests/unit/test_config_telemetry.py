@@ -1,0 +1,89 @@
+"""Log lines: context, secrets, other libraries' loggers."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from core import telemetry
+from core.config import Log, Peers, Redis, Server, Settings
+
+
+@pytest.fixture
+def lines():
+    def configured(**sections) -> io.StringIO:
+        stream = io.StringIO()
+        telemetry.configure(Settings(**sections), "planner", stream)
+        return stream
+
+    yield configured
+    logging.basicConfig(handlers=[], force=True)
+    structlog.reset_defaults()
+
+
+def test_a_line_has_service_level_time_and_what_the_context_holds(lines):
+    stream = lines()
+    with telemetry.bound(job_id="j1"):
+        structlog.get_logger().info("planned", rows=3)
+    structlog.get_logger().info("later")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first.items() >= {"event": "planned", "service": "planner", "job_id": "j1", "level": "info", "rows": 3}.items()
+    assert first["timestamp"].endswith("Z")
+    assert "job_id" not in second
+
+
+def test_levels_below_the_setting_are_dropped(lines):
+    stream = lines(log=Log(level="warning"))
+    structlog.get_logger().info("no")
+    logging.getLogger("other").info("no")
+    structlog.get_logger().warning("yes")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["yes"]
+
+
+def test_loggers_of_the_standard_library_take_the_same_way(lines):
+    stream = lines()
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("lib").exception("it failed for %s", "x")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["event"], line["logger"], line["service"]) == ("it failed for x", "lib", "planner")
+    assert "ValueError: broken" in line["exception"]
+
+
+def test_secrets_of_the_settings_never_reach_a_line(lines):
+    stream = lines(
+        server=Server(token='to"ken-1'),
+        peers=Peers(token="token-2"),
+        redis=Redis(url="redis://:pa%40ss@redis:6379/0"),
+    )
+    log = structlog.get_logger()
+    log.info('given to"ken-1', header="Bearer token-2", nested={"urls": ["redis://:pa%40ss@redis:6379/0"]})
+    log.info("password pa@ss")
+    try:
+        raise ConnectionError("cannot reach redis://:pa%40ss@redis:6379/0")
+    except ConnectionError:
+        log.exception("down")
+    text = stream.getvalue()
+    for secret in ("ken-1", "token-2", "pa%40ss", "pa@ss"):
+        assert secret not in text
+    assert [json.loads(line)["service"] for line in text.splitlines()] == ["planner"] * 3
+
+
+def test_any_password_in_a_url_is_masked(lines):
+    stream = lines()
+    structlog.get_logger().info("open", uri="https://me:hunter2@example.com/x?y=a@b", plain="s3://bucket/key")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line["uri"] == "https://***@example.com/x?y=a@b"
+    assert line["plain"] == "s3://bucket/key"
+
+
+def test_console_form_is_text(lines):
+    stream = lines(log=Log(json_lines=False))
+    structlog.get_logger().info("planned", rows=3)
+    assert "planned" in stream.getvalue()
+    assert "rows=3" in stream.getvalue()

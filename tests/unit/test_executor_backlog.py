@@ -1,0 +1,149 @@
+"""The backlog hands out every missing row exactly once, whatever comes back, and finishes every fragment."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.plan import CheckpointRef, FragmentTask, Reason
+from core.domain.ranges import RowRange, merge, subtract, total
+from core.domain.work import FragmentResult, Timings, UnitOutcome, WorkUnit
+from executor.backlog import Backlog
+
+
+def task(fragment_id: int, rows: int, missing: list[RowRange]) -> FragmentTask:
+    covered = subtract([RowRange(0, rows)], missing)
+    refs = tuple(CheckpointRef(f"c{fragment_id}-{r.start}", r) for r in covered)
+    return FragmentTask(
+        fragment_id, rows, 0, Reason.MISSING, "f" * 32, "p", (), missing=tuple(missing), checkpoints=refs
+    )
+
+
+class Simulation:
+    """Workers that stop wherever they like, and a model of what they did."""
+
+    def __init__(self, tasks: list[FragmentTask], rng: random.Random):
+        self.tasks = {t.fragment_id: t for t in tasks}
+        self.done: dict[int, list[RowRange]] = {t.fragment_id: [] for t in tasks}
+        self.finished: set[int] = set()
+        self.rng = rng
+
+    def outcome(self, unit: WorkUnit) -> UnitOutcome:
+        results = []
+        for work in unit.works:
+            assert work.fragment_id not in self.finished
+            ranges = list(work.ranges)
+            again = [r for a in ranges for d in self.done[work.fragment_id] if (r := a.intersect(d))]
+            assert not again, "handed out twice"
+            left: list[RowRange] = []
+            if ranges and unit.budget_seconds and self.rng.random() < 0.4:
+                cut = self.rng.randint(ranges[0].start, ranges[-1].end)
+                left = subtract(ranges, [RowRange(0, cut)])
+            did = subtract(ranges, left)
+            self.done[work.fragment_id] = merge([*self.done[work.fragment_id], *did])
+            staged = None
+            known = [r.range for r in work.checkpoints]
+            if work.finish and not left:
+                whole = [RowRange(0, work.physical_rows)]
+                assert not subtract(whole, [*known, *did]), "finished with rows unknown"
+                self.finished.add(work.fragment_id)
+                staged = object()
+            refs = () if staged else tuple(CheckpointRef(f"n{work.fragment_id}-{r.start}", r) for r in did)
+            results.append(
+                FragmentResult(
+                    work.fragment_id,
+                    checkpoints=refs,
+                    left=tuple(left),
+                    staged=staged,  # type: ignore[arg-type]
+                    rows_evaluated=total(did),
+                )
+            )
+        return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=self.rng.random()))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[FragmentTask]:
+    tasks = []
+    for fragment_id in range(draw(st.integers(1, 6))):
+        rows = draw(st.integers(1, 500))
+        cuts = sorted(draw(st.lists(st.integers(0, rows), max_size=4)))
+        covered = [RowRange(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b]
+        tasks.append(task(fragment_id, rows, subtract([RowRange(0, rows)], covered)))
+    return tasks
+
+
+@given(
+    plans(),
+    st.integers(1, 5),
+    st.sampled_from([None, 1e-6, 0.01, 1.0]),
+    st.sampled_from([0, 0, 1, 7, 100]),
+    st.integers(0, 1 << 32),
+)
+def test_everything_is_handed_out_once_and_finished(tasks, lanes, cost, task_size, seed):
+    rng = random.Random(seed)
+    world = Simulation(tasks, rng)
+    backlog = Backlog(tasks, lanes, seconds_per_row=cost, task_size=task_size)
+    out = backlog.first_units()
+    assert len(out) <= lanes
+    for _ in range(5000):
+        while len(out) < lanes and (unit := backlog.take()) is not None:
+            out.append(unit)
+        if not out:
+            break
+        unit = out.pop(rng.randrange(len(out)))
+        if rng.random() < 0.1:
+            backlog.give_back(unit)
+        else:
+            backlog.note(world.outcome(unit))
+        assert backlog.outstanding == len(out)
+    assert world.finished == set(world.tasks)
+    for fragment_id, plan in world.tasks.items():
+        assert world.done[fragment_id] == merge(plan.missing)
+    assert backlog.rows_left == 0
+
+
+def test_cheap_work_goes_out_as_one_unit_a_lane():
+    tasks = [task(i, 1000, [RowRange(0, 1000)]) for i in range(16)]
+    units = Backlog(tasks, 4).first_units()
+    assert [len(u.works) for u in units] == [4, 4, 4, 4]
+    assert all(w.finish for u in units for w in u.works)
+
+
+def test_a_large_fragment_is_spread_over_all_lanes_once_the_cost_is_known():
+    tasks = [task(0, 9000, [RowRange(0, 9000)]), *(task(i, 500, [RowRange(0, 500)]) for i in (1, 2))]
+    backlog = Backlog(tasks, 4, seconds_per_row=0.01)
+    assert backlog.first_units() == []
+    first = [backlog.take() for _ in range(4)]
+    assert all(u is not None and u.works[0].fragment_id == 0 for u in first)
+    rows = [total(w.ranges) for u in first for w in u.works]
+    assert rows == sorted(rows, reverse=True), "pieces shrink towards the end"
+
+
+def test_task_size_means_exactly_that():
+    backlog = Backlog([task(0, 250, [RowRange(0, 250)])], 2, task_size=100)
+    sizes = []
+    while (unit := backlog.take()) is not None:
+        sizes.append(total(unit.works[0].ranges))
+    assert sizes == [100, 100, 50]
+
+
+def test_ranges_of_another_job_keep_a_fragment_open_but_out_of_the_way():
+    backlog = Backlog([task(0, 10, [RowRange(0, 10)])], 1)
+    (unit,) = backlog.first_units()
+    result = FragmentResult(0, busy=(RowRange(5, 10),), rows_evaluated=5)
+    backlog.note(UnitOutcome(unit.unit_id, (result,)))
+    assert backlog.take() is None
+    assert backlog.outstanding == 0
+    assert backlog.busy_fragments == 1
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_fragment_with_nothing_missing_is_assembled(lanes):
+    backlog = Backlog([task(0, 10, [])], lanes, seconds_per_row=1.0)
+    unit = backlog.first_units() or [backlog.take()]
+    assert unit[0] is not None
+    assert unit[0].works[0].finish
+    assert unit[0].works[0].ranges == ()

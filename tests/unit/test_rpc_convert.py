@@ -1,0 +1,205 @@
+"""Domain values survive the wire; what this release does not know is refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.plan import (
+    BackfillSpec,
+    CheckpointRef,
+    FragmentTask,
+    OutputField,
+    PlanHeader,
+    Reason,
+    ReasonCount,
+    StagedFile,
+)
+from core.domain.ranges import RowRange
+from core.domain.table import TableField
+from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.errors import InvalidArgument
+from core.rpc import convert
+from leman.v1 import planner_pb2, udf_pb2
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+COUNT = st.integers(0, 2**62)
+SMALL = st.integers(0, 2**31 - 1)
+SECONDS = st.floats(0, 1e6)
+TYPES = st.sampled_from(
+    [pa.int32(), pa.string(), pa.list_(pa.float32(), 384), pa.struct([("a", pa.list_(pa.timestamp("us", "UTC")))])]
+)
+RANGES = st.tuples(COUNT, COUNT).map(lambda pair: RowRange(min(pair), max(pair)))
+BOUNDS = st.builds(CheckpointBounds, COUNT, COUNT, COUNT)
+RULES = st.builds(
+    ErrorRule,
+    st.sampled_from(ErrorAction),
+    TEXTS,
+    TEXT,
+    st.integers(1, 100),
+    SECONDS,
+    st.floats(0.001, 1e6),
+)
+POLICIES = st.builds(ErrorPolicy, st.lists(RULES, max_size=3).map(tuple), COUNT, SECONDS, st.booleans())
+STAGED = st.builds(StagedFile, TEXT, COUNT, TEXT, COUNT, COUNT, COUNT)
+
+
+@st.composite
+def udfs(draw):
+    columns = draw(TEXTS)
+    types = draw(st.lists(st.none() | TYPES, min_size=len(columns), max_size=len(columns)))
+    bundle = draw(st.booleans())
+    return UdfDefinition(
+        name=draw(TEXT),
+        version=draw(TEXT),
+        kind=draw(st.sampled_from(UdfKind)),
+        input_columns=columns,
+        output_type=draw(TYPES),
+        input_types=tuple(types),
+        bundle_sha256="ab" * 32 if bundle else "",
+        bundle_python="3.11" if bundle else "",
+        bundle_size=draw(COUNT) if bundle else 0,
+        entrypoint="" if bundle else "package.module:name",
+        stateful=draw(st.booleans()),
+        checkpoint=draw(BOUNDS),
+        error_policy=draw(POLICIES),
+        batch_size=draw(COUNT),
+    )
+
+
+OUTPUTS = st.builds(
+    lambda name, type_, ids, column_id: OutputField(
+        TableField(pa.field(name, type_, metadata={"leman::column_id": column_id}), tuple(ids)), column_id
+    ),
+    TEXT,
+    TYPES,
+    st.lists(SMALL, min_size=1, max_size=4),
+    TEXT,
+)
+HEADERS = st.builds(
+    PlanHeader,
+    uri=TEXT,
+    read_version=COUNT,
+    incarnation=TEXT,
+    output=OUTPUTS,
+    input_columns=TEXTS,
+    udf=udfs(),
+    bundle_uri=TEXT,
+    where=TEXT,
+    reasons=st.lists(st.builds(ReasonCount, st.sampled_from(Reason), SMALL, COUNT), max_size=3).map(tuple),
+    rows_total=COUNT,
+    rows_reused=COUNT,
+    rows_to_compute=COUNT,
+    rows_failed_before=COUNT,
+)
+TASKS = st.builds(
+    FragmentTask,
+    fragment_id=COUNT,
+    physical_rows=COUNT,
+    deleted_rows=COUNT,
+    reason=st.sampled_from(Reason),
+    fingerprint=TEXT,
+    checkpoint_prefix=TEXT,
+    input_files=TEXTS,
+    current_file=TEXT,
+    extend_current=st.booleans(),
+    missing=st.lists(RANGES, max_size=3).map(tuple),
+    checkpoints=st.lists(st.builds(CheckpointRef, TEXT, RANGES, st.booleans()), max_size=3).map(tuple),
+    staged=st.none() | STAGED,
+)
+SPECS = st.builds(
+    BackfillSpec,
+    database=TEXT,
+    table=TEXT,
+    column=TEXT,
+    udf_name=TEXT,
+    udf_version=TEXT,
+    where=TEXT,
+    read_version=COUNT,
+    concurrency=SMALL,
+    checkpoint=BOUNDS,
+    task_size=COUNT,
+    commit_granularity=SMALL,
+    num_frags=SMALL,
+)
+
+
+@given(udfs())
+def test_functions_survive(udf):
+    raw = convert.udf_to_proto(udf).SerializeToString()
+    assert convert.udf_from_proto(udf_pb2.UdfDefinition.FromString(raw)) == udf
+
+
+@given(HEADERS)
+def test_headers_survive(header):
+    raw = convert.header_to_proto(header).SerializeToString()
+    back = convert.header_from_proto(planner_pb2.PlanHeader.FromString(raw))
+    assert back == header
+    assert back.output.field.arrow.equals(header.output.field.arrow, check_metadata=True)
+
+
+@given(st.lists(TASKS, max_size=5))
+def test_tasks_survive_in_order(tasks):
+    raws = [batch.SerializeToString() for batch in convert.task_batches(tasks)]
+    batches = [planner_pb2.FragmentTaskBatch.FromString(raw) for raw in raws]
+    assert [convert.task_from_proto(message) for batch in batches for message in batch.tasks] == tasks
+
+
+@given(SPECS)
+def test_specs_survive(spec):
+    raw = convert.spec_to_proto(spec).SerializeToString()
+    assert convert.spec_from_proto(planner_pb2.BackfillSpec.FromString(raw)) == spec
+
+
+def test_batches_are_bounded():
+    task = FragmentTask(1, 1, 0, Reason.MISSING, "f", "p", ())
+    sizes = [len(b.tasks) for b in convert.task_batches([task] * (convert.TASKS_PER_MESSAGE + 1))]
+    assert sizes == [convert.TASKS_PER_MESSAGE, 1]
+
+
+def test_every_enum_value_of_the_protos_is_known():
+    for reason in planner_pb2.Reason.values()[1:]:
+        convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=reason))
+    for kind in udf_pb2.UdfDefinition.Kind.values()[1:]:
+        schema = convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
+        convert.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=schema))
+    for action in udf_pb2.ErrorRule.Action.values()[1:]:
+        convert.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=action)]))
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_unknown_enum_values_are_refused(number):
+    schema = convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
+    for refused in (
+        lambda: convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=number)),
+        lambda: convert.task_from_proto(planner_pb2.FragmentTask(reason=number)),
+        lambda: convert.udf_from_proto(udf_pb2.UdfDefinition(kind=number, output_schema=schema)),
+        lambda: convert.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=number)])),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            refused()
+        assert caught.value.reason == "UNKNOWN_VALUE"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"no schema", b"\xff\xff\xff\xff\x10\x00\x00\x00", convert.schema_to_bytes(pa.schema([]))]
+)
+def test_bytes_that_are_no_schema_are_refused(raw):
+    kind = udf_pb2.UdfDefinition.KIND_SCALAR
+    with pytest.raises(InvalidArgument) as caught:
+        convert.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=raw))
+    assert (caught.value.reason, caught.value.field) == ("BAD_SCHEMA", "output_schema")
+
+
+def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
+    message = udf_pb2.UdfDefinition(
+        kind=udf_pb2.UdfDefinition.KIND_SCALAR,
+        output_schema=convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())])),
+    )
+    assert convert.udf_from_proto(message).error_policy == ErrorPolicy()
+    message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_RETRY)
+    (rule,) = convert.udf_from_proto(message).error_policy.rules
+    assert rule == ErrorRule(ErrorAction.RETRY)

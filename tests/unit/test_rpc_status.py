@@ -1,0 +1,119 @@
+"""Errors to status and back: codes, reasons, facts, the size bound."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from core import errors
+from core.rpc import status
+
+EVERY_CLASS = [
+    (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.NotFound, grpc.StatusCode.NOT_FOUND),
+    (errors.AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.Aborted, grpc.StatusCode.ABORTED),
+    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (errors.ResourceExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.DataLoss, grpc.StatusCode.DATA_LOSS),
+    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Unimplemented, grpc.StatusCode.UNIMPLEMENTED),
+    (errors.Internal, grpc.StatusCode.INTERNAL),
+]
+
+
+def info_of(packed: status_pb2.Status) -> error_details_pb2.ErrorInfo:
+    info = error_details_pb2.ErrorInfo()
+    assert packed.details[0].Unpack(info)
+    return info
+
+
+def test_the_whole_tree_has_a_code():
+    assert {cls for cls, _ in EVERY_CLASS} == set(errors.LemanError.__subclasses__())
+
+
+@pytest.mark.parametrize(("cls", "code"), EVERY_CLASS)
+def test_every_class_round_trips(cls, code):
+    error = cls("SOME_REASON", "what was wrong", column="x y", n=3)
+    packed = status.to_status(error)
+    assert packed.code == code.value[0]
+    back = status.from_status(status_pb2.Status.FromString(packed.SerializeToString()))
+    assert type(back) is cls
+    assert (back.reason, back.message) == ("SOME_REASON", "what was wrong")
+    assert back.facts == {"column": "x y", "n": "3"}
+
+
+def test_a_subclass_has_the_code_of_the_class_above_it():
+    class Special(errors.NotFound):
+        pass
+
+    assert status.code_of(Special("A", "b")) == grpc.StatusCode.NOT_FOUND
+
+
+def test_the_field_of_a_bad_request_and_the_pause_before_a_retry_travel():
+    bad = status.from_status(status.to_status(errors.InvalidArgument("INVALID_FILTER", "no", field="where")))
+    assert bad.field == "where"
+    away = status.from_status(
+        status.to_status(errors.Unavailable("STORE_DOWN", "away", retry_after_seconds=2.5))
+    )
+    assert isinstance(away, errors.Unavailable)
+    assert away.retry_after_seconds == 2.5
+
+
+def test_a_fact_may_be_named_like_anything():
+    error = errors.NotFound("X", "y")
+    error.facts = {"reason": "1", "message": "2", "field": "3", "self": "4"}
+    assert status.from_status(status.to_status(error)).facts == error.facts
+
+
+def test_a_status_never_exceeds_its_bound_and_keeps_reason_and_short_facts():
+    facts = {f"long_{n}": "\u2603" * 50_000 for n in range(200)}
+    packed = status.to_status(errors.FailedPrecondition("TYPE_MISMATCH", "m" * 100_000, **facts))
+    assert packed.ByteSize() <= status.MAX_STATUS_BYTES
+    assert info_of(packed).reason == "TYPE_MISMATCH"
+    one_long = errors.Aborted("INPUT_CHANGED", "m", fragment=7, files="f" * 100_000)
+    assert info_of(status.to_status(one_long)).metadata["fragment"] == "7"
+
+
+def test_a_header_message_is_bounded_as_it_travels():
+    assert status.header_message("short: ü") == "short: ü"
+    kept = status.header_message("\u2603" * 10_000)
+    assert kept.endswith("...")
+    assert len(grpc_encoded(kept)) <= status.MAX_HEADER_BYTES
+
+
+def grpc_encoded(text: str) -> str:
+    return "".join(chr(b) if 32 <= b <= 126 and b != 37 else f"%{b:02X}" for b in text.encode())
+
+
+class Failed(grpc.RpcError):
+    """As a client sees a failed call."""
+
+    def __init__(self, code, message, trailers=()):
+        self.code = lambda: code
+        self.details = lambda: message
+        self.trailing_metadata = lambda: trailers
+
+
+def test_a_call_that_failed_without_our_details_is_known_by_its_code():
+    cases = {
+        grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+        grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+        grpc.StatusCode.CANCELLED: errors.Unavailable,
+        grpc.StatusCode.PERMISSION_DENIED: errors.Unauthenticated,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+        grpc.StatusCode.UNKNOWN: errors.Internal,
+    }
+    for code, cls in cases.items():
+        error = status.error_from_rpc(Failed(code, "lost"))
+        assert type(error) is cls
+        assert (error.reason, error.message) == (code.name, "lost")
+
+
+def test_details_of_another_code_or_none_at_all_are_not_believed():
+    other = status.to_status(errors.NotFound("TABLE_NOT_FOUND", "x")).SerializeToString()
+    for raw in (other, b"\xff\xff", b""):
+        failed = Failed(grpc.StatusCode.UNAVAILABLE, "lost", ((status.DETAILS_KEY, raw),))
+        assert status.error_from_rpc(failed).reason == "UNAVAILABLE"
