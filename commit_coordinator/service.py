@@ -84,7 +84,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         await self._lanes.close()
         self._readers.close()
 
-    async def SubmitCommit(  # noqa: N802 -- named by the proto
+    async def SubmitCommit(
         self, request: commit_pb2.SubmitCommitRequest, _context: Context
     ) -> commit_pb2.SubmitCommitResponse:
         if self._draining.is_set():
@@ -98,7 +98,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             version=result.version, outcomes=[_outcome_to_proto(outcome) for outcome in result.outcomes]
         )
 
-    async def GetCommit(  # noqa: N802 -- named by the proto
+    async def GetCommit(
         self, request: commit_pb2.GetCommitRequest, _context: Context
     ) -> commit_pb2.GetCommitResponse:
         uri = _uri(request.uri)
@@ -115,7 +115,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             )
         return commit_pb2.GetCommitResponse(commit=_record_to_proto(record))
 
-    async def ListCommits(  # noqa: N802 -- named by the proto
+    async def ListCommits(
         self, request: commit_pb2.ListCommitsRequest, _context: Context
     ) -> commit_pb2.ListCommitsResponse:
         uri = _uri(request.uri)

@@ -29,9 +29,7 @@ _SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGN
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
 class Server(_Section):
@@ -210,9 +208,7 @@ def load() -> Settings:
     """
     unknown = _unknown(os.environ)
     if unknown:
-        raise InvalidArgument(
-            "BAD_SETTING", f"unknown setting {', '.join(unknown)}; `leman config show` lists all"
-        )
+        raise InvalidArgument("BAD_SETTING", f"unknown setting {', '.join(unknown)}; `leman config show` lists all")
     try:
         return Settings()
     except ValidationError as error:

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 from core.domain.ranges import RowRange
 
-_RANGE = re.compile(
-    r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL
-)
+_RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _FILE = re.compile(r"(?P<fingerprint>[0-9a-f]{32})-(?P<partial>partial-)?(?P<attempt>[0-9a-z]+)\.lance")
 _FAMILY = re.compile(

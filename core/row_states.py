@@ -66,9 +66,7 @@ def encode(states: States, filters: frozenset[str]) -> bytes:
 def decode_summary(buffer: bytes) -> StateSummary:
     """The header alone."""
     header = _header(buffer)
-    return StateSummary(
-        header["untouched"], header["failed"], header["computed"], frozenset(header["filters"])
-    )
+    return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]))
 
 
 def decode(buffer: bytes) -> States:

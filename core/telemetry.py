@@ -85,9 +85,7 @@ def _service_name(service: str) -> Processor:
 def _renderer(out: TextIO, *, json_lines: bool) -> Processor:
     if json_lines:
         return structlog.processors.JSONRenderer(default=str)
-    return structlog.dev.ConsoleRenderer(
-        colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
+    return structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
 
 
 def _masked(render: Processor, secrets: list[str]) -> Processor:

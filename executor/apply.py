@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,18 @@ class OutOfBudget(Exception):
         self.at = at
 
 
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the fragments of a unit share. `evaluator` loads the function when it is first called."""
+
+    reader: FragmentReader
+    store: CheckpointStore
+    evaluator: Callable[[], Evaluator]
+    sizer: SliceSizer
+    meter: Meter
+    out_of_time: Callable[[], bool]
+
+
 class FragmentPass:
     """One pass over one fragment in physical order.
 
@@ -45,25 +57,13 @@ class FragmentPass:
     file is one.
     """
 
-    def __init__(
-        self,
-        context: WorkContext,
-        work: FragmentWork,
-        reader: FragmentReader,
-        store: CheckpointStore,
-        evaluate: Callable[[], Evaluator],
-        sizer: SliceSizer,
-        meter: Meter,
-        out_of_time: Callable[[], bool],
-    ) -> None:
+    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
         self._context = context
         self._work = work
-        self._reader = reader
-        self._store = store
-        self._evaluate = evaluate
-        self._sizer = sizer
-        self._meter = meter
-        self._out_of_time = out_of_time
+        self._tools = tools
+        self._reader = tools.reader
+        self._store = tools.store
+        self._meter = tools.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
         self._checkpoints: list[CheckpointRef] = []
         self._pending = _Pending(0, [])
@@ -144,7 +144,7 @@ class FragmentPass:
         """md5 of the filters whose matching rows are all settled once this pass is through."""
         if not self._context.where:
             return frozenset()
-        filters = frozenset({self._context.filter_digest})
+        filters = frozenset({keys.filter_id(self._work.checkpoint_prefix)})
         if self._work.extend_current:
             summary = column_files.read_state_summary(self._context.uri, self._work.current_file)
             filters |= summary.filters if summary is not None else frozenset()
@@ -158,13 +158,14 @@ class FragmentPass:
             return
         for chunk in chunks(covered, CHUNK_ROWS):
             with self._meter.writing():
-                self._writer.emit(chunk, self._known.within(chunk))
+                self._writer.emit(chunk, self._known.settled(chunk))
 
     def _compute(self, covered: RowRange) -> None:
         self._flush()
         self._pending = _Pending(covered.start, [])
         for chunk in self._chunks(covered):
-            known = self._known.within(chunk.covered)
+            known = self._known.settled(chunk.covered)
+            known += self._known.of_other_filters(chunk.covered, chunk.offsets)
             pieces = [*known, *self._evaluate_chunk(_without(chunk, known), covered.end)]
             self._pending.covered_to = chunk.covered.end
             if self._writer is not None:
@@ -193,7 +194,7 @@ class FragmentPass:
         pieces: list[Piece] = []
         at = 0
         while at < len(chunk.offsets):
-            rows = min(self._sizer.rows, self._context.checkpoint.at_most - self._pending.rows)
+            rows = min(self._tools.sizer.rows, self._context.checkpoint.at_most - self._pending.rows)
             piece = self._evaluate_slice(chunk, slice(at, at + rows))
             pieces.append(piece)
             at += len(piece.offsets)
@@ -201,7 +202,7 @@ class FragmentPass:
             self._pending.add(piece, safe_to)
             if self._checkpoint_due():
                 self._flush()
-            if safe_to < end and self._out_of_time():
+            if safe_to < end and self._tools.out_of_time():
                 self._flush()
                 raise OutOfBudget(safe_to)
         return pieces
@@ -209,10 +210,10 @@ class FragmentPass:
     def _evaluate_slice(self, chunk: Chunk, part: slice) -> Piece:
         offsets = chunk.offsets[part]
         rows = chunk.rows.slice(part.start, len(offsets))
-        evaluator = self._evaluate()
+        evaluator = self._tools.evaluator()
         with self._meter.evaluating() as seconds:
             result = evaluator(self._work.fragment_id, offsets, rows)
-        self._sizer.note(len(offsets), seconds())
+        self._tools.sizer.note(len(offsets), seconds())
         self._meter.evaluated(len(offsets), result.failures)
         states = None
         if result.failed is not None:
@@ -242,9 +243,7 @@ class FragmentPass:
         work = self._work
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with self._meter.checkpointing():
-            self._store[key] = to_checkpoint(
-                work.fragment_id, self._field.name, pending.pieces, self._field.type
-            )
+            self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pending.pieces, self._field.type)
         self._checkpoints.append(CheckpointRef(key, covered))
         self._meter.safe(pending.rows)
         self._pending = _Pending(covered.end, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from core import keys
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
@@ -37,7 +36,6 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
             udf.error_policy,
         ),
         where=header.where,
-        filter_digest=keys.md5(header.where) if header.where else "",
         checkpoint=job.spec.checkpoint.over(udf.checkpoint),
         checkpoint_seconds=settings.executor.checkpoint_interval_seconds,
         checkpoint_max_bytes=settings.executor.checkpoint_max_bytes,

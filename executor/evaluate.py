@@ -81,18 +81,17 @@ class Evaluator:
             try:
                 # extend keeps what came before the exception, so that no row is called twice
                 results.extend(map(self._function, *(a[begin:] if begin else a for a in arguments)))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 whatever user code raises
                 at = len(results)
-                value, failure = self._row_again(
-                    error, lambda at=at: self._function(*(a[at] for a in arguments)), fragment_id, int(offsets[at])
-                )
+                row = tuple(a[at] for a in arguments)
+                value, failure = self._row_again(error, row, fragment_id, int(offsets[at]))
                 results.append(value)
                 if failure is not None:
                     failures.append(failure)
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _row_again(
-        self, error: Exception, call: Callable[[], Any], fragment_id: int, offset: int
+        self, error: Exception, row: tuple[Any, ...], fragment_id: int, offset: int
     ) -> tuple[Any, RowFailure | None]:
         """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
         attempt = 1
@@ -105,8 +104,8 @@ class Evaluator:
             time.sleep(_pause(rule, attempt))
             attempt += 1
             try:
-                return call(), None
-            except Exception as again:
+                return self._function(*row), None
+            except Exception as again:  # noqa: BLE001
                 error = again
 
     def _rule(self, error: Exception, attempt: int) -> ErrorRule | None:
@@ -178,8 +177,7 @@ class Evaluator:
         left = self._batch(fragment_id, offsets[:middle], rows.slice(0, middle))
         right = self._batch(fragment_id, offsets[middle:], rows.slice(middle))
         failed = [
-            part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_)
-            for part in (left, right)
+            part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in (left, right)
         ]
         values = pa.concat_arrays([left.values, right.values])
         return Evaluated(values, np.concatenate(failed), left.failures + right.failures)

@@ -68,9 +68,7 @@ class FragmentWriter:
         self._note(covered, states)
 
     def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
-        base = (
-            self._existing(covered) if self._existing is not None else pa.nulls(covered.rows, self._field.type)
-        )
+        base = self._existing(covered) if self._existing is not None else pa.nulls(covered.rows, self._field.type)
         sources = [base]
         position = np.arange(covered.rows, dtype=np.int64)
         states = np.full(covered.rows, RowState.COMPUTED, np.uint8)

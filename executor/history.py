@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from core.domain.job import Job, JobState, StoredRowError
+from core.domain.job import Job, StoredRowError
 from core.lance_io.append_log import AppendLog
 
 _JOBS = pa.schema(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -17,7 +18,8 @@ from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 from executor.history import History
-from executor.run import JobRun, Services, follow
+from executor.run import JobRun
+from executor.services import Services
 
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
@@ -103,37 +105,38 @@ class JobManager:
         run = JobRun(job, self._services)
         plan = await run.plan()
         self._runs[job.job_id] = run
-        udf = (run.job.udf_name, run.job.udf_version)
+        udf = (run.board.job.udf_name, run.board.job.udf_version)
         run.know_cost(self._costs.get(udf))
         if not plan.tasks:
             await run.finish_at_once()
-            await self._keep(database, run.job)
-            return run.job
+            await self._keep(database, run.board.job)
+            return run.board.job
         await self._leases.acquire(job.job_id)
-        await run.move(JobState.RUNNING)
-        await self._keep(database, run.job)
+        await run.board.move(JobState.RUNNING)
+        await self._keep(database, run.board.job)
         self._start(database, run, run.run(plan))
-        return run.snapshot()
+        return run.board.snapshot()
 
-    def _start(self, database: _Database, run: JobRun, work: object) -> None:
+    def _start(self, database: _Database, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._supervise(database, run, work))
-        self._tasks[run.job.job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(run.job.job_id, None))
+        self._tasks[run.board.job.job_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run.board.job.job_id, None))
 
-    async def _supervise(self, database: _Database, run: JobRun, work: object) -> None:
-        beat = asyncio.create_task(self._heartbeat(run.job.job_id))
+    async def _supervise(self, database: _Database, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+        beat = asyncio.create_task(self._heartbeat(run.board.job.job_id))
         try:
-            await work  # type: ignore[misc]
-        except Exception:
-            _log.exception("job failed on a bug", job_id=run.job.job_id)
+            await work
+        except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
+            _log.exception("job failed on a bug", job_id=run.board.job.job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
-            await run.move(JobState.FAILED, error=JobError("Internal", "INTERNAL_BUG", message))
+            await run.board.move(JobState.FAILED, error=JobError("Internal", "INTERNAL_BUG", message))
         finally:
             beat.cancel()
-        await self._keep(database, run.job)
-        await self._leases.release(run.job.job_id)
-        if run.seconds_per_row is not None:
-            self._costs[run.job.udf_name, run.job.udf_version] = run.seconds_per_row
+        await self._keep(database, run.board.job)
+        await self._leases.release(run.board.job.job_id)
+        cost = run.board.tally.seconds_per_row
+        if cost is not None:
+            self._costs[run.board.job.udf_name, run.board.job.udf_version] = cost
 
     async def _heartbeat(self, job_id: str) -> None:
         while True:
@@ -149,7 +152,7 @@ class JobManager:
     def current(self, job: Job) -> Job:
         """The live state of a job that runs here, else what history says."""
         run = self._runs.get(job.job_id)
-        return run.snapshot() if run is not None else job
+        return run.board.snapshot() if run is not None else job
 
     async def get(self, database: str, job_id: str) -> Job:
         """Raises NotFound (JOB_NOT_FOUND)."""
@@ -162,7 +165,7 @@ class JobManager:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self.current(job)
 
-    async def list(self, database: str, table: str) -> list[Job]:
+    async def list_jobs(self, database: str, table: str) -> list[Job]:
         """Newest first."""
         opened = await self._open(database)
         await self._reload(opened)
@@ -172,11 +175,11 @@ class JobManager:
     async def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
     ) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
-        """See `executor.run.follow`; a job that another executor runs is followed through history."""
+        """See `JobBoard.follow`; a job that another executor runs is followed through history."""
         job = await self.get(database, job_id)
         run = self._runs.get(job_id)
         if run is not None:
-            async for message in follow(run, after, heartbeat_seconds):
+            async for message in run.board.follow(after, heartbeat_seconds):
                 yield message
             return
         sequence = after
@@ -197,9 +200,9 @@ class JobManager:
         if run is None:
             raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
         if not run.cancelling:
-            await run.move(JobState.CANCELLING)
+            await run.board.move(JobState.CANCELLING)
             await asyncio.to_thread(run.cancel)
-        return run.snapshot()
+        return run.board.snapshot()
 
     async def errors(self, database: str, job_id: str, column: str) -> list[StoredRowError]:
         """Failed rows of a job, by row address. Raises NotFound."""
@@ -238,14 +241,12 @@ class JobManager:
                 "run the backfill again once the cause is found."
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
-            await self._keep(
-                database, replace(job, state=JobState.FAILED, error=error, updated_at=time.time())
-            )
+            await self._keep(database, replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
             return
         run = JobRun(replace(job, attempt=job.attempt + 1), self._services)
-        run.note("state", "taken over from an executor that died")
+        run.board.note("state", "taken over from an executor that died")
         self._runs[job.job_id] = run
-        await self._keep(database, run.job)
+        await self._keep(database, run.board.job)
         self._start(database, run, run.replan_and_run())
 
     def _learn_cost(self, job: Job) -> None:

@@ -38,13 +38,24 @@ class Piece:
         states = None if self.states is None else self.states[first:last]
         return Piece(self.offsets[first:last], self.values.slice(first, last - first), states)
 
+    def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
+        """Those of the rows that are among `offsets`; None where none is."""
+        wanted = np.isin(self.offsets, offsets)
+        if not wanted.any():
+            return None
+        states = None if self.states is None else self.states[wanted]
+        return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
+
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
     """Pieces as a checkpoint batch: the column, `_rowaddr`, and the states where a row failed."""
     pieces = list(pieces)
     values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
-    columns = {column: values, ROW_ADDRESS: pa.array(offsets.astype(np.uint64) | np.uint64(fragment_id << 32))}
+    columns = {
+        column: values,
+        ROW_ADDRESS: pa.array(offsets.astype(np.uint64) | np.uint64(fragment_id << 32)),
+    }
     if any(p.states is not None for p in pieces):
         columns[ROW_STATE] = pa.array(
             np.concatenate([p.states if p.states is not None else _computed(p) for p in pieces])
@@ -87,13 +98,24 @@ class KnownRows:
         self._current = current
         self._loaded: dict[str, Piece] = {}
 
-    def within(self, covered: RowRange) -> list[Piece]:
-        """Pieces with rows of a range; later ones win where two have the same row. Raises CheckpointLost."""
-        pieces = [] if self._current is None else [self._current(covered)]
+    def settled(self, covered: RowRange) -> list[Piece]:
+        """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
+        pieces win where two have the same row. Raises CheckpointLost."""
+        current = None if self._current is None else self._current(covered)
+        pieces = self._stored(covered, settles=True)
+        return pieces if current is None else [current, *pieces]
+
+    def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
+        """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""
+        pieces = (p.only(asked) for p in self._stored(covered, settles=False))
+        return [p for p in pieces if p is not None]
+
+    def _stored(self, covered: RowRange, *, settles: bool) -> list[Piece]:
+        pieces = []
         for ref in self._refs:
             if ref.range.start >= covered.end:
                 break
-            if ref.range.end > covered.start:
+            if ref.range.end > covered.start and ref.settles is settles:
                 pieces.append(self._load(ref).within(covered))
         return [p for p in pieces if p is not None]
 

@@ -25,7 +25,7 @@ from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
 from executor.history import History
 from executor.manager import JobManager
-from executor.run import Services
+from executor.services import Services
 from executor.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -99,29 +99,25 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._manager = manager
         self._draining = draining
 
-    async def CreateJob(
-        self, request: jobs_pb2.CreateJobRequest, context: object
-    ) -> jobs_pb2.CreateJobResponse:
+    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "This executor is shutting down: try again")
         spec = _checked(convert.spec_from_proto(request.backfill))
         return jobs_pb2.CreateJobResponse(job=_job(await self._manager.create(spec, request.request_id)))
 
-    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: object) -> jobs_pb2.GetJobResponse:
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
         return jobs_pb2.GetJobResponse(job=_job(await self._manager.get(request.database, request.job_id)))
 
-    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: object) -> jobs_pb2.ListJobsResponse:
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
-        jobs = await self._manager.list(request.database, request.table)
+        jobs = await self._manager.list_jobs(request.database, request.table)
         items, token = cut(jobs, page, lambda j: (int(j.created_at * 1e6), j.job_id), descending=True)
         return jobs_pb2.ListJobsResponse(jobs=[_job(j) for j in items], next_page_token=token)
 
     async def WatchJob(
-        self, request: jobs_pb2.WatchJobRequest, context: object
+        self, request: jobs_pb2.WatchJobRequest, _context: object
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
-        messages = self._manager.watch(
-            request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS
-        )
+        messages = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
         drained = asyncio.ensure_future(self._draining.wait())
         try:
             while True:
@@ -134,21 +130,15 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     sequence, job, events = upcoming.result()
                 except StopAsyncIteration:
                     return
-                yield jobs_pb2.WatchJobResponse(
-                    sequence=sequence, job=_job(job), events=[_event(e) for e in events]
-                )
+                yield jobs_pb2.WatchJobResponse(sequence=sequence, job=_job(job), events=[_event(e) for e in events])
         finally:
             drained.cancel()
 
-    async def CancelJob(
-        self, request: jobs_pb2.CancelJobRequest, context: object
-    ) -> jobs_pb2.CancelJobResponse:
-        return jobs_pb2.CancelJobResponse(
-            job=_job(await self._manager.cancel(request.database, request.job_id))
-        )
+    async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
+        return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
 
     async def ListJobErrors(
-        self, request: jobs_pb2.ListJobErrorsRequest, context: object
+        self, request: jobs_pb2.ListJobErrorsRequest, _context: object
     ) -> jobs_pb2.ListJobErrorsResponse:
         scope = f"errors:{request.database}:{request.job_id}:{request.column}"
         page = read_page(request.page_size, request.page_token, scope)

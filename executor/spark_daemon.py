@@ -12,8 +12,8 @@ warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")
 
 import lance  # noqa: E402
-import numpy  # noqa: E402, ICN001
-import pyarrow  # noqa: E402, ICN001
+import numpy  # noqa: E402
+import pyarrow  # noqa: E402
 import pyarrow.compute  # noqa: E402
 import pyspark.worker  # noqa: E402
 from pyspark import daemon  # noqa: E402

@@ -31,11 +31,10 @@ from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.ports import CheckpointStore, EventSink, Reservations
 from core.udf.loading import load
-from executor.apply import FragmentPass
+from executor.apply import FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
 from executor.slices import SliceSizer
-
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
 STORAGE_ERROR = "STORAGE_ERROR"
@@ -89,9 +88,7 @@ class UnitRunner:
                 failure = UnitFailure(error.reason, error.message)
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
                 failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
-        return UnitOutcome(
-            self._unit.unit_id, tuple(results), tuple(failures), failure, self._meter.timings
-        )
+        return UnitOutcome(self._unit.unit_id, tuple(results), tuple(failures), failure, self._meter.timings)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
         scope = f"{work.fragment_id}:{work.fingerprint}"
@@ -111,16 +108,7 @@ class UnitRunner:
         self._meter.begin_fragment()
         finished = False
         try:
-            result = FragmentPass(
-                self._context,
-                work,
-                reader,
-                self._store,
-                self._loaded,
-                self._sizer,
-                self._meter,
-                lambda: self._clock() >= self._deadline,
-            ).run()
+            result = FragmentPass(self._context, work, self._tools(reader)).run()
             finished = True
         finally:
             if scope in leases:
@@ -128,6 +116,11 @@ class UnitRunner:
         result = replace(result, busy=busy)
         self._meter.hint(result)
         return result
+
+    def _tools(self, reader: FragmentReader) -> Tools:
+        return Tools(
+            reader, self._store, self._loaded, self._sizer, self._meter, lambda: self._clock() >= self._deadline
+        )
 
     def _loaded(self) -> Evaluator:
         """The function, loaded when the first row needs it."""

@@ -18,7 +18,7 @@ def summarise(plan: Plan) -> str:
     parts.append(f"about {header.rows_to_compute:,} rows to compute")
     if len(plan.tasks) < fragments - current:
         parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
-    parts.append(f"{current:,} fragments reused{_failed(header)}")
+    parts.append(f"{current:,} reused{_failed(header)}")
     return "; ".join(parts)
 
 

@@ -100,7 +100,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self._pool = pool
         self._add_columns = add_columns
 
-    async def RegisterUdf(  # noqa: N802 -- named by the proto
+    async def RegisterUdf(
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
         udf = convert.udf_from_proto(request.definition)
@@ -110,7 +110,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
         return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
 
-    async def GetUdf(  # noqa: N802 -- named by the proto
+    async def GetUdf(
         self, request: catalog_pb2.GetUdfRequest, _context: Context
     ) -> catalog_pb2.GetUdfResponse:
         def get() -> UdfDefinition:
@@ -118,7 +118,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
         return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(await self._pool.run(get)))
 
-    async def ListUdfs(  # noqa: N802 -- named by the proto
+    async def ListUdfs(
         self, request: catalog_pb2.ListUdfsRequest, _context: Context
     ) -> catalog_pb2.ListUdfsResponse:
         page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")
@@ -130,7 +130,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         definitions = [convert.udf_to_proto(entry.udf) for entry in chosen]
         return catalog_pb2.ListUdfsResponse(definitions=definitions, next_page_token=token)
 
-    async def AddColumns(  # noqa: N802 -- named by the proto
+    async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
         columns = [
@@ -141,7 +141,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         )
         return catalog_pb2.AddColumnsResponse(version=await self._add_columns(addition))
 
-    async def DescribeTable(  # noqa: N802 -- named by the proto
+    async def DescribeTable(
         self, request: catalog_pb2.DescribeTableRequest, _context: Context
     ) -> catalog_pb2.DescribeTableResponse:
         table = await self._pool.run(self._catalog.table, request.table.database, request.table.table)
@@ -161,7 +161,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             stable_row_ids=table.stable_row_ids,
         )
 
-    async def ListTables(  # noqa: N802 -- named by the proto
+    async def ListTables(
         self, request: catalog_pb2.ListTablesRequest, _context: Context
     ) -> catalog_pb2.ListTablesResponse:
         page = paging.read_page(request.page_size, request.page_token, f"ListTables {request.database}")
@@ -177,7 +177,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         self._plans = plans
         self._pool = pool
 
-    async def CreatePlan(  # noqa: N802 -- named by the proto
+    async def CreatePlan(
         self, request: planner_pb2.CreatePlanRequest, _context: Context
     ) -> AsyncIterator[planner_pb2.CreatePlanResponse]:
         plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
@@ -186,7 +186,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         while (batch := await self._pool.run(next, batches, None)) is not None:
             yield planner_pb2.CreatePlanResponse(tasks=batch)
 
-    async def ExplainPlan(  # noqa: N802 -- named by the proto
+    async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context
     ) -> planner_pb2.ExplainPlanResponse:
         wanted = request.max_decisions or DEFAULT_DECISIONS

@@ -36,6 +36,4 @@ class Breaker:
 
 def connect(url: str, timeout_seconds: float) -> redis.Redis:
     """A client that gives up after `timeout_seconds` and does not retry by itself."""
-    return redis.Redis.from_url(
-        url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None
-    )
+    return redis.Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import redis.asyncio as aioredis
 import structlog
@@ -53,7 +54,7 @@ class EventReader:
         last = b"0"
         while True:
             try:
-                answer = await self._client.xread({self._key: last}, count=1000, block=1000)
+                answer: Any = await self._client.xread({self._key: last}, count=1000, block=1000)
             except (RedisError, OSError) as error:
                 _log.debug("no progress hints for now", error=str(error))
                 return

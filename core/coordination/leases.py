@@ -17,9 +17,7 @@ class JobLeases:
     then run one job, which costs work and harms no value."""
 
     def __init__(self, url: str, owner: str, lease_seconds: float = 10.0) -> None:
-        self._client = (
-            aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
-        )
+        self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
         self._owner = owner
         self.lease_seconds = lease_seconds
 

@@ -1,7 +1,7 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A lock saves work, never correctness: a holder that pauses past its lease gives two owners, and both write attempt-unique
-files that the coordinator checks. What a dead holder had expires after the lease.
+A lock saves work, never correctness: a holder that pauses past its lease gives two owners, and both write
+attempt-unique files that the coordinator checks. What a dead holder had expires after the lease.
 
 A holder is `{job id}:{unit}`: the second attempt of a unit takes over what the first one held.
 """
@@ -89,7 +89,7 @@ return 1
 class GrantAll:
     """Without Redis: jobs run, without sharing."""
 
-    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:  # noqa: ARG002 the interface
         return Grant(tuple(wanted), (), others_finished=True)
 
     def renew(self, scopes: Iterable[str], holder: str) -> None:
@@ -167,8 +167,7 @@ class InProcessReservations:
             until = self._clock() + self._lease
             for scope in scopes:
                 self._held[scope] = [
-                    (r, owner, until if owner == holder else expiry)
-                    for r, owner, expiry in self._held.get(scope, [])
+                    (r, owner, until if owner == holder else expiry) for r, owner, expiry in self._held.get(scope, [])
                 ]
 
     def release(self, scope: str, holder: str, *, finished: bool) -> None:

@@ -95,7 +95,7 @@ class UdfDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
-    """An input of a computed column: its name when the column was added, and the Lance field id, which a rename keeps."""
+    """An input of a computed column: its name when that was added, and the Lance field id, which a rename keeps."""
 
     name: str
     field_id: int

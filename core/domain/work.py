@@ -39,7 +39,6 @@ class WorkContext:
     input_columns: tuple[str, ...]
     udf: UdfRef
     where: str
-    filter_digest: str
     checkpoint: CheckpointBounds
     checkpoint_seconds: float
     checkpoint_max_bytes: int

@@ -137,9 +137,7 @@ class TableHandle:
             base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
         )
         with _outcomes():
-            self._dataset = lance.LanceDataset.commit(
-                self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT
-            )
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)
 
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:

@@ -154,9 +154,7 @@ def _check_size(found: list[Token]) -> None:
         raise invalid(f"it has {operators} times AND, OR or NOT, at most {MAX_OPERATORS} are allowed")
     items = sum(t.text == "," for t in found)
     if items > MAX_LIST_ITEMS:
-        raise invalid(
-            f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead"
-        )
+        raise invalid(f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead")
 
 
 def _check_brackets(found: list[Token]) -> None:

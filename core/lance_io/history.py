@@ -41,9 +41,7 @@ class History:
     def __init__(self) -> None:
         self._read: OrderedDict[int, CommitRecord | None] = OrderedDict()
 
-    def records(
-        self, dataset: lance.LanceDataset, newest: int, after: int, limit: int
-    ) -> Iterator[CommitRecord]:
+    def records(self, dataset: lance.LanceDataset, newest: int, after: int, limit: int) -> Iterator[CommitRecord]:
         """Records of versions in (after, newest], newest first.
 
         Looks at `limit` versions at the most, and ends where older versions were cleaned away.

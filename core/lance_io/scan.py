@@ -120,16 +120,12 @@ class FragmentReader:
             yield Chunk(RowRange(at, end), at + np.flatnonzero(live.to_numpy(zero_copy_only=False)), rows)
             at = end
 
-    def _filtered(
-        self, fragment_id: int, covered: RowRange, columns: Sequence[str], where: str
-    ) -> Iterator[Chunk]:
+    def _filtered(self, fragment_id: int, covered: RowRange, columns: Sequence[str], where: str) -> Iterator[Chunk]:
         base = fragment_id << 32
         for piece in chunks(covered, CHUNK_ROWS):
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
-            for batch in self._scan(
-                fragment_id, columns, filter=f"({where}) AND {inside}", with_row_address=True
-            ):
+            for batch in self._scan(fragment_id, columns, filter=f"({where}) AND {inside}", with_row_address=True):
                 offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
                 if len(offsets):
                     end = int(offsets[-1]) + 1

@@ -173,9 +173,7 @@ def _filter_message(error: Exception, columns: list[str]) -> str:
     unknown = _NO_FIELD.search(text)
     if unknown is None:
         if "INTERVAL" in text:
-            return (
-                f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
-            )
+            return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
         return text
     name = unknown["plain"] or unknown["quoted"].replace('""', '"')
     listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")

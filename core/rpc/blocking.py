@@ -36,9 +36,7 @@ class BlockingPool:
         (QUEUE_FULL).
         """
         if self._pending >= self._capacity:
-            raise ResourceExhausted(
-                "QUEUE_FULL", f"{self._pending} requests wait in {self._name}; try again later"
-            )
+            raise ResourceExhausted("QUEUE_FULL", f"{self._pending} requests wait in {self._name}; try again later")
         context = contextvars.copy_context()
         call = functools.partial(context.run, function, *args, **kwargs)
         loop = asyncio.get_running_loop()

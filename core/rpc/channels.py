@@ -66,9 +66,7 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 
 def service_config() -> str:
     """Retry and wait-for-ready of the methods in RETRIED, as gRPC's service config."""
-    names = [
-        {"service": service, "method": method} for service, methods in RETRIED.items() for method in methods
-    ]
+    names = [{"service": service, "method": method} for service, methods in RETRIED.items() for method in methods]
     config = {"methodConfig": [{"name": names, "waitForReady": True, "retryPolicy": _RETRY_POLICY}]}
     return json.dumps(config)
 

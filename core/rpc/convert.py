@@ -91,9 +91,7 @@ def field_from_bytes(raw: bytes, field: str) -> pa.Field:
     """The one field of an IPC schema message."""
     schema = schema_from_bytes(raw, field)
     if len(schema) != 1:
-        raise InvalidArgument(
-            "BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field
-        )
+        raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
     return schema.field(0)
 
 
@@ -295,9 +293,7 @@ def header_from_proto(message: planner_pb2.PlanHeader) -> PlanHeader:
 
 
 def reason_count_to_proto(count: ReasonCount) -> planner_pb2.ReasonCount:
-    return planner_pb2.ReasonCount(
-        reason=_REASON_TO[count.reason], fragments=count.fragments, rows=count.rows
-    )
+    return planner_pb2.ReasonCount(reason=_REASON_TO[count.reason], fragments=count.fragments, rows=count.rows)
 
 
 def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:

@@ -67,9 +67,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.request_streaming:
             raise TypeError(f"{method}: client streaming is not part of the API")
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._streaming(method, handler.unary_stream), **codec
-            )
+            return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream), **codec)
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
 
     def _unary(self, method: str, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
@@ -160,9 +158,7 @@ class _Call:
         if isinstance(error, grpc.RpcError):
             return status.error_from_rpc(error)
         self._error = error
-        return Internal(
-            "INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}"
-        )
+        return Internal("INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}")
 
     def _write_line(self) -> None:
         took = round((time.perf_counter() - self._started) * 1000, 3)

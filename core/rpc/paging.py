@@ -47,9 +47,7 @@ def read_page(page_size: int, page_token: str, scope: str) -> Page:
     another listing is refused. Raises InvalidArgument (BAD_PAGE_TOKEN, BAD_PAGE_SIZE).
     """
     if page_size < 0:
-        raise InvalidArgument(
-            "BAD_PAGE_SIZE", f"page_size is {page_size}; it cannot be negative", field="page_size"
-        )
+        raise InvalidArgument("BAD_PAGE_SIZE", f"page_size is {page_size}; it cannot be negative", field="page_size")
     after = _read_token(page_token, scope) if page_token else None
     return Page(min(page_size or DEFAULT_SIZE, MAX_SIZE), after, scope)
 

@@ -95,7 +95,5 @@ class CommitClient:
             answer = await self._stub.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
-        verdicts = [
-            FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes
-        ]
+        verdicts = [FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]
         return answer.version, verdicts

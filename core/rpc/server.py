@@ -102,9 +102,7 @@ class RunningServer:
         await self.service.stop()
 
 
-async def start_server(
-    settings: Settings, name: str, service: Service, draining: asyncio.Event
-) -> RunningServer:
+async def start_server(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> RunningServer:
     """Binds and starts the server of service `name`.
 
     Raises InvalidArgument (INSECURE_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the service's
@@ -129,6 +127,7 @@ async def start_server(
         await server.start()
     except BaseException:
         await service.stop()
+        await _discard(server)
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
@@ -203,6 +202,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+async def _discard(server: grpc.aio.Server) -> None:
+    """grpcio crashes the process when it frees a server that was never started."""
+    await server.start()
+    await server.stop(0)
+
+
 def _check_bind(settings: Settings) -> None:
     server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
@@ -222,9 +227,7 @@ def _bind(settings: Settings, server: grpc.aio.Server) -> int:
             return server.add_secure_port(address, _credentials(settings))
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise Unavailable(
-            "BIND_FAILED", f"cannot bind {address}: is something else there? ({error})"
-        ) from None
+        raise Unavailable("BIND_FAILED", f"cannot bind {address}: is something else there? ({error})") from None
 
 
 def _credentials(settings: Settings) -> grpc.ServerCredentials:

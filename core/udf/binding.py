@@ -39,9 +39,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
             column_id=metadata[COLUMN_ID].decode(),
             udf_name=metadata[UDF_NAME].decode(),
             udf_version=metadata[UDF_VERSION].decode(),
-            inputs=tuple(
-                ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])
-            ),
+            inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataLoss(

@@ -83,9 +83,7 @@ class UdfRegistry:
             if found is not None:
                 return found
         else:
-            newest = min(
-                (e for e in self._entries() if e.udf.name == name), key=lambda e: e.order, default=None
-            )
+            newest = min((e for e in self._entries() if e.udf.name == name), key=lambda e: e.order, default=None)
             if newest is not None:
                 return newest.udf
         wanted = f"{name}@{version}" if version else name
@@ -203,9 +201,7 @@ def check_definition(udf: UdfDefinition) -> None:
 
 
 def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
-    return InvalidArgument(
-        "BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}"
-    )
+    return InvalidArgument("BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}")
 
 
 def _exists(udf: UdfDefinition) -> AlreadyExists:

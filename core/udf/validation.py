@@ -93,8 +93,7 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
-        f"UDF expects input columns {list(missing)} which are not found in the table. "
-        + suggest(missing, existing),
+        f"UDF expects input columns {list(missing)} which are not found in the table. " + suggest(missing, existing),
         columns=",".join(missing),
     )
 
@@ -102,11 +101,7 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
 def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
     """A sentence with the names that are nearest, or else with all."""
     by_lower = {name.lower(): name for name in existing}
-    close = {
-        by_lower[match]: None
-        for name in wanted
-        for match in difflib.get_close_matches(name.lower(), by_lower, 2)
-    }
+    close = {by_lower[match]: None for name in wanted for match in difflib.get_close_matches(name.lower(), by_lower, 2)}
     if close:
         return f'Did you mean {" or ".join(close)}? Map columns with input_columns or `(udf, ["column"])`.'
     listed = ", ".join(existing[:40]) + (", …" if len(existing) > 40 else "")
@@ -156,9 +151,7 @@ def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
             same_type(d.type, a.type) for d, a in zip(declared, actual, strict=True)
         )
     if pa.types.is_map(declared) and pa.types.is_map(actual):
-        return same_type(declared.key_type, actual.key_type) and same_type(
-            declared.item_type, actual.item_type
-        )
+        return same_type(declared.key_type, actual.key_type) and same_type(declared.item_type, actual.item_type)
     return False
 
 

@@ -32,9 +32,7 @@ class Lab:
         self.uri = str(folder / "t.lance")
         self.output = output or pa.int64()
         table = pa.table({"x": pa.array(range(rows), pa.int64())})
-        dataset = lance.write_dataset(
-            table, self.uri, max_rows_per_file=per_fragment, enable_stable_row_ids=True
-        )
+        dataset = lance.write_dataset(table, self.uri, max_rows_per_file=per_fragment, enable_stable_row_ids=True)
         dataset.add_columns(pa.field(COLUMN, self.output))
         self.reservations = InProcessReservations(60)
         self.store = LanceCheckpointStore(checkpoint_root(self.uri))
@@ -50,9 +48,7 @@ class Lab:
         path = self.folder / f"{digest}.bundle"
         path.write_bytes(data)
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        ref = UdfRef(
-            "f", digest[:8], kind, ("x",), str(path), digest, python, "", False, 0, ErrorPolicy()
-        )
+        ref = UdfRef("f", digest[:8], kind, ("x",), str(path), digest, python, "", False, 0, ErrorPolicy())
         return replace(ref, **changes)
 
     def context(self, udf: UdfRef, **changes: object) -> WorkContext:
@@ -66,13 +62,11 @@ class Lab:
             input_columns=("x",),
             udf=udf,
             where="",
-            filter_digest="",
             checkpoint=CheckpointBounds(),
             checkpoint_seconds=60.0,
             checkpoint_max_bytes=1 << 30,
         )
-        context = replace(context, **changes)
-        return replace(context, filter_digest=keys.md5(context.where) if context.where else "")
+        return replace(context, **changes)
 
     def work(self, context: WorkContext, fragment_id: int, ranges: list[tuple[int, int]], **changes: object):
         fragment = self.dataset.get_fragment(fragment_id)
@@ -86,7 +80,7 @@ class Lab:
             metadata.physical_rows,
             deleted,
             keys.fingerprint(udf.name, udf.version, COLUMN_ID, [(0, files[0])]),
-            family.prefix(context.where, files[:1]),
+            family.prefix(context.where, [(0, files[0])]),
             tuple(files[:1]),
             "",
             False,
@@ -96,7 +90,14 @@ class Lab:
         )
         return replace(work, **changes)
 
-    def run(self, context: WorkContext, *works: FragmentWork, unit: str = "u1", attempt: int = 0, **changes: object) -> UnitOutcome:
+    def run(
+        self,
+        context: WorkContext,
+        *works: FragmentWork,
+        unit: str = "u1",
+        attempt: int = 0,
+        **changes: object,
+    ) -> UnitOutcome:
         spec = replace(WorkUnit(unit, works), **{k: v for k, v in changes.items() if k == "budget_seconds"})
         extra = {k: v for k, v in changes.items() if k != "budget_seconds"}
         return UnitRunner(
@@ -119,9 +120,7 @@ class Lab:
             for r in outcome.results
             if r.staged is not None
         ]
-        lance.LanceDataset.commit(
-            dataset, lance.LanceOperation.DataReplacement(groups), read_version=dataset.version
-        )
+        lance.LanceDataset.commit(dataset, lance.LanceOperation.DataReplacement(groups), read_version=dataset.version)
 
     def values(self) -> dict[int, object]:
         table = self.dataset.to_table(columns=["x", COLUMN])

@@ -67,9 +67,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def running(
-    server: Server | None = None, **sections: object
-) -> AsyncIterator[tuple[RunningServer, FakeService]]:
+async def running(server: Server | None = None, **sections: object) -> AsyncIterator[tuple[RunningServer, FakeService]]:
     """The fake service behind a real server; stopped at the end."""
     settings = Settings(server=server or Server(), **sections)
     draining = asyncio.Event()

@@ -31,7 +31,9 @@ def test_a_line_has_service_level_time_and_what_the_context_holds(lines):
         structlog.get_logger().info("planned", rows=3)
     structlog.get_logger().info("later")
     first, second = map(json.loads, stream.getvalue().splitlines())
-    assert first.items() >= {"event": "planned", "service": "planner", "job_id": "j1", "level": "info", "rows": 3}.items()
+    assert (
+        first.items() >= {"event": "planned", "service": "planner", "job_id": "j1", "level": "info", "rows": 3}.items()
+    )
     assert first["timestamp"].endswith("Z")
     assert "job_id" not in second
 

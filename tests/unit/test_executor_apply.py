@@ -136,7 +136,7 @@ def test_filter_leaves_other_rows_alone_and_says_so_in_the_file(lab, tmp_path):
     assert keys.parse_column_file_name(staged).partial
     states = column_files.read_states(lab.uri, staged)
     assert [int(s) for s in states] == [RowState.COMPUTED if x % 2 == 0 else RowState.UNTOUCHED for x in range(20)]
-    assert column_files.read_state_summary(lab.uri, staged).filters == {selective.filter_digest}
+    assert column_files.read_state_summary(lab.uri, staged).filters == {keys.md5(selective.where)}
 
 
 def test_partial_file_is_extended_without_evaluating_its_rows_again(lab, tmp_path):
@@ -166,6 +166,19 @@ def test_rows_known_under_another_filter_are_not_evaluated_again(lab, tmp_path):
     lab.install(outcome)
     assert sorted(seen()) == list(range(20))
     assert all(lab.values()[x] == 2 * x for x in range(20))
+
+
+def test_rows_of_another_filter_stay_out_where_this_one_does_not_ask_for_them(lab, tmp_path):
+    double, seen = logging(tmp_path)
+    udf = lab.udf(double)
+    low = lab.context(udf, where="x < 12")
+    known = lab.run(low, lab.work(low, 0, [(0, 20)], finish=False)).results[0].checkpoints
+    refs = tuple(replace(ref, settles=False) for ref in known)
+    even = lab.context(udf, where="x % 2 = 0")
+    outcome = lab.run(even, lab.work(even, 0, [(0, 20)], checkpoints=refs), unit="u2")
+    lab.install(outcome)
+    assert seen() == [*range(12), 12, 14, 16, 18]
+    assert {x: lab.values()[x] for x in range(20)} == {x: None if x % 2 else 2 * x for x in range(20)}
 
 
 def test_damaged_checkpoint_is_computed_again(lab, tmp_path):
@@ -259,9 +272,7 @@ def test_batches_are_bisected_down_to_the_bad_rows(lab):
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]))
     lab.install(outcome)
     assert [e.offset for e in outcome.errors] == [3, 11]
-    assert {x: y for x, y in lab.values().items() if x < 20} == {
-        x: None if x in (3, 11) else 2 * x for x in range(20)
-    }
+    assert {x: y for x, y in lab.values().items() if x < 20} == {x: None if x in (3, 11) else 2 * x for x in range(20)}
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ def test_a_subclass_has_the_code_of_the_class_above_it():
 def test_the_field_of_a_bad_request_and_the_pause_before_a_retry_travel():
     bad = status.from_status(status.to_status(errors.InvalidArgument("INVALID_FILTER", "no", field="where")))
     assert bad.field == "where"
-    away = status.from_status(
-        status.to_status(errors.Unavailable("STORE_DOWN", "away", retry_after_seconds=2.5))
-    )
+    away = status.from_status(status.to_status(errors.Unavailable("STORE_DOWN", "away", retry_after_seconds=2.5)))
     assert isinstance(away, errors.Unavailable)
     assert away.retry_after_seconds == 2.5
 

@@ -36,7 +36,7 @@ class BackfillParameters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError), and TypeError for an unknown name."""
+    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError), TypeError for an unknown name."""
 
     where: str | None = None
     read_version: int | None = None
@@ -56,9 +56,7 @@ class BackfillOptions:
         _check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
         if smallest is not None and largest is not None and smallest > largest:
-            raise InvalidArgument(
-                f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})"
-            )
+            raise InvalidArgument(f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})")
 
     def spec(
         self, table: catalog_pb2.TableRef, column: str, udf_name: str, udf_version: str
@@ -95,6 +93,4 @@ def _check_count(name: str, value: Any) -> None:
 
 def _check_where(where: Any) -> None:
     if where is not None and (not isinstance(where, str) or not where.strip()):
-        raise InvalidArgument(
-            f'where is a SQL expression such as "size > 10", not {where!r}', facts={"field": "where"}
-        )
+        raise InvalidArgument(f'where is a SQL expression such as "size > 10", not {where!r}', facts={"field": "where"})

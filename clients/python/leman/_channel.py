@@ -48,7 +48,7 @@ class Locator(Protocol):
     """Knows where the services are."""
 
     def locate(self) -> Endpoints:
-        """Where they are now. Asked again whenever one of them does not answer; must not wait for that one."""
+        """Where they are now. Asked again when one of them does not answer; must not wait for that one."""
         ...
 
 
@@ -123,8 +123,8 @@ class Services:
             self.wait_or_raise(service, failure, patience)
 
     def wait_or_raise(self, service: str, error: grpc.RpcError, patience: Patience) -> None:
-        """After a failed call: returns when it is worth another try, raises the Leman error when it is not."""
-        code: grpc.StatusCode = error.code()  # type: ignore[attr-defined] # what stubs raise has one
+        """After a failed call: returns when another try is worth it, raises the Leman error when not."""
+        code: grpc.StatusCode = error.code()
         if self._closed or code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
             raise self.explain(service, error) from None
         moved = self.look_again()
@@ -144,7 +144,7 @@ class Services:
                 self._channels[address] = open_channel(address, self._endpoints.tls_ca)
             return self._channels[address]
 
-    def _metadata(self) -> list[tuple[str, str]]:
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
         return metadata(self._endpoints.token if self._endpoints else "")
 
     def _drop_channels(self) -> None:
@@ -206,20 +206,18 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
         patience = Patience(timeout)
         while True:
             try:
-                return stub.GetInfo(
-                    info_pb2.GetInfoRequest(), timeout=timeout, metadata=metadata(endpoints.token)
-                )
+                return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=timeout, metadata=metadata(endpoints.token))
             except grpc.RpcError as error:
                 failure = error
-            unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+            unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
             if not unavailable or not patience.pause():
                 return failure
 
 
-def metadata(token: str) -> list[tuple[str, str]]:
+def metadata(token: str) -> tuple[tuple[str, str], ...]:
     """What each call carries."""
     request_id = ("x-request-id", uuid.uuid4().hex)
-    return [request_id, ("authorization", f"Bearer {token}")] if token else [request_id]
+    return (request_id, ("authorization", f"Bearer {token}")) if token else (request_id,)
 
 
 def open_channel(address: str, tls_ca: str) -> grpc.Channel:

@@ -12,8 +12,8 @@ from leman._boundary import boundary
 from leman._channel import Remote, Services
 from leman._embedded import Embedded, check_answers
 from leman._future import JobFuture
-from leman._model import Job, UdfInfo
-from leman._paging import pages
+from leman._model import Job, RowError, UdfInfo
+from leman._paging import list_errors, pages
 from leman._registration import Registration
 from leman._table import Table
 from leman.errors import InvalidArgument
@@ -41,9 +41,7 @@ def connect(
     uri = database_uri(path_or_uri)
     if endpoint is None:
         if "://" in uri:
-            raise InvalidArgument(
-                f"{uri} is not a local folder: give endpoint='host:port' of running services"
-            )
+            raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
         if token is not None or tls_ca is not None:
             raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
         os.makedirs(uri, exist_ok=True)  # noqa: PTH103 - it is a str on the wire as well
@@ -111,8 +109,7 @@ class Database:
         _check_rows(max_rows_per_file)
         if not enable_stable_row_ids:
             warnings.warn(
-                f"table {name!r} gets no stable row ids: rows that move in an update or a compaction are computed"
-                " again, and materialized views on it cannot be refreshed incrementally",
+                f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again",
                 stacklevel=3,
             )
         local.create_table(
@@ -155,13 +152,11 @@ class Database:
 
     @boundary
     def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
-        """Jobs, running and ended, newest first; only those of `table`, and at most `limit` of them (None: all)."""
+        """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all)."""
         requests = pages(
             lambda token, size: self._services.jobs(
                 "ListJobs",
-                jobs_pb2.ListJobsRequest(
-                    database=self.uri, table=table or "", page_size=size, page_token=token
-                ),
+                jobs_pb2.ListJobsRequest(database=self.uri, table=table or "", page_size=size, page_token=token),
             ),
             limit,
         )
@@ -171,8 +166,13 @@ class Database:
         """A job as it stands now. Raises JobNotFound."""
         return self.job_future(job_id).job()
 
+    @boundary
+    def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
+        """As `Table.get_errors`, for whoever has no more than a job's id."""
+        return list_errors(self._services, self.uri, job_id, column_name, limit)
+
     def job_future(self, job_id: str) -> JobFuture:
-        """A handle to watch, cancel or wait for a job that someone started. Does not ask whether it exists."""
+        """To watch, cancel or wait for a job that someone started. Does not ask whether it exists."""
         return JobFuture(self._services, self.uri, job_id)
 
     def _table(self, name: str) -> Table:

@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-
 import grpc
 
 from leman._channel import Endpoints, ask
@@ -38,6 +37,10 @@ class Embedded:
         """The running services, started first where there are none. Raises StartFailed."""
         found = self._running()
         return found if found is not None else self._start()
+
+    def is_running(self) -> bool:
+        """True when nothing would have to be started."""
+        return self._running() is not None
 
     def _running(self) -> Endpoints | None:
         """What the service file says, if the process that wrote it lives. One of the services may be away
@@ -77,7 +80,7 @@ def check_answers(endpoints: Endpoints) -> None:
     if isinstance(answer, grpc.RpcError):
         raise StartFailed(
             f"The embedded services are there but the planner at {endpoints.planner} does not answer:"
-            f" {answer.details()}"  # type: ignore[attr-defined] # what stubs raise has them
+            f" {answer.details()}"
         )
 
 
@@ -85,7 +88,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor in a session of its own: it outlives this process, and ends by itself when idle."""
+    """Starts the supervisor in a session of its own: it outlives this process and ends when idle."""
     command = [sys.executable, "-P", "-m", "core.embedded", "--database", database]
     with log.open("ab") as output:
         child = subprocess.Popen(

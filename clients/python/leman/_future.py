@@ -12,6 +12,7 @@ from leman._boundary import boundary
 from leman._channel import Patience, Services
 from leman._model import Job, JobEvent, JobState, Progress
 from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
+from leman.progress import Display
 from leman.v1 import jobs_pb2
 
 _STREAM_SECONDS = 60.0
@@ -20,8 +21,9 @@ _STREAM_SECONDS = 60.0
 class JobFuture:
     """A job of a database; it runs in the services, whatever becomes of this object."""
 
-    def __init__(self, services: Services, database: str, job_id: str) -> None:
+    def __init__(self, services: Services, database: str, job_id: str, ended: Job | None = None) -> None:
         self.job_id = job_id
+        self._ended = ended  # a job that had nothing to do has ended when its caller hears of it
         self._services = services
         self._database = database
 
@@ -76,6 +78,9 @@ class JobFuture:
 
         Goes on where it was when services are restarted. Raises DeadlineExceeded after `timeout` seconds.
         """
+        if self._ended is not None:
+            yield self._ended, []
+            return
         seen = last_event = 0
         end = None if timeout is None else time.monotonic() + timeout
         patience = self._services.patient()
@@ -83,9 +88,7 @@ class JobFuture:
             seconds = _STREAM_SECONDS if end is None else min(_STREAM_SECONDS, end - time.monotonic())
             if seconds <= 0:
                 raise DeadlineExceeded(f"job {self.job_id} is still running after {timeout:g} seconds")
-            request = jobs_pb2.WatchJobRequest(
-                database=self._database, job_id=self.job_id, after_sequence=seen
-            )
+            request = jobs_pb2.WatchJobRequest(database=self._database, job_id=self.job_id, after_sequence=seen)
             failure: grpc.RpcError | None = None
             stream = self._services.watch(request, timeout=seconds)
             try:
@@ -109,9 +112,24 @@ class JobFuture:
         if failure is None:
             patience.pause()
             return
-        code: grpc.StatusCode = failure.code()  # type: ignore[attr-defined] # what stubs raise has one
+        code: grpc.StatusCode = failure.code()
         if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
             self._services.wait_or_raise("executor", failure, patience)
+
+
+def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
+    """Shows a job until its end and returns it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`."""
+    last: Job | None = None
+    try:
+        with display:
+            for job, events in future.watch():
+                last = job
+                display.update(job, events)
+    except KeyboardInterrupt:
+        if cancel:
+            future.cancel()
+        raise
+    return last if last is not None else future.job()
 
 
 def check_ended(job: Job) -> None:

@@ -81,7 +81,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something that happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
 
     sequence: int
     time: datetime.datetime

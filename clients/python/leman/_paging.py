@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from leman import _wire
+from leman._channel import Services
+from leman._model import RowError
+from leman.v1 import jobs_pb2
+
 PAGE = 1000
 
 
 def pages(call: Callable[[str, int], Any], limit: int | None = None) -> Iterator[Any]:
-    """The responses of a list call, `call(page_token, page_size)`, until `limit` items are covered or none is left."""
+    """The responses of a list call, `call(page_token, page_size)`, for `limit` items (None: all)."""
     token, left = "", limit
     while left is None or left > 0:
         size = PAGE if left is None else min(PAGE, left)
@@ -19,3 +24,19 @@ def pages(call: Callable[[str, int], Any], limit: int | None = None) -> Iterator
         left = None if left is None else left - size
         if not token:
             return
+
+
+def list_errors(
+    services: Services, database: str, job_id: str, column: str | None, limit: int | None
+) -> list[RowError]:
+    """The rows of a job for which the function failed, by row address."""
+    requests = pages(
+        lambda token, size: services.jobs(
+            "ListJobErrors",
+            jobs_pb2.ListJobErrorsRequest(
+                database=database, job_id=job_id, column=column or "", page_size=size, page_token=token
+            ),
+        ),
+        limit,
+    )
+    return [_wire.row_error(item) for page in requests for item in page.errors]

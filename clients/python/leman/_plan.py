@@ -32,7 +32,7 @@ class FragmentDecision:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a backfill would do, and why. `fragments` are the first few with work; `str()` is a table for people."""
+    """What a backfill would do, and why. `fragments`: the first few with work; `str()` is for people."""
 
     table: str
     column: str
@@ -60,12 +60,8 @@ class Plan:
         ]
         if self.reasons:
             rows = [("fragments", "rows", "reason", "")]
-            rows += [
-                (f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons
-            ]
+            rows += [(f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons]
             widths = [max(len(row[i]) for row in rows) for i in range(3)]
             lines.append("")
-            lines += [
-                f"  {a:>{widths[0]}}  {b:>{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in rows
-            ]
+            lines += [f"  {a:>{widths[0]}}  {b:>{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
         return "\n".join([*lines, "", f"  {self.summary}"] if self.summary else lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,17 +22,14 @@ class Registration:
         self._database = database
 
     def resolve(self, udf: UDF | str) -> udf_pb2.UdfDefinition:
-        """The stored definition: of a function, which is registered where it is not yet, or of
-        `name[@version]`.
+        """The stored definition of a function, which is registered if need be, or of `name[@version]`.
 
         Raises UdfNotFound, UdfExists, UdfDefinitionError, InvalidArgument.
         """
         if isinstance(udf, UDF):
             return self._register(udf)
-        if not isinstance(udf, str) or not udf:
-            raise InvalidArgument(
-                f"udf is a function made by @leman.udf, or the name of a registered one, not {udf!r}"
-            )
+        if not _is_name(udf):
+            raise InvalidArgument(f"udf is a function made by @leman.udf, or the name of a registered one, not {udf!r}")
         name, _, version = udf.partition("@")
         return self._get(name, version)
 
@@ -75,7 +73,7 @@ class Registration:
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:
-    """Raises UdfExists where what is registered under the version differs in more than the bytes of its pickle."""
+    """Raises UdfExists where what is registered differs in more than the bytes of its pickle."""
     who = f"UDF '{wanted.name}' is registered with version {wanted.version!r}"
     changed = _differences(_interface(wanted), _interface(stored))
     if changed:
@@ -124,3 +122,7 @@ def _rule(rule: udf_pb2.ErrorRule) -> list[object]:
     retry = rule.action == udf_pb2.ErrorRule.ACTION_RETRY
     pauses = [rule.max_attempts, rule.initial_backoff_seconds, rule.max_backoff_seconds] if retry else []
     return [rule.action, list(rule.exception_types), rule.message_pattern, *pauses]
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

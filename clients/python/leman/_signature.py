@@ -75,15 +75,12 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.P
     required = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if required:
         raise UdfDefinitionError(
-            f"UDF '{name}': keyword-only parameter {required[0]!r} needs a default;"
-            " columns are passed by position"
+            f"UDF '{name}': keyword-only parameter {required[0]!r} needs a default; columns are passed by position"
         )
     return [p for p in parameters if p.kind is not p.KEYWORD_ONLY], signature.return_annotation
 
 
-def _inputs(
-    name: str, parameters: list[inspect.Parameter], given: int
-) -> tuple[Kind, list[inspect.Parameter]]:
+def _inputs(name: str, parameters: list[inspect.Parameter], given: int) -> tuple[Kind, list[inspect.Parameter]]:
     """How the function is called, and the parameters that take columns."""
     required = [p for p in parameters if p.default is p.empty]
     kinds = {_kind_of(name, p) for p in required}
@@ -116,17 +113,13 @@ def _kind_of(name: str, parameter: inspect.Parameter) -> Kind:
     return Kind.SCALAR
 
 
-def _columns(
-    name: str, kind: Kind, inputs: list[inspect.Parameter], given: list[str] | None
-) -> tuple[str, ...]:
+def _columns(name: str, kind: Kind, inputs: list[inspect.Parameter], given: list[str] | None) -> tuple[str, ...]:
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inputs)
     if given is None and kind == Kind.RECORD_BATCH:
         raise UdfDefinitionError(f"UDF '{name}' takes a pa.RecordBatch: give input_columns=[...]")
     if given is None and variadic:
         generic = "Cannot validate generic pa.Array type: " if kind == Kind.ARRAY else ""
-        raise UdfDefinitionError(
-            f"{generic}UDF '{name}' takes any number of columns (*args): give input_columns=[...]"
-        )
+        raise UdfDefinitionError(f"{generic}UDF '{name}' takes any number of columns (*args): give input_columns=[...]")
     names = [p.name for p in inputs if p.kind is not p.VAR_POSITIONAL]
     columns = tuple(names if given is None else given)
     if not columns:
@@ -136,8 +129,7 @@ def _columns(
     fits = len(columns) == len(names) or (variadic and len(columns) > len(names))
     if kind != Kind.RECORD_BATCH and not fits:
         raise UdfDefinitionError(
-            f"UDF '{name}' takes {len(names)} columns ({', '.join(names)}),"
-            f" input_columns names {len(columns)}"
+            f"UDF '{name}' takes {len(names)} columns ({', '.join(names)}), input_columns names {len(columns)}"
         )
     return columns
 
@@ -154,9 +146,7 @@ def check_columns(given: Any, what: str) -> list[str]:
 def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType:
     if data_type is not None:
         if not isinstance(data_type, pa.DataType):
-            raise UdfDefinitionError(
-                f"UDF '{name}': data_type is a pyarrow type such as pa.int32(), not {data_type!r}"
-            )
+            raise UdfDefinitionError(f"UDF '{name}': data_type is a pyarrow type such as pa.int32(), not {data_type!r}")
         return data_type
     found = type_of(returned)
     if found is not None:

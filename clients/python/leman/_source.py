@@ -106,9 +106,7 @@ def _place(code: CodeType) -> tuple[Any, ...]:
 def _essence(code: CodeType) -> CodeType:
     """Code without its place in the file."""
     constants = tuple(_essence(item) if isinstance(item, CodeType) else item for item in code.co_consts)
-    return code.replace(
-        co_filename="", co_qualname="", co_firstlineno=1, co_linetable=b"", co_consts=constants
-    )
+    return code.replace(co_filename="", co_qualname="", co_firstlineno=1, co_linetable=b"", co_consts=constants)
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -128,9 +126,7 @@ def _lambda_of(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | Non
         if line is not None and end_line is not None and start is not None and end  # end 0: of the frame
     ]
     spans = [(_span(node.body), node) for node in candidates]
-    around = [
-        (span, node) for span, node in spans if all(span[0] <= p[0] and p[1] <= span[1] for p in places)
-    ]
+    around = [(span, node) for span, node in spans if all(span[0] <= p[0] and p[1] <= span[1] for p in places)]
     return max(around, key=lambda pair: pair[0][0])[1] if around and places else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
@@ -13,9 +13,9 @@ from leman import _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
 from leman._channel import Services
-from leman._future import JobFuture, check_ended
-from leman._model import Job, JobEvent, JobState, Progress, RowError, TableInfo
-from leman._paging import pages
+from leman._future import JobFuture, check_ended, follow
+from leman._model import JobState, Progress, RowError, TableInfo
+from leman._paging import list_errors
 from leman._plan import Plan
 from leman._registration import Registration
 from leman._signature import check_columns
@@ -102,9 +102,7 @@ class Table:
         request = catalog_pb2.AddColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         for name, udf, inputs in parts:
             found = self._registration.resolve(udf)
-            request.columns.add(
-                name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs
-            )
+            request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)
         version: int = self._services.catalog("AddColumns", request).version
         return version
 
@@ -128,16 +126,9 @@ class Table:
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         TypeMismatch, TableNotFound, InvalidArgument.
         """
-        job, future = self._create_job(column, udf, BackfillOptions(**parameters))
+        future = self.backfill_async(column, udf=udf, **parameters)
         display = make_display(progress, f"{self.name}.{column}")
-        try:
-            with display:
-                for now, events in _watched(job, future):
-                    job = now
-                    display.update(job, events)
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        job = follow(future, display)
         if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
             log.warning("%s", result_line(job))
         check_ended(job)
@@ -148,7 +139,11 @@ class Table:
         self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
-        return self._create_job(column, udf, BackfillOptions(**parameters))[1]
+        request = jobs_pb2.CreateJobRequest(
+            backfill=self._spec(column, udf, BackfillOptions(**parameters)), request_id=uuid.uuid4().hex
+        )
+        job = _wire.job(self._services.jobs("CreateJob", request).job)
+        return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
     @boundary
     def plan_backfill(
@@ -159,44 +154,19 @@ class Table:
         return _wire.plan(self.name, self._services.planner("ExplainPlan", request))
 
     @boundary
-    def get_errors(
-        self, *, job_id: str, column_name: str | None = None, limit: int | None = None
-    ) -> list[RowError]:
+    def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
         """The rows of a job for which the function failed, by row address; at most `limit` of them.
 
         Raises JobNotFound.
         """
-        requests = pages(
-            lambda token, size: self._services.jobs(
-                "ListJobErrors",
-                jobs_pb2.ListJobErrorsRequest(
-                    database=self._database,
-                    job_id=job_id,
-                    column=column_name or "",
-                    page_size=size,
-                    page_token=token,
-                ),
-            ),
-            limit,
-        )
-        return [_wire.row_error(item) for page in requests for item in page.errors]
+        return list_errors(self._services, self._database, job_id, column_name, limit)
 
     def get_failed_row_addresses(self, *, job_id: str, column_name: str | None = None) -> list[int]:
         """Row addresses (fragment id << 32 | physical offset) of the rows in `get_errors`."""
         return [error.row_address for error in self.get_errors(job_id=job_id, column_name=column_name)]
 
-    def _create_job(
-        self, column: str, udf: UDF | str | None, options: BackfillOptions
-    ) -> tuple[Job, JobFuture]:
-        request = jobs_pb2.CreateJobRequest(
-            backfill=self._spec(column, udf, options), request_id=uuid.uuid4().hex
-        )
-        job = _wire.job(self._services.jobs("CreateJob", request).job)
-        return job, JobFuture(self._services, self._database, job.job_id)
-
     def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
-        if not isinstance(column, str) or not column:
-            raise InvalidArgument(f"a column is named by a str, not {column!r}")
+        check_column_name(column)
         found = None if udf is None else self._registration.resolve(udf)
         name, version = (found.name, found.version) if found is not None else ("", "")
         return options.spec(self._ref(), column, name, version)
@@ -206,24 +176,18 @@ class Table:
 
 
 def _taken_apart(name: Any, value: Any) -> tuple[UDF, list[str]]:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a column is named by a str, not {name!r}")
+    check_column_name(name)
     if isinstance(value, str):
-        raise NotSupported(
-            f"column {name!r}: SQL expressions are not supported in this release; use a function"
-        )
+        raise NotSupported(f"column {name!r}: SQL expressions are not supported in this release; use a function")
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
     if not isinstance(udf, UDF):
         raise InvalidArgument(
-            f"column {name!r}: give a function made by @leman.udf, or (function, ['input column', ...]),"
-            f" not {value!r}"
+            f"column {name!r}: give a function made by @leman.udf, or (function, ['input column', ...]), not {value!r}"
         )
     return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []
 
 
-def _watched(job: Job, future: JobFuture) -> Iterator[tuple[Job, list[JobEvent]]]:
-    """The job until its end; one that had nothing to do has ended already."""
-    if job.state.terminal:
-        yield job, []
-    else:
-        yield from future.watch()
+def check_column_name(name: Any) -> None:
+    """Raises InvalidArgument for what can be the name of no column."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"a column is named by a str, not {name!r}")

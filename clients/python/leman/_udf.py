@@ -21,9 +21,7 @@ from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
 
 _NAME = re.compile(r"(?!.*_(ver|col)-)[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-_NAME_RULE = (
-    "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"
-)
+_NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +152,7 @@ class UDF:
         """The definition on the wire, without its code."""
         s, o = self._signature, self.options
         types = s.input_types or (None,) * len(s.input_columns)
-        fields = [
-            pa.field(column, type_ or pa.null()) for column, type_ in zip(s.input_columns, types, strict=True)
-        ]
+        fields = [pa.field(column, type_ or pa.null()) for column, type_ in zip(s.input_columns, types, strict=True)]
         return udf_pb2.UdfDefinition(
             name=self.name,
             version=self.version,
@@ -309,13 +305,9 @@ def _make(
         raise UdfDefinitionError(f"leman.udf takes a function or a class with __call__, not {target!r}")
     chosen = target.__name__ if name is None else name
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
-        raise UdfDefinitionError(
-            f"name={chosen!r}: a UDF's name is 1 to 128 letters, digits, '_', '.' or '-'"
-        )
+        raise UdfDefinitionError(f"name={chosen!r}: a UDF's name is 1 to 128 letters, digits, '_', '.' or '-'")
     if version is not None and (not isinstance(version, str) or not _NAME.fullmatch(version)):
-        raise UdfDefinitionError(
-            f"version={version!r}: a version is 1 to 128 letters, digits, '_', '.' or '-'"
-        )
+        raise UdfDefinitionError(f"version={version!r}: a version is 1 to 128 letters, digits, '_', '.' or '-'")
     method = isinstance(target, type)
     function = getattr(target, "__call__") if method else target  # noqa: B004, B009 - the class's method, unbound
     signature = read_signature(chosen, function, data_type, input_columns, method=method)

@@ -39,8 +39,8 @@ VERSION_LENGTH = 16
 _LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
-    "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__", "__firstlineno__",
-    "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
+    "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
+    "__firstlineno__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
     "__static_attributes__", "__weakref__", "_abc_impl",
 }  # fmt: skip
 
@@ -77,9 +77,7 @@ class _Walker:
             return self.done[id(value)][1]
         self.active[id(value)] = len(self.active)
         try:
-            result = next(
-                (handle(value) for kinds, handle in self._handlers() if isinstance(value, kinds)), None
-            )
+            result = next((handle(value) for kinds, handle in self._handlers() if isinstance(value, kinds)), None)
             result = self._object(value) if result is None else result
         finally:
             del self.active[id(value)]
@@ -147,14 +145,8 @@ class _Walker:
         parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
         parts.append(self.digest(type(value)))
         for attribute, item in sorted(vars(value).items()):
-            if (
-                attribute not in _NOT_CODE
-                and not isinstance(item, MemberDescriptorType)
-                and not _generated(item)
-            ):
-                parts.append(
-                    of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item))
-                )
+            if attribute not in _NOT_CODE and not isinstance(item, MemberDescriptorType) and not _generated(item):
+                parts.append(of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item)))
         if dataclasses.is_dataclass(value):
             parts += [self._dataclass_field(field) for field in dataclasses.fields(value)]
         return of_parts(b"class", *parts)
@@ -186,9 +178,7 @@ class _Walker:
             found = getattr(found, part, None)
         if found is value and is_installed(value.__module__):
             return of_parts(b"named", name)
-        return of_parts(
-            b"named", name, *(of_parts(key.encode(), self._at(key, item)) for key, item in _closure(value))
-        )
+        return of_parts(b"named", name, *(of_parts(key.encode(), self._at(key, item)) for key, item in _closure(value)))
 
     def _node(self, value: FunctionType) -> _source.FunctionNode:
         try:
@@ -246,8 +236,7 @@ class _Walker:
     def _refuse(self, what: str) -> VersionRequired:
         where = " → ".join(self.path) or "the function"
         return VersionRequired(
-            f"Cannot derive the version: {what} (at {where})."
-            " Give the function a version= and change it with the code."
+            f"Cannot derive the version: {what} (at {where}). Give the function a version= and change it with the code."
         )
 
 

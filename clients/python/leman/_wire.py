@@ -38,9 +38,7 @@ def job(message: jobs_pb2.Job) -> Job:
         where=spec.where,
         udf_name=message.udf_name,
         udf_version=message.udf_version,
-        progress=Progress(
-            **{f.name: getattr(message.progress, f.name) for f in dataclasses.fields(Progress)}
-        ),
+        progress=Progress(**{f.name: getattr(message.progress, f.name) for f in dataclasses.fields(Progress)}),
         reasons=tuple(_reason_count(count) for count in message.reasons),
         plan_summary=message.plan_summary,
         error=_job_error(message) if message.HasField("error") else None,
@@ -83,8 +81,7 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
         fragment_count=message.fragment_count,
         schema=schema(message.schema),
         computed_columns=tuple(
-            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns))
-            for c in message.computed_columns
+            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in message.computed_columns
         ),
         stable_row_ids=message.stable_row_ids,
     )

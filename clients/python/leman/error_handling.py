@@ -73,9 +73,7 @@ class Retry(_Rule):
         if self.max_attempts < 2:
             raise UdfDefinitionError("Retry: max_attempts counts the first call, so it must be 2 or more")
         if not 0 <= self.initial_backoff_seconds <= self.max_backoff_seconds:
-            raise UdfDefinitionError(
-                "Retry: the pauses are 0 <= initial_backoff_seconds <= max_backoff_seconds"
-            )
+            raise UdfDefinitionError("Retry: the pauses are 0 <= initial_backoff_seconds <= max_backoff_seconds")
 
     def proto(self) -> udf_pb2.ErrorRule:
         """The rule on the wire."""

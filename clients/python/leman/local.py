@@ -1,4 +1,4 @@
-"""Local access to tables, through pylance: the extra `leman[lance]`. The only module of the SDK that imports lance."""
+"""Local access to tables: the extra `leman[lance]`. The only module of the SDK that imports lance."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ INCARNATION = "leman.incarnation"
 
 def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
     """The table as a Lance dataset; `version` None: the latest. Raises MissingDependency."""
-    return _lance().dataset(uri, version=version)
+    dataset: lance.LanceDataset = _lance().dataset(uri, version=version)
+    return dataset
 
 
-def create_table(
-    uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None
-) -> None:
+def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
     """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency."""
     lance = _lance()
     rows = as_arrow(data)
@@ -110,9 +109,7 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
     try:
         return rows.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise TypeMismatch(
-            f"Type mismatch: the data does not fit the columns of the table: {error}"
-        ) from None
+        raise TypeMismatch(f"Type mismatch: the data does not fit the columns of the table: {error}") from None
 
 
 def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:

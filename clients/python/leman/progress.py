@@ -1,4 +1,4 @@
-"""How a job's progress is shown: live on a terminal, as lines elsewhere, through a function, or not at all."""
+"""How a job's progress is shown: live on a terminal, as lines elsewhere, by a function, or not at all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CallbackDisplay(Display):
     def __init__(self, callback: Callable[[Progress], object]) -> None:
         self._callback = callback
 
-    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
         """See Display."""
         self._callback(job.progress)
 
@@ -99,7 +99,7 @@ class LiveDisplay(Display):
         if self._job is not None and self._job.state.terminal:
             self._console.print(_result_text(self._job))
 
-    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
         """See Display."""
         self._job = job
 
@@ -123,7 +123,9 @@ class LiveDisplay(Display):
 
 
 def make_display(
-    progress: bool | Callable[[Progress], object] | None, name: str, stream: TextIO | None = None
+    progress: bool | Callable[[Progress], object] | None,  # noqa: FBT001 - the argument of backfill, passed on
+    name: str,
+    stream: TextIO | None = None,
 ) -> Display:
     """The display for the `progress` argument of `Table.backfill`; `stream`: standard error unless given."""
     if callable(progress):
@@ -142,11 +144,7 @@ def result_line(job: Job) -> str:
     """How a job ended, in one line."""
     name, progress = f"{job.table}.{job.column}", job.progress
     if job.state is JobState.FAILED:
-        why = (
-            job.error.message.splitlines()[0]
-            if job.error is not None and job.error.message
-            else "no reason given"
-        )
+        why = job.error.message.splitlines()[0] if job.error is not None and job.error.message else "no reason given"
         return f"{name}: failed: {why} ({job.job_id})"
     if job.state is JobState.CANCELLED:
         return f"{name}: cancelled, {progress.rows_checkpointed:,} rows are kept ({job.job_id})"
@@ -180,11 +178,7 @@ def _work(progress: Progress) -> str:
 
 
 def _failed(progress: Progress) -> str:
-    return (
-        f"{progress.rows_failed:,} rows failed"
-        if progress.rows_failed
-        else "rows that failed before are left out"
-    )
+    return f"{progress.rows_failed:,} rows failed" if progress.rows_failed else "rows that failed before are left out"
 
 
 def _result_text(job: Job) -> Any:

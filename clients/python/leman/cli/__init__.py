@@ -1,0 +1,30 @@
+"""The command line `leman`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from leman.cli._app import app
+from leman.cli._output import fail
+from leman.errors import InvalidArgument, LemanError, UdfDefinitionError
+
+OK, FAILED, USAGE, WITH_ERRORS = 0, 1, 2, 3
+"""Exit codes: done, failed, wrong usage, finished with failed rows."""
+
+
+def main() -> None:
+    """Runs one command and exits. Errors are told in a line or two on standard error, never as a traceback."""
+    try:
+        app(prog_name="leman")
+    except LemanError as error:
+        is_usage = isinstance(error, InvalidArgument) and not isinstance(error, UdfDefinitionError)
+        sys.exit(fail(error.reason, error.message, error.facts, code=USAGE if is_usage else FAILED))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except Exception as error:
+        if os.environ.get("LEMAN_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}. LEMAN_DEBUG=1 shows the traceback."
+        sys.exit(fail("INTERNAL_BUG", what, {}, code=FAILED))

@@ -1,0 +1,114 @@
+"""`leman plan` and `leman backfill`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leman._future import JobFuture, check_ended, follow
+from leman._model import Job, JobState
+from leman.cli._options import (
+    ColumnArgument,
+    DatabaseArgument,
+    EndpointOption,
+    JsonOption,
+    TableArgument,
+    TlsOption,
+    TokenOption,
+    open_database,
+)
+from leman.cli._output import print_json, print_line
+from leman.progress import make_display
+
+EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
+
+WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
+UdfOption = Annotated[str | None, typer.Option(metavar="NAME[@VERSION]", help="Use this registered function instead.")]
+VersionOption = Annotated[int | None, typer.Option(min=1, help="Compute from this version of the table.")]
+FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
+
+
+def plan(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    table: TableArgument,
+    column: ColumnArgument,
+    *,
+    where: WhereOption = None,
+    udf: UdfOption = None,
+    read_version: VersionOption = None,
+    num_frags: FragmentsOption = None,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows what a backfill would compute, what it would reuse, and why. Changes nothing."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.open_table(table).plan_backfill(
+            column, udf=udf, where=where, read_version=read_version, num_frags=num_frags
+        )
+    if as_json:
+        print_json(found)
+    else:
+        print_line(str(found))
+
+
+def backfill(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    table: TableArgument,
+    column: ColumnArgument,
+    *,
+    where: WhereOption = None,
+    udf: UdfOption = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
+    checkpoint_size: Annotated[int | None, typer.Option(min=1, help="Rows between checkpoints at the most.")] = None,
+    min_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the least.")] = None,
+    max_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the most.")] = None,
+    task_size: Annotated[int | None, typer.Option(min=1, help="Rows in a unit of work.")] = None,
+    commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
+    read_version: VersionOption = None,
+    num_frags: FragmentsOption = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Computes the missing and stale values of a column."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.open_table(table).backfill_async(
+            column,
+            udf=udf,
+            where=where,
+            concurrency=concurrency,
+            checkpoint_size=checkpoint_size,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            task_size=task_size,
+            commit_granularity=commit_granularity,
+            read_version=read_version,
+            num_frags=num_frags,
+        )
+        if no_wait:
+            job = future.job()
+            if not as_json:
+                print_line(job.job_id)
+        else:
+            job = follow_job(future, f"{table}.{column}", quiet=quiet)
+    end(job, as_json=as_json)
+
+
+def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True) -> Job:
+    """Shows a job on standard error until its end; `cancel`: whether Ctrl-C cancels it."""
+    return follow(future, make_display(False if quiet else None, name), cancel=cancel)
+
+
+def end(job: Job, *, as_json: bool) -> None:
+    """Tells how a job stands as the exit code, and with `as_json` as a document. Raises JobFailed, JobCancelled."""
+    if job.state in (JobState.FAILED, JobState.CANCELLED) and not as_json:
+        check_ended(job)
+    if as_json:
+        print_json(job)
+    raise typer.Exit(EXIT_CODES.get(job.state, 0))

@@ -1,0 +1,183 @@
+"""`leman jobs` and `leman errors`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leman._model import Job
+from leman.cli._backfill import end, follow_job
+from leman.cli._options import (
+    DatabaseArgument,
+    EndpointOption,
+    JobArgument,
+    JsonOption,
+    LimitOption,
+    TlsOption,
+    TokenOption,
+    open_database,
+)
+from leman.cli._output import print_json, print_line, print_table
+from leman.progress import duration, result_line
+
+app = typer.Typer(help="Lists, shows, watches and cancels jobs.", no_args_is_help=True)
+
+
+@app.command("ls")
+def ls(
+    db: DatabaseArgument,
+    *,
+    table: Annotated[str | None, typer.Option(help="Only jobs of this table.")] = None,
+    limit: LimitOption = 20,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lists jobs, newest first."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.jobs(table, limit)
+    if as_json:
+        print_json(found)
+        return
+    headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
+    print_table(headings, [_row(job) for job in found])
+
+
+@app.command("show")
+def show(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows one job."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        job = database.job(job_id)
+    if as_json:
+        print_json(job)
+        return
+    for name, value in _details(job):
+        print_line(f"{name:<12}{value}")
+
+
+@app.command("watch")
+def watch(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follows a job until its end. Ctrl-C ends the watching, not the job."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.job_future(job_id)
+        job = future.job()
+        job = follow_job(future, f"{job.table}.{job.column}", quiet=as_json, cancel=False)
+    end(job, as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Asks a job to stop. What it has finished is kept."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.job_future(job_id)
+        state = future.cancel()
+        if as_json:
+            print_json(future.job())
+        else:
+            print_line(f"{job_id}: {state}")
+
+
+def errors(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    column: Annotated[str | None, typer.Option(help="Only of this column.")] = None,
+    limit: LimitOption = 20,
+    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Print the tracebacks too.")] = False,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lists the rows of a job for which the function failed, and why."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.get_errors(job_id, column, limit)
+    if as_json:
+        print_json(found)
+    elif tracebacks:
+        for error in found:
+            print_line(f"{error}\n{error.traceback}")
+    else:
+        headings = ("fragment", "row", "column", "error", "message", "attempt")
+        print_table(
+            headings,
+            [
+                (e.fragment_id, e.offset, e.column, e.error_type, e.error_message.split("\n")[0], e.attempt)
+                for e in found
+            ],
+        )
+
+
+def _row(job: Job) -> tuple[object, ...]:
+    progress = job.progress
+    return (
+        job.job_id,
+        job.state,
+        f"{job.table}.{job.column}",
+        f"{progress.rows_evaluated:,}",
+        f"{progress.rows_failed:,}",
+        duration(progress.elapsed_seconds),
+        f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        job.plan_summary,
+    )
+
+
+def _details(job: Job) -> list[tuple[str, object]]:
+    progress = job.progress
+    rows = (
+        f"{progress.rows_total:,} in all, {progress.rows_reused:,} reused, {progress.rows_planned:,} planned,"
+        f" {progress.rows_evaluated:,} computed, {progress.rows_committed:,} committed,"
+        f" {progress.rows_skipped:,} left out by the filter, {progress.rows_failed:,} failed"
+    )
+    seconds = (
+        f"{progress.udf_seconds:.1f} function, {progress.read_seconds:.1f} read,"
+        f" {progress.checkpoint_seconds:.1f} checkpoint, {progress.write_seconds:.1f} write,"
+        f" {progress.commit_seconds:.1f} commit (summed over workers)"
+    )
+    details: list[tuple[str, object]] = [
+        ("job", job.job_id),
+        ("state", job.state),
+        ("result", result_line(job) if job.state.terminal else "still running"),
+        ("column", f"{job.table}.{job.column}"),
+        ("function", f"{job.udf_name}@{job.udf_version}"),
+        ("plan", job.plan_summary),
+        ("rows", rows),
+        ("fragments", f"{progress.fragments_committed:,} of {progress.fragments_planned:,} committed"),
+        ("seconds", seconds),
+        ("bound by", progress.bottleneck),
+        ("commits", f"{progress.commits:,}"),
+        ("attempt", job.attempt),
+        ("begun", f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}"),
+        ("changed", f"{job.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"),
+    ]
+    if job.where:
+        details.insert(4, ("where", job.where))
+    if job.error is not None:
+        details.append(("error", f"{job.error.message} [{job.error.reason}]"))
+    return details

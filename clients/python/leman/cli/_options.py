@@ -1,0 +1,35 @@
+"""Arguments and options that commands share, and the connection that they describe."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from leman._database import Database, connect, database_uri
+from leman._embedded import Embedded
+from leman.cli._output import note
+
+DatabaseArgument = Annotated[str, typer.Argument(metavar="DB", help="Path or uri of the database.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the computed column.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(help="host:port of running services. Without it, this machine's own are used, or started."),
+]
+TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
+TlsOption = Annotated[str | None, typer.Option("--tls-ca", help="PEM file to check the services' certificates with.")]
+LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
+
+
+def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:
+    """The database that the options name. Local services are started where there are none."""
+    if endpoint is not None:
+        return connect(db, endpoint, token=token, tls_ca=tls_ca)
+    uri = database_uri(db)
+    if "://" not in uri and not Embedded(uri).is_running() and sys.stderr.isatty():
+        note("starting the services of this database; that takes about ten seconds")
+    return connect(db)

@@ -1,0 +1,69 @@
+"""What commands print: one JSON document, or text for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Text on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A remark on standard error."""
+    sys.stderr.write(f"leman: {text}\n")
+    sys.stderr.flush()
+
+
+def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> int:
+    """Tells an error on standard error, with --json as a document on standard output too. Returns `code`."""
+    first, *rest = message.strip().splitlines() or ["no message"]
+    note(f"{first} [{reason}]")
+    for line in rest:
+        sys.stderr.write(f"  {line.strip()}\n")
+    if "--json" in sys.argv:
+        print_json({"error": {"reason": reason, "message": message, "facts": facts}})
+    return code
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows in columns; only the headings where there are none. Nothing is cut off when the output is piped."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    for index, heading in enumerate(headings):
+        numeric = all(row[index].replace(",", "").isdigit() for row in cells) and bool(cells)
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
+    for row in cells:
+        table.add_row(*map(escape, row))
+    Console(width=None if sys.stdout.isatty() else 100_000).print(table)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, pa.Schema):
+        return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in value]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, pa.DataType) else value

@@ -1,0 +1,63 @@
+"""`leman up`, `leman demo` and `leman config`: programs of the services' distribution, run from here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leman._database import database_uri
+from leman.cli._options import JsonOption
+from leman.errors import InvalidArgument, MissingDependency, NotFound
+
+config = typer.Typer(help="Shows the settings of the services.", no_args_is_help=True)
+
+
+def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")]) -> None:
+    """Runs the services of a local database until Ctrl-C, with their own Redis and Spark."""
+    uri = database_uri(path)
+    if "://" in uri:
+        raise InvalidArgument("leman up serves a local folder")
+    _services_package()
+    os.makedirs(uri, exist_ok=True)  # noqa: PTH103 - it is a str on the wire as well
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "core.embedded", "--database", uri, "--foreground"])
+
+
+def demo(
+    *,
+    rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
+    path: Annotated[str | None, typer.Option(help="Folder of the demo's database.")] = None,
+) -> None:
+    """Indexes the Python source on this machine: computes columns, then answers questions with them."""
+    root = _services_package().parent
+    if not (root / "examples" / "demo").is_dir():
+        raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
+    options = [*(["--rows", str(rows)] if rows else []), *(["--path", os.path.realpath(path)] if path else [])]
+    command = [sys.executable, "-m", "examples.demo.main", *options]
+    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
+
+
+@config.command("show")
+def config_show(*, as_json: JsonOption = False) -> None:
+    """Lists every setting of the services with its value, where that comes from, and its meaning."""
+    _services_package()
+    command = [sys.executable, "-P", "-m", "core.config", *(["--json"] if as_json else [])]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+def _services_package() -> Path:
+    """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
+    spec = importlib.util.find_spec("core")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places or not (Path(places[0]) / "config.py").exists():
+        raise MissingDependency(
+            "the services are not installed in this Python environment: install leman-services",
+            reason="SERVICES_NOT_INSTALLED",
+        )
+    return Path(places[0]).resolve()

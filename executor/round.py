@@ -1,0 +1,201 @@
+"""One round of a job: works through one plan."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from core import keys
+from core.domain.plan import FragmentTask, Plan
+from core.domain.work import Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
+from core.errors import FailedPrecondition, LemanError
+from executor.backlog import Backlog
+from executor.board import JobBoard
+from executor.committer import Committer
+from executor.context import work_context
+from executor.services import Services
+from executor.unit import STORAGE_ERROR
+
+#: Reasons of a unit's failure after which a new plan may help.
+_REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Why a plan was not worked off: fragments that another job has, and what was refused."""
+
+    waiting: int
+    why: str
+
+
+class Round:
+    """Works through one plan: hands out units, collects what they did, has it committed."""
+
+    def __init__(self, board: JobBoard, plan: Plan, services: Services, cost: float | None) -> None:
+        self._board = board
+        self._plan = plan
+        self._services = services
+        spec = board.job.spec
+        self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
+        self._lanes = spec.concurrency or services.lanes
+        self._backlog = Backlog(
+            plan.tasks,
+            self._lanes,
+            seconds_per_row=cost,
+            task_size=spec.task_size,
+            first_unit=board.tally.units,
+        )
+        self._context: WorkContext = work_context(board.job, plan.header, services.settings)
+        self._committer = Committer(
+            services.commits,
+            plan.header,
+            board.tally,
+            board.job.job_id,
+            fragments=len(plan.tasks),
+            granularity=spec.commit_granularity,
+            interval_seconds=services.settings.executor.commit_interval_seconds,
+            note=board.note,
+        )
+        self._freed = asyncio.Event()
+        self._trouble: list[str] = []
+
+    async def work(self) -> Unsettled | None:
+        """None when everything is committed."""
+        self._collect_staged()
+        self._board.on_hint(self._on_hint)
+        committing = asyncio.create_task(self._committer.run())
+        try:
+            await all_or_first(self._compute(), asyncio.shield(committing))
+        except BaseException:
+            # what is finished stays finished, also where the job ends early
+            await self._services.spark.stop_job(self._board.job.job_id)
+            self._committer.close()
+            with contextlib.suppress(LemanError):
+                await committing
+            raise
+        finally:
+            self._board.tally.units = self._backlog.units_made
+            if self._committer.version:
+                self._board.update(table_version=self._committer.version)
+        await self._forget_refused()
+        rejected = [f"{v.reason}: {v.message}" for v in self._committer.rejected]
+        waiting = self._backlog.busy_fragments
+        if not rejected and not waiting and not self._trouble:
+            return None
+        return Unsettled(0 if rejected or self._trouble else waiting, "; ".join([*self._trouble, *rejected][:3]))
+
+    def _collect_staged(self) -> None:
+        staged = [t for t in self._plan.tasks if t.staged is not None]
+        reused = [t for t in self._plan.tasks if t.staged is None and t.checkpoints]
+        if staged or reused:
+            rows = sum(t.physical_rows - t.deleted_rows for t in staged)
+            self._board.note(
+                "collected",
+                f"Collected {len(staged)} checkpointed fragments with {rows} rows"
+                + (f", and checkpoints of {len(reused)} more" if reused else ""),
+            )
+        for task in staged:
+            if task.staged is not None:
+                self._committer.add(task, task.staged)
+
+    def _on_hint(self, hint: Hint) -> None:
+        if hint.result is not None and hint.result.staged is not None:
+            task = self._tasks.get(hint.result.fragment_id)
+            if task is not None:
+                self._committer.add(task, hint.result.staged)
+
+    async def _compute(self) -> None:
+        first = self._backlog.first_units()
+        if first:
+            await self._run_units(first)
+        await all_or_first(*(self._lane() for _ in range(self._lanes)))
+        self._committer.close()
+
+    async def _lane(self) -> None:
+        """Takes units until there are none and none can come back."""
+        while True:
+            unit = None if self._trouble else self._backlog.take()
+            if unit is not None:
+                await self._run_units([unit])
+            elif self._backlog.outstanding:
+                self._freed.clear()
+                await self._freed.wait()
+            else:
+                self._freed.set()
+                return
+
+    async def _run_units(self, units: list[WorkUnit]) -> None:
+        self._board.tally.spark_jobs += 1
+        outcomes = await self._services.spark.run(self._board.job.job_id, self._context, units)
+        for outcome in outcomes:
+            self._note(outcome)
+        self._freed.set()
+
+    def _note(self, outcome: UnitOutcome) -> None:
+        self._backlog.note(outcome)
+        self._board.tally.outcome(outcome)
+        for result in outcome.results:
+            if result.staged is not None:
+                self._committer.add(self._tasks[result.fragment_id], result.staged)
+        if self._plan.header.udf.error_policy.store_errors:
+            self._board.failures.extend(outcome.errors)
+        self._check_budget()
+        failure = outcome.failure
+        if failure is None:
+            return
+        if failure.reason in _REPLANNED:
+            self._trouble.append(failure.message)
+            return
+        if failure.row is not None:
+            self._board.failures.append(failure.row)
+        error = FailedPrecondition(failure.reason, failure.message)
+        if failure.row is not None:
+            error.facts.update(_row_facts(failure.row))
+        raise error
+
+    def _check_budget(self) -> None:
+        policy = self._plan.header.udf.error_policy
+        failed, planned = self._board.tally.rows_failed, self._plan.header.rows_to_compute
+        allowed = [n for n in (policy.max_errors, int(policy.max_error_fraction * planned)) if n]
+        if allowed and failed > min(allowed):
+            raise FailedPrecondition(
+                "TOO_MANY_ERRORS",
+                f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {min(allowed)} are allowed. "
+                f"See them with `leman errors`, fix the function or raise max_errors.",
+                rows_failed=failed,
+            )
+
+    async def _forget_refused(self) -> None:
+        """A file that was refused as damaged or missing must not be found staged again."""
+        for verdict in self._committer.rejected:
+            if verdict.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_")):
+                task = self._tasks[verdict.fragment_id]
+                key = keys.record_key(task.checkpoint_prefix, task.fragment_id)
+                await self._services.forget_record(self._plan.header.uri, key)
+
+
+async def all_or_first(*work: Awaitable[None]) -> None:
+    """Runs all to the end; the first error ends the others and is raised as it is."""
+    tasks = [asyncio.ensure_future(w) for w in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _row_facts(row: RowFailure) -> dict[str, str]:
+    return {
+        "error_type": row.error_type,
+        "error_message": row.message[:500],
+        "row_address": str(row.row_address),
+        "fragment_id": str(row.fragment_id),
+        "offset": str(row.offset),
+        "attempt": str(row.attempt),
+        "traceback": row.traceback[-2000:],
+    }

@@ -1,0 +1,25 @@
+"""What a job needs of the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from core.config import Settings
+from core.domain.job import StoredRowError
+from core.rpc.peers import CommitClient, PlannerClient
+from executor.spark_runner import SparkRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`lanes`: units at once where a job does not say. `forget_record(uri, key)` deletes a fragment record,
+    `save_errors(database, errors)` stores failed rows."""
+
+    settings: Settings
+    spark: SparkRunner
+    planner: PlannerClient
+    commits: CommitClient
+    lanes: int
+    forget_record: Callable[[str, str], Awaitable[None]]
+    save_errors: Callable[[str, list[StoredRowError]], Awaitable[None]]

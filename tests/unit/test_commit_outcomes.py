@@ -1,0 +1,150 @@
+"""The memory of requests: joins, repeats, refuses other bodies, forgets failures."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from commit_coordinator.outcomes import RequestMemory
+from commit_coordinator.requests import CommitResult
+from core.errors import AlreadyExists, Unavailable
+
+KEY = ("/t.lance", "r1")
+
+
+class Work:
+    """Ends when it is let go; counts its calls."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.calls = 0
+        self.go = asyncio.Event()
+        self.error = error
+
+    async def __call__(self) -> CommitResult:
+        self.calls += 1
+        await self.go.wait()
+        if self.error is not None:
+            raise self.error
+        return CommitResult(self.calls)
+
+
+def run(coroutine):
+    async def bounded():
+        async with asyncio.timeout(10):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+def test_same_request_again_is_answered_without_work():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        work.go.set()
+        first = await memory.once(KEY, b"body", work)
+        return first, await memory.once(KEY, b"body", work), work.calls
+
+    first, second, calls = run(scenario())
+    assert first == second == CommitResult(1)
+    assert calls == 1
+
+
+def test_same_request_joins_the_one_in_work():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        both = asyncio.gather(memory.once(KEY, b"body", work), memory.once(KEY, b"body", work))
+        await asyncio.sleep(0)
+        work.go.set()
+        return await both, work.calls
+
+    results, calls = run(scenario())
+    assert results == [CommitResult(1)] * 2
+    assert calls == 1
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_another_body_under_the_same_id_is_refused(ended):
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        first = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        await asyncio.sleep(0)
+        if ended:
+            work.go.set()
+            await first
+        try:
+            with pytest.raises(AlreadyExists) as caught:
+                await memory.once(KEY, b"other", work)
+        finally:
+            work.go.set()
+            await first
+        return caught.value.reason, work.calls
+
+    assert run(scenario()) == ("REQUEST_ID_REUSED", 1)
+
+
+def test_same_id_on_another_table_is_another_request():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        work.go.set()
+        await memory.once(KEY, b"body", work)
+        return await memory.once(("/u.lance", "r1"), b"other", work)
+
+    assert run(scenario()) == CommitResult(2)
+
+
+def test_work_goes_on_when_its_caller_is_cancelled():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        caller = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        settled = asyncio.ensure_future(memory.settled())
+        await asyncio.sleep(0)
+        assert not settled.done()
+        work.go.set()
+        await settled
+        return await memory.ended(KEY), work.calls
+
+    assert run(scenario()) == (CommitResult(1), 1)
+
+
+def test_failure_reaches_all_and_is_forgotten():
+    async def scenario():
+        memory, work = RequestMemory(4), Work(Unavailable("STORE_UNAVAILABLE", "away"))
+        work.go.set()
+        joined = await asyncio.gather(
+            memory.once(KEY, b"body", work), memory.once(KEY, b"body", work), return_exceptions=True
+        )
+        work.error = None
+        return joined, await memory.once(KEY, b"other body", work)
+
+    joined, after = run(scenario())
+    assert [type(error) for error in joined] == [Unavailable, Unavailable]
+    assert after == CommitResult(2)
+
+
+def test_ended_waits_for_a_request_in_work():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        first = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        await asyncio.sleep(0)
+        asked = asyncio.ensure_future(memory.ended(KEY))
+        await asyncio.sleep(0)
+        assert not asked.done()
+        work.go.set()
+        await first
+        return await asked, await memory.ended(("/t.lance", "unknown"))
+
+    assert run(scenario()) == (CommitResult(1), None)
+
+
+def test_only_the_last_requests_are_remembered():
+    async def scenario():
+        memory, work = RequestMemory(2), Work()
+        work.go.set()
+        for name in ("a", "b", "c"):
+            await memory.once(("/t", name), b"", work)
+        return [await memory.ended(("/t", name)) for name in ("a", "b", "c")]
+
+    assert run(scenario()) == [None, CommitResult(2), CommitResult(3)]

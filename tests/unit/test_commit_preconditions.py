@@ -1,0 +1,152 @@
+"""Preconditions on hand-made snapshots: what each refuses, and what must pass."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from commit_coordinator import preconditions
+from commit_coordinator.preconditions import Base, Item
+from commit_coordinator.requests import Replacement, ReplaceRequest, Status
+from core import keys
+from core.domain.plan import OutputField, StagedFile
+from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.errors import Aborted, FailedPrecondition
+
+FINGERPRINT = keys.fingerprint("f", "v1", "col-1", [(1, "data.lance")])
+OTHER = keys.fingerprint("f", "v2", "col-1", [(1, "data.lance")])
+OURS = keys.column_file_name(FINGERPRINT, "a", partial=False)
+OURS_PARTIAL = keys.column_file_name(FINGERPRINT, "a", partial=True)
+EQUAL = keys.column_file_name(FINGERPRINT, "b", partial=False)
+EQUAL_PARTIAL = keys.column_file_name(FINGERPRINT, "b", partial=True)
+NEWER = keys.column_file_name(OTHER, "c", partial=False)
+
+
+def column(name="c", ids=(2,), type_=pa.int64(), column_id="col-1", inputs=(("x", 1),)):
+    metadata = {b"leman::column_id": column_id.encode(), b"leman::udf_name": b"f", b"leman::udf_version": b"v1"}
+    metadata[b"leman::inputs"] = json.dumps(inputs).encode()
+    return TableField(pa.field(name, type_, metadata=metadata), ids)
+
+
+def table(*files: DataFile, fields=(), rows=10, incarnation="inc"):
+    own = fields or (column(),)
+    data = (TableField(pa.field("id", pa.int64()), (0,)), TableField(pa.field("x", pa.int64()), (1,)))
+    fragment = Fragment(7, rows, 0, (DataFile("data.lance", (0, 1)), *files))
+    return TableSnapshot("/t.lance", 5, incarnation, (*data, *own), (fragment,))
+
+
+def item(file=OURS, rows=10, inputs=("data.lance",), replaces="", fragment_id=7, output=None, input_ids=()):
+    staged = StagedFile(file, 100, "d", rows, rows, 0)
+    request = ReplaceRequest(
+        uri="/t.lance",
+        incarnation="inc",
+        request_id="r",
+        job_id="j",
+        read_version=4,
+        output=OutputField(output or column(), "col-1"),
+        replacements=(Replacement(fragment_id, staged, inputs, replaces),),
+        input_field_ids=input_ids,
+    )
+    return Item(request, request.replacements[0])
+
+
+def decide(snapshot, wanted):
+    outcome = preconditions.decide(Base(snapshot), wanted)
+    return outcome and (outcome.reason or outcome.status.value)
+
+
+def test_unchanged_table_may_be_committed_to():
+    assert preconditions.refuse_request(Base(table()), item()) is None
+    assert decide(table(), item()) is None
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "error", "reason"),
+    [
+        (table(incarnation="other"), Aborted, "TABLE_REPLACED"),
+        (table(incarnation=""), Aborted, "TABLE_REPLACED"),
+        (table(fields=(column("renamed"),)), FailedPrecondition, "COLUMN_NOT_DEFINED"),
+        (table(fields=(column(column_id="col-2"),)), FailedPrecondition, "COLUMN_NOT_DEFINED"),
+        (table(fields=(column(ids=(3,)),)), FailedPrecondition, "COLUMN_NOT_DEFINED"),
+        (table(fields=(column(type_=pa.float32()),)), FailedPrecondition, "TYPE_MISMATCH"),
+    ],
+)
+def test_another_table_or_column_fails_the_whole_request(snapshot, error, reason):
+    refusal = preconditions.refuse_request(Base(snapshot), item())
+    assert type(refusal) is error
+    assert refusal.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "wanted", "expected"),
+    [
+        pytest.param(table(), item(fragment_id=8), "FRAGMENT_GONE", id="gone"),
+        pytest.param(table(rows=11), item(), "ROW_COUNT_MISMATCH", id="rows"),
+        pytest.param(table(), item(inputs=("old.lance",)), "INPUT_CHANGED", id="input-rewritten"),
+        pytest.param(table(), item(inputs=()), "INPUT_CHANGED", id="input-filled"),
+        pytest.param(table(DataFile(NEWER, (2,))), item(), "FRAGMENT_CHANGED", id="target-written"),
+        pytest.param(table(), item(replaces=NEWER), "FRAGMENT_CHANGED", id="target-gone"),
+        pytest.param(table(DataFile(NEWER, (2,))), item(replaces=NEWER), None, id="target-as-planned"),
+        pytest.param(table(DataFile(OURS, (2,))), item(), "committed", id="ours"),
+        pytest.param(table(DataFile(OURS, (2,))), item(inputs=("old",)), "committed", id="ours-then-input"),
+        pytest.param(table(DataFile(EQUAL, (2,))), item(), "already_current", id="equal"),
+        pytest.param(table(DataFile(EQUAL, (2,))), item(OURS_PARTIAL), "already_current", id="partial-after-complete"),
+        pytest.param(table(DataFile(EQUAL_PARTIAL, (2,))), item(), "FRAGMENT_CHANGED", id="partial-came-between"),
+        pytest.param(table(DataFile(EQUAL_PARTIAL, (2,))), item(replaces=EQUAL_PARTIAL), None, id="partial-extended"),
+        pytest.param(table(DataFile(EQUAL, (2,))), item(inputs=("old",)), "INPUT_CHANGED", id="equal-but-both-stale"),
+        pytest.param(table(DataFile("foreign.lance", (2,))), item(), "FRAGMENT_CHANGED", id="foreign-values"),
+    ],
+)
+def test_decisions_about_one_fragment(snapshot, wanted, expected):
+    assert decide(snapshot, wanted) == expected
+
+
+def test_input_rewritten_in_place_is_seen_although_its_old_file_stays():
+    """`update_columns` leaves the old file in the fragment, with the field's id struck out."""
+    snapshot = table()
+    fragment = replace(snapshot.fragments[0], files=(DataFile("data.lance", (0, -2)), DataFile("new.lance", (1,))))
+    assert decide(replace(snapshot, fragments=(fragment,)), item()) == "INPUT_CHANGED"
+
+
+def test_another_column_of_the_input_file_may_be_rewritten():
+    snapshot = table()
+    fragment = replace(snapshot.fragments[0], files=(DataFile("data.lance", (-2, 1)), DataFile("new.lance", (0,))))
+    assert decide(replace(snapshot, fragments=(fragment,)), item()) is None
+
+
+def test_inputs_of_the_request_go_before_those_of_the_column():
+    assert decide(table(), item(input_ids=(0,))) is None
+    assert decide(table(), item(input_ids=(0,), inputs=())) == "INPUT_CHANGED"
+
+
+def test_dropped_input_is_a_changed_input():
+    assert decide(table(fields=(column(inputs=(("gone", 9),)),)), item()) == "INPUT_CHANGED"
+    assert decide(table(), item(input_ids=(9,), inputs=())) == "INPUT_CHANGED"
+
+
+def test_function_without_inputs_has_none_to_check():
+    no_inputs = column(inputs=())
+    assert decide(table(fields=(no_inputs,)), item(inputs=(), output=no_inputs)) is None
+
+
+def test_files_name_only_the_leaves_of_a_nested_column():
+    nested = column(ids=(2, 3), type_=pa.list_(pa.float32()))
+    wanted = item(output=nested)
+    assert decide(table(DataFile(NEWER, (3,)), fields=(nested,)), wanted) == "FRAGMENT_CHANGED"
+    assert decide(table(DataFile(OURS, (3,)), fields=(nested,)), wanted) == "committed"
+
+
+def test_nested_input_is_found_by_its_leaves():
+    struct = TableField(pa.field("s", pa.struct([("a", pa.int32())])), (4, 5))
+    bound = column(inputs=(("s", 4),))
+    snapshot = table(DataFile("struct.lance", (5,)), fields=(bound, struct))
+    assert decide(snapshot, item(inputs=("struct.lance",))) is None
+    assert decide(snapshot, item(inputs=())) == "INPUT_CHANGED"
+
+
+def test_committed_outcome_names_the_version_that_has_the_file():
+    outcome = preconditions.decide(Base(table(DataFile(OURS, (2,)))), item())
+    assert (outcome.status, outcome.version) == (Status.COMMITTED, 5)
