@@ -95,9 +95,7 @@ class Lane:
         Raises what `CommitService.SubmitCommit` (protos/leman/v1/commit.proto) names.
         """
         if self._open >= self._limits.max_queued_requests:
-            raise ResourceExhausted(
-                "LANE_FULL", f"{self._open} requests wait for table {self._uri}; try again later"
-            )
+            raise ResourceExhausted("LANE_FULL", f"{self._open} requests wait for table {self._uri}; try again later")
         self._open += 1
         try:
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())
@@ -121,7 +119,11 @@ class Lane:
                 return
             self._arrived.clear()
             tickets, self._queue = self._queue, []
-            await self._commit(tickets)
+            try:
+                await self._commit(tickets)
+            except Exception as error:  # noqa: BLE001 -- nobody may wait for ever, whatever went wrong
+                for ticket in tickets:
+                    ticket.fail(_failure(error))
 
     async def _commit(self, tickets: Sequence[_Ticket]) -> None:
         for ticket in tickets:
@@ -200,9 +202,7 @@ class Lanes:
         """See `Lane.submit`."""
         lane = self._lanes.get(request.uri)
         if lane is None:
-            lane = Lane(
-                request.uri, self._limits, self._commits, FileChecks(request.uri, self._checks, CHECK_THREADS)
-            )
+            lane = Lane(request.uri, self._limits, self._commits, FileChecks(request.uri, self._checks, CHECK_THREADS))
             self._lanes[request.uri] = lane
             task = asyncio.create_task(self._serve(request.uri, lane))
             self._tasks.add(task)

@@ -14,7 +14,7 @@ Key = tuple[str, str]
 
 
 class RequestMemory:
-    """The last `capacity` requests of one event loop, by table and request id.
+    """The last requests of one event loop, by table and request id: those of about `capacity` fragments.
 
     A request that is no longer here, or that came before a restart, is answered from the table: a commit that
     was made is found there. This memory keeps answers stable; exactly-once does not rest on it.
@@ -24,10 +24,9 @@ class RequestMemory:
         self._capacity = capacity
         self._running: dict[Key, tuple[bytes, asyncio.Task[CommitResult]]] = {}
         self._done: OrderedDict[Key, tuple[bytes, CommitResult]] = OrderedDict()
+        self._size = 0
 
-    async def once(
-        self, key: Key, body: bytes, work: Callable[[], Coroutine[Any, Any, CommitResult]]
-    ) -> CommitResult:
+    async def once(self, key: Key, body: bytes, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
         """The result of `work`, which runs once for a key and goes on when its callers are cancelled.
 
         What `work` raises is raised to all that wait for it, then forgotten: the request may be sent again.
@@ -62,8 +61,14 @@ class RequestMemory:
         if task.cancelled() or task.exception() is not None:
             return
         self._done[key] = (body, task.result())
-        if len(self._done) > self._capacity:
-            self._done.popitem(last=False)
+        self._size += _size(task.result())
+        while self._size > self._capacity and len(self._done) > 1:
+            _, (_, forgotten) = self._done.popitem(last=False)
+            self._size -= _size(forgotten)
+
+
+def _size(result: CommitResult) -> int:
+    return max(1, len(result.outcomes))
 
 
 def _same_body(key: Key, known: bytes, body: bytes) -> None:

@@ -7,17 +7,14 @@ begins with these checks.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Protocol
 
 from commit_coordinator.requests import Outcome, Replacement, ReplaceRequest, Status
 from core import keys
-from core.domain.table import Fragment, TableSnapshot
+from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import Aborted, FailedPrecondition, LemanError
-
-_INPUTS_KEY = b"leman::inputs"
-_COLUMN_ID_KEY = b"leman::column_id"
+from core.udf import binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +50,22 @@ class Base:
         return fragment.files_of(item.request.output.field.field_ids) if fragment else ()
 
     def input_ids(self, request: ReplaceRequest) -> frozenset[int] | None:
-        """Field ids of the inputs, their children included; None where one is no longer in the table."""
-        key = (request.output.name, request.input_field_ids)
+        """Field ids of the inputs, their children included; None where one is no longer in the table.
+
+        Raises DataLoss (BINDING_DAMAGED).
+        """
+        key = (request.output.column_id, request.input_field_ids)
         if key not in self._inputs:
-            wanted = request.input_field_ids or self._bound_inputs(request.output.name)
+            wanted = request.input_field_ids or self._bound_inputs(request.output.column_id)
             ids = {i for f in self.table.fields if f.field_id in wanted for i in f.field_ids} | set(wanted)
             known = {i for f in self.table.fields for i in f.field_ids}
             self._inputs[key] = frozenset(ids) if ids <= known else None
         return self._inputs[key]
 
-    def _bound_inputs(self, column: str) -> tuple[int, ...]:
-        output = self.table.column(column)
-        stored = (output.arrow.metadata or {}).get(_INPUTS_KEY, b"[]") if output else b"[]"
-        return tuple(field_id for _, field_id in json.loads(stored))
+    def _bound_inputs(self, column_id: str) -> tuple[int, ...]:
+        output = next((f for f in self.table.fields if _column_id(f) == column_id), None)
+        bound = binding.read(output.arrow) if output is not None else None
+        return tuple(column.field_id for column in bound.inputs) if bound is not None else ()
 
 
 class Precondition(Protocol):
@@ -106,8 +106,7 @@ class SameColumn:
                 f"Type mismatch for column {planned.name}: computed as {planned.field.arrow.type}, "
                 f"the table has {found.arrow.type}",
             )
-        column_id = (found.arrow.metadata or {}).get(_COLUMN_ID_KEY, b"").decode()
-        if (found.field_ids, column_id) != (planned.field.field_ids, planned.column_id):
+        if (found.field_ids, _column_id(found)) != (planned.field.field_ids, planned.column_id):
             return Rejection(
                 "COLUMN_NOT_DEFINED",
                 f"Column {planned.name} is not defined in this table as it was planned: it was dropped and "
@@ -155,9 +154,7 @@ class SameInputs:
         if ids is not None and fragment.files_of(ids) == tuple(sorted(set(item.replacement.input_files))):
             return None
         what = "An input column was dropped" if ids is None else "The input columns' data changed"
-        return Rejection(
-            "INPUT_CHANGED", f"{what} in fragment {fragment.fragment_id} since the plan: plan again"
-        )
+        return Rejection("INPUT_CHANGED", f"{what} in fragment {fragment.fragment_id} since the plan: plan again")
 
 
 class SameTarget:
@@ -220,3 +217,8 @@ def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
         return False
     theirs = keys.parse_column_file_name(current[0])
     return theirs is not None and theirs.fingerprint == ours.fingerprint and not theirs.partial
+
+
+def _column_id(field: TableField) -> str:
+    column_id: bytes = (field.arrow.metadata or {}).get(binding.COLUMN_ID, b"")
+    return column_id.decode()

@@ -29,8 +29,8 @@ from core.rpc import convert, paging
 from core.rpc.blocking import BlockingPool
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
-#: Requests whose answers are remembered.
-REMEMBERED = 4096
+#: Fragments whose outcomes are remembered: some 20 MB.
+REMEMBERED = 100_000
 _READERS = 4
 _SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
 _STATUS = {
@@ -91,16 +91,12 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
         wanted = request_from_proto(request)
         body = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
-        result = await self._memory.once(
-            (wanted.uri, wanted.request_id), body, lambda: self._lanes.submit(wanted)
-        )
+        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._lanes.submit(wanted))
         return commit_pb2.SubmitCommitResponse(
             version=result.version, outcomes=[_outcome_to_proto(outcome) for outcome in result.outcomes]
         )
 
-    async def GetCommit(
-        self, request: commit_pb2.GetCommitRequest, _context: Context
-    ) -> commit_pb2.GetCommitResponse:
+    async def GetCommit(self, request: commit_pb2.GetCommitRequest, _context: Context) -> commit_pb2.GetCommitResponse:
         uri = _uri(request.uri)
         request_id = _required(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
@@ -134,21 +130,15 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     if message.HasField("add_null_columns"):
         schema = convert.schema_from_bytes(message.add_null_columns.schema, "add_null_columns.schema")
         if not len(schema):
-            raise InvalidArgument(
-                "MISSING_FIELD", "There is no column to add", field="add_null_columns.schema"
-            )
+            raise InvalidArgument("MISSING_FIELD", "There is no column to add", field="add_null_columns.schema")
         return AddColumnsRequest(uri, message.incarnation, request_id, schema)
     _required(message.WhichOneof("operation") or "", "operation")
     replace = message.replace_column
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
     if not replacements:
-        raise InvalidArgument(
-            "MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments"
-        )
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
     if len({r.fragment_id for r in replacements}) < len(replacements):
-        raise InvalidArgument(
-            "FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments"
-        )
+        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments")
     return ReplaceRequest(
         uri=uri,
         incarnation=_required(message.incarnation, "incarnation"),

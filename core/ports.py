@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
+from core.domain.work import Hint
 
 
 class CheckpointStore(Protocol):
@@ -62,22 +63,20 @@ class Grant:
 class Reservations(Protocol):
     """Who is computing what, so that two jobs do not compute the same rows. Saves work; correctness never rests on it.
 
-    A scope is one fragment's values: `fingerprint` of function, inputs and output (settlement S27). Holders are workers;
-    what a dead one held expires.
+    A scope is one fragment's values (settlement S27). Holders are jobs: a job never hands out a row twice at once, and
+    takes over by itself what one of its dead workers held. What a dead job held expires.
     """
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant: ...
 
     def renew(self, scopes: Iterable[str], holder: str) -> None: ...
 
-    def release(self, scope: str, holder: str, *, finished: bool) -> None:
-        """Gives back all that `holder` has in the scope; `finished` says that results are stored."""
+    def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
+        """Gives granted ranges back; `finished` says that their results are stored."""
         ...
 
 
-class EventSink(Protocol):
-    """Hints from workers while they run. Losing them delays a display, never a value."""
+class HintSink(Protocol):
+    """Hints from a unit while it runs. Losing them delays a display, never a value."""
 
-    def send(self, payload: bytes) -> None:
-        """Never raises and never blocks for longer than the socket timeout."""
-        ...
+    def send(self, hint: Hint) -> None: ...

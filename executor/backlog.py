@@ -28,6 +28,7 @@ class _Fragment:
     checkpoints: list[CheckpointRef]
     out: int = 0
     over: bool = False
+    lost: bool = False
     busy: list[RowRange] = field(default_factory=list)
 
     @property
@@ -62,6 +63,11 @@ class Backlog:
         self._seconds = 0.0
         self._evaluated = 0
         self.outstanding = 0
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is out, and nothing is to be handed out."""
+        return not self.outstanding and not self._open
 
     @property
     def rows_left(self) -> int:
@@ -154,6 +160,7 @@ class Backlog:
             fragment = self._fragments[work.fragment_id]
             fragment.out -= 1
             fragment.missing = merge([*fragment.missing, *work.ranges])
+            fragment.lost = True
 
     def _whole(self, fragment: _Fragment) -> FragmentWork:
         ranges, fragment.missing = fragment.missing, []
@@ -196,4 +203,5 @@ class Backlog:
     def _unit(self, works: Sequence[FragmentWork], budget_seconds: float) -> WorkUnit:
         self._units += 1
         self.outstanding += 1
-        return WorkUnit(f"u{self._units}", tuple(works), budget_seconds)
+        lost = any(self._fragments[w.fragment_id].lost for w in works)
+        return WorkUnit(f"u{self._units}", tuple(works), budget_seconds, look_first=lost)

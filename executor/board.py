@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import structlog
 
-from core.coordination import EventReader
-from core.domain.job import Job, JobEvent, JobState, Progress
-from core.domain.work import Hint, RowFailure
+from core.domain.job import Job, JobError, JobEvent, JobState, Progress
+from core.domain.work import RowFailure
 from executor.tally import Tally
 
 _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
-_REDIS_PAUSE_SECONDS = 1.0
 
 
 class JobBoard:
@@ -34,7 +31,6 @@ class JobBoard:
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()
-        self._on_hint: Callable[[Hint], None] | None = None
 
     def snapshot(self) -> Job:
         """The job as it stands."""
@@ -54,6 +50,14 @@ class JobBoard:
     async def move(self, state: JobState, **changes: Any) -> None:
         """Changes the state, and tells the watchers."""
         self.update(state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
+        self.note("state", state.value)
+        await self._publish()
+
+    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[None]]) -> None:
+        """Ends the job: first in history, then for the watchers."""
+        ended = replace(self.job, state=state, error=error, updated_at=time.time(), progress=self.tally.progress())
+        await save(ended)
+        self.job = ended
         self.note("state", state.value)
         await self._publish()
 
@@ -88,26 +92,3 @@ class JobBoard:
                 last = now
                 await self._publish()
                 seen = self.sequence
-
-    # hints
-
-    def on_hint(self, listener: Callable[[Hint], None]) -> None:
-        """Who is told of hints, beside the counts."""
-        self._on_hint = listener
-
-    async def listen(self, redis_url: str) -> None:
-        """Takes the workers' hints in, until cancelled. Goes on after Redis was away."""
-        while redis_url:
-            reader = EventReader(redis_url, self.job.job_id)
-            try:
-                async for payloads in reader.batches():
-                    for payload in payloads:
-                        self._hint(msgspec.json.decode(payload, type=Hint))
-            finally:
-                await reader.close()
-            await asyncio.sleep(_REDIS_PAUSE_SECONDS)
-
-    def _hint(self, hint: Hint) -> None:
-        self.tally.hint(hint)
-        if self._on_hint is not None:
-            self._on_hint(hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from executor.services import Services
 
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
+_RUNS_KEPT = 200
+
+SaveJob = Callable[[Job], Awaitable[None]]
 
 
 class _Database:
@@ -38,9 +41,11 @@ class _Database:
 class JobManager:
     """Call it on one event loop."""
 
-    def __init__(self, settings: Settings, services: Services, leases: JobLeases, pool: BlockingPool) -> None:
+    def __init__(
+        self, settings: Settings, services: Callable[[SaveJob], Services], leases: JobLeases, pool: BlockingPool
+    ) -> None:
         self._settings = settings
-        self._services = services
+        self._services = services(self._save)
         self._leases = leases
         self._pool = pool
         self._databases: dict[str, _Database] = {}
@@ -61,11 +66,11 @@ class JobManager:
         if known is not None:
             return await self._same(known, spec, request_id)
         if not request_id:
-            return await self._create(database, spec, request_id)
+            return await self._create(spec, request_id)
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = (spec, answer)
         try:
-            job = await self._create(database, spec, request_id)
+            job = await self._create(spec, request_id)
             answer.set_result(job)
             return job
         except BaseException as error:
@@ -95,7 +100,7 @@ class JobManager:
             )
         return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[1])
 
-    async def _create(self, database: _Database, spec: BackfillSpec, request_id: str) -> Job:
+    async def _create(self, spec: BackfillSpec, request_id: str) -> Job:
         if len(self._tasks) >= self._settings.executor.max_running_jobs:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
@@ -109,41 +114,43 @@ class JobManager:
         run.know_cost(self._costs.get(udf))
         if not plan.tasks:
             await run.finish_at_once()
-            await self._keep(database, run.board.job)
             return run.board.job
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
-        await self._keep(database, run.board.job)
-        self._start(database, run, run.run(plan))
+        await self._save(run.board.job)
+        self._start(run, run.run(plan))
         return run.board.snapshot()
 
-    def _start(self, database: _Database, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._supervise(database, run, work))
+    def _start(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._supervise(run, work))
         self._tasks[run.board.job.job_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run.board.job.job_id, None))
 
-    async def _supervise(self, database: _Database, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
         beat = asyncio.create_task(self._heartbeat(run.board.job.job_id))
         try:
             await work
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
             _log.exception("job failed on a bug", job_id=run.board.job.job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
-            await run.board.move(JobState.FAILED, error=JobError("Internal", "INTERNAL_BUG", message))
+            await run.board.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._save)
         finally:
             beat.cancel()
-        await self._keep(database, run.board.job)
         await self._leases.release(run.board.job.job_id)
         cost = run.board.tally.seconds_per_row
         if cost is not None:
             self._costs[run.board.job.udf_name, run.board.job.udf_version] = cost
+        ended = [job_id for job_id in self._runs if job_id not in self._tasks]
+        for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
+            del self._runs[job_id]
 
     async def _heartbeat(self, job_id: str) -> None:
         while True:
             await asyncio.sleep(self._leases.lease_seconds / 3)
             await self._leases.renew(job_id)
 
-    async def _keep(self, database: _Database, job: Job) -> None:
+    async def _save(self, job: Job) -> None:
+        database = self._databases[job.spec.database]
         database.jobs[job.job_id] = job
         await self._pool.run(database.history.save, job)
 
@@ -221,19 +228,19 @@ class JobManager:
                 for job in list(database.jobs.values()):
                     self._learn_cost(job)
                     if not job.state.terminal:
-                        await self._adopt(database, job)
+                        await self._adopt(job)
         return database
 
     async def _reload(self, database: _Database) -> None:
         stored = await self._pool.run(database.history.load)
         database.jobs.update({i: j for i, j in stored.items() if i not in self._runs})
 
-    async def _adopt(self, database: _Database, job: Job) -> None:
+    async def _adopt(self, job: Job) -> None:
         """Takes over a job whose executor died: from the plan on, as everything finished is found there."""
         if not await self._leases.acquire(job.job_id):
             return
         if job.state is JobState.CANCELLING:
-            await self._keep(database, replace(job, state=JobState.CANCELLED, updated_at=time.time()))
+            await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
             return
         if job.attempt >= self._settings.executor.job_attempts_max:
             message = (
@@ -241,13 +248,13 @@ class JobManager:
                 "run the backfill again once the cause is found."
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
-            await self._keep(database, replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
+            await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
             return
         run = JobRun(replace(job, attempt=job.attempt + 1), self._services)
         run.board.note("state", "taken over from an executor that died")
         self._runs[job.job_id] = run
-        await self._keep(database, run.board.job)
-        self._start(database, run, run.replan_and_run())
+        await self._save(run.board.job)
+        self._start(run, run.replan_and_run())
 
     def _learn_cost(self, job: Job) -> None:
         progress = job.progress

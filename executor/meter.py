@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from core.domain.work import FragmentResult, Hint, RowFailure, Timings
-from core.ports import EventSink
+from core.ports import HintSink
 
 _KEPT_FAILURES = 1000
 _HINT_SECONDS = 0.25
@@ -28,7 +26,7 @@ class FragmentCounts:
 class Meter:
     """One for each unit. `fragment` counts since `begin_fragment`."""
 
-    def __init__(self, unit_id: str, sink: EventSink) -> None:
+    def __init__(self, unit_id: str, sink: HintSink) -> None:
         self._unit_id = unit_id
         self._sink = sink
         self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write"), 0.0)
@@ -93,5 +91,4 @@ class Meter:
         """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""
         self._hinted = time.monotonic()
         sums = self._sums()
-        hint = Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed, result, self.timings)
-        self._sink.send(msgspec.json.encode(hint))
+        self._sink.send(Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed, result, self.timings))

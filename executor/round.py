@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.work import Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
-from core.errors import FailedPrecondition, LemanError
+from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.backlog import Backlog
 from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
+from executor.dispatch import LaneAddress
 from executor.services import Services
 from executor.unit import STORAGE_ERROR
 
 #: Reasons of a unit's failure after which a new plan may help.
+_LOSSES_ALLOWED = 3
 _REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 
 
@@ -58,13 +61,16 @@ class Round:
             interval_seconds=services.settings.executor.commit_interval_seconds,
             note=board.note,
         )
+        self._first: list[WorkUnit] = self._backlog.first_units()
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
+        self._lost: Counter[int] = Counter()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = False
 
     async def work(self) -> Unsettled | None:
         """None when everything is committed."""
         self._collect_staged()
-        self._board.on_hint(self._on_hint)
         committing = asyncio.create_task(self._committer.run())
         try:
             await all_or_first(self._compute(), asyncio.shield(committing))
@@ -100,72 +106,111 @@ class Round:
             if task.staged is not None:
                 self._committer.add(task, task.staged)
 
-    def _on_hint(self, hint: Hint) -> None:
-        if hint.result is not None and hint.result.staged is not None:
-            task = self._tasks.get(hint.result.fragment_id)
-            if task is not None:
-                self._committer.add(task, hint.result.staged)
-
     async def _compute(self) -> None:
-        first = self._backlog.first_units()
-        if first:
-            await self._run_units(first)
-        await all_or_first(*(self._lane() for _ in range(self._lanes)))
+        """Runs lanes until the backlog is empty. Spark restarts a lane whose worker died; when it gives up on one, all
+        are started anew."""
+        job_id = self._board.job.job_id
+        address = self._services.dispatcher.open(job_id, self)
+        try:
+            while not (self._backlog.empty or self._trouble):
+                self._board.tally.spark_jobs += 1
+                await self._run_lanes(address)
+        finally:
+            self._over = True
+            self._freed.set()
+            await self._services.dispatcher.close(job_id)
         self._committer.close()
 
-    async def _lane(self) -> None:
-        """Takes units until there are none and none can come back."""
-        while True:
-            unit = None if self._trouble else self._backlog.take()
+    async def _run_lanes(self, address: LaneAddress) -> None:
+        """Until the lanes end by themselves, or a unit's failure ends the job. That Spark gave up on a lane is no
+        failure by itself: `on_lost` counts."""
+        lanes = asyncio.ensure_future(self._services.spark.run_lanes(address, self._context, self._lanes))
+        await asyncio.wait((lanes, self._failure), return_when=asyncio.FIRST_COMPLETED)
+        if self._failure.done():
+            lanes.cancel()
+            self._failure.result()
+        try:
+            await lanes
+        except Unavailable as error:
+            self._board.note("error", error.message)
+
+    # what lanes ask and say (executor.dispatch.Feed)
+
+    async def next_unit(self) -> WorkUnit | None:
+        """The next unit, or None when there are none and none can come back."""
+        while not (self._over or self._trouble):
+            unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
-                await self._run_units([unit])
-            elif self._backlog.outstanding:
-                self._freed.clear()
-                await self._freed.wait()
-            else:
-                self._freed.set()
-                return
-
-    async def _run_units(self, units: list[WorkUnit]) -> None:
-        self._board.tally.spark_jobs += 1
-        outcomes = await self._services.spark.run(self._board.job.job_id, self._context, units)
-        for outcome in outcomes:
-            self._note(outcome)
+                return unit
+            if not self._backlog.outstanding:
+                break
+            self._freed.clear()
+            await self._freed.wait()
         self._freed.set()
+        return None
 
-    def _note(self, outcome: UnitOutcome) -> None:
+    def on_hint(self, hint: Hint) -> None:
+        """Progress; a fragment that is staged need not wait for the end of its unit."""
+        self._board.tally.hint(hint)
+        if hint.result is not None and hint.result.staged is not None:
+            self._committer.add(self._tasks[hint.result.fragment_id], hint.result.staged)
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        """A worker died. Its work is handed out again, a few times."""
+        if self._over:
+            return
+        self._board.tally.lost(unit.unit_id)
+        self._backlog.give_back(unit)
+        self._freed.set()
+        self._board.note("error", f"a worker died; {_places(unit)} are handed out again")
+        self._lost.update(w.fragment_id for w in unit.works)
+        if max(self._lost.values()) >= _LOSSES_ALLOWED and not self._failure.done():
+            message = (
+                f"A worker process died {_LOSSES_ALLOWED} times while it computed {_places(unit)}: the function may "
+                "use too much memory, or end its process. Finished work is kept."
+            )
+            self._failure.set_exception(FailedPrecondition("WORKER_LOST", message))
+
+    def on_outcome(self, outcome: UnitOutcome) -> None:
+        """A unit is done, in whole or in part."""
         self._backlog.note(outcome)
         self._board.tally.outcome(outcome)
         for result in outcome.results:
+            self._lost.pop(result.fragment_id, None)
             if result.staged is not None:
                 self._committer.add(self._tasks[result.fragment_id], result.staged)
         if self._plan.header.udf.error_policy.store_errors:
             self._board.failures.extend(outcome.errors)
-        self._check_budget()
+        self._freed.set()
+        error = self._too_many_errors() or self._failed(outcome)
+        if error is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _failed(self, outcome: UnitOutcome) -> LemanError | None:
         failure = outcome.failure
         if failure is None:
-            return
+            return None
         if failure.reason in _REPLANNED:
             self._trouble.append(failure.message)
-            return
-        if failure.row is not None:
-            self._board.failures.append(failure.row)
+            return None
         error = FailedPrecondition(failure.reason, failure.message)
         if failure.row is not None:
+            self._board.failures.append(failure.row)
             error.facts.update(_row_facts(failure.row))
-        raise error
+        return error
 
-    def _check_budget(self) -> None:
+    def _too_many_errors(self) -> LemanError | None:
         policy = self._plan.header.udf.error_policy
         failed, planned = self._board.tally.rows_failed, self._plan.header.rows_to_compute
         allowed = [n for n in (policy.max_errors, int(policy.max_error_fraction * planned)) if n]
-        if allowed and failed > min(allowed):
-            raise FailedPrecondition(
-                "TOO_MANY_ERRORS",
-                f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {min(allowed)} are allowed. "
-                f"See them with `leman errors`, fix the function or raise max_errors.",
-                rows_failed=failed,
-            )
+        if not allowed or failed <= min(allowed):
+            return None
+        return FailedPrecondition(
+            "TOO_MANY_ERRORS",
+            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {min(allowed)} are allowed. "
+            "See them with `leman errors`, fix the function or raise max_errors.",
+            rows_failed=failed,
+        )
 
     async def _forget_refused(self) -> None:
         """A file that was refused as damaged or missing must not be found staged again."""
@@ -174,6 +219,12 @@ class Round:
                 task = self._tasks[verdict.fragment_id]
                 key = keys.record_key(task.checkpoint_prefix, task.fragment_id)
                 await self._services.forget_record(self._plan.header.uri, key)
+
+
+def _places(unit: WorkUnit) -> str:
+    """Where a unit is, for a person."""
+    places = [f"rows {r.start} to {r.end - 1} of fragment {w.fragment_id}" for w in unit.works for r in w.ranges]
+    return ", ".join(places[:3]) + (f" and {len(places) - 3} more ranges" if len(places) > 3 else "")
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

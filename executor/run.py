@@ -82,10 +82,7 @@ class JobRun:
     async def run(self, plan: Plan) -> None:
         """Works until nothing is left, and leaves the job in a terminal state. Raises only for bugs."""
         board = self.board
-        helpers = [
-            asyncio.create_task(board.tick()),
-            asyncio.create_task(board.listen(self._services.settings.redis.url.get_secret_value())),
-        ]
+        ticking = asyncio.create_task(board.tick())
         try:
             await self._rounds(plan)
             failed = board.tally.rows_failed + board.tally.rows_failed_before
@@ -98,8 +95,7 @@ class JobRun:
             else:
                 await self._end(JobState.FAILED, _job_error(error))
         finally:
-            for helper in helpers:
-                helper.cancel()
+            ticking.cancel()
             self._services.spark.forget(board.job.job_id)
 
     def cancel(self) -> None:
@@ -109,7 +105,7 @@ class JobRun:
 
     async def _end(self, state: JobState, error: JobError | None = None) -> None:
         await self._store_failures(at_least=1)
-        await self.board.move(state, error=error)
+        await self.board.end(state, error, self._services.save_job)
 
     async def _rounds(self, plan: Plan) -> None:
         tally = self.board.tally

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import AsyncIterator
 
@@ -23,6 +24,7 @@ from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
+from executor.dispatch import Dispatcher
 from executor.history import History
 from executor.manager import JobManager
 from executor.services import Services
@@ -48,6 +50,7 @@ class ExecutorService:
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
         self._manager: JobManager | None = None
+        self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
@@ -55,12 +58,16 @@ class ExecutorService:
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
-        services = Services(
-            settings=settings,
-            spark=self._spark,
-            planner=PlannerClient(planner),
-            commits=CommitClient(coordinator),
-            lanes=settings.executor.slots or os.cpu_count() or 1,
+        self._dispatcher = Dispatcher(self._spark.driver_host)
+        await self._dispatcher.start()
+        services = functools.partial(
+            Services,
+            settings,
+            self._spark,
+            self._dispatcher,
+            PlannerClient(planner),
+            CommitClient(coordinator),
+            settings.executor.slots or os.cpu_count() or 1,
             forget_record=self._forget_record,
             save_errors=self._save_errors,
         )
@@ -76,6 +83,8 @@ class ExecutorService:
         """Lets go of the jobs and ends the session."""
         if self._manager is not None:
             await self._manager.stop()
+        if self._dispatcher is not None:
+            await self._dispatcher.stop()
         for channel in self._channels:
             await channel.close()
         self._pool.close()

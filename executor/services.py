@@ -6,20 +6,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from core.config import Settings
-from core.domain.job import StoredRowError
+from core.domain.job import Job, StoredRowError
 from core.rpc.peers import CommitClient, PlannerClient
+from executor.dispatch import Dispatcher
 from executor.spark_runner import SparkRunner
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`lanes`: units at once where a job does not say. `forget_record(uri, key)` deletes a fragment record,
-    `save_errors(database, errors)` stores failed rows."""
+    """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
+    `forget_record(uri, key)` deletes a fragment record, `save_errors(database, errors)` stores failed rows."""
 
     settings: Settings
     spark: SparkRunner
+    dispatcher: Dispatcher
     planner: PlannerClient
     commits: CommitClient
     lanes: int
+    save_job: Callable[[Job], Awaitable[None]]
     forget_record: Callable[[str, str], Awaitable[None]]
     save_errors: Callable[[str, list[StoredRowError]], Awaitable[None]]

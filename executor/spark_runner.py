@@ -1,4 +1,4 @@
-"""Runs units of work as Spark tasks. The only module that knows Spark."""
+"""Runs the lanes of jobs as Spark tasks. The only module that knows Spark."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
-from core.domain.work import UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import WorkContext
 from core.errors import Unavailable
-from executor.worker import run_unit
+from executor.dispatch import LaneAddress
+from executor.messages import Hello
+from executor.worker import run_lane
 
-_SCHEMA = "outcome binary"
+_SCHEMA = "units long"
 _MAX_CALLS = 256
 
 
@@ -38,7 +39,7 @@ class SparkRunner:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
-        self._calls: dict[str, set[Future[list[bytes]]]] = {}
+        self._calls: dict[str, set[Future[None]]] = {}
 
     def start(self) -> None:
         """Starts the session and one job, so that the first user's job is a warm one. Blocks for seconds."""
@@ -52,35 +53,40 @@ class SparkRunner:
         self._session.sparkContext.setLogLevel("ERROR")
         self._collect("warm-up", _nothing, min(4, os.cpu_count() or 1))
 
+    @property
+    def driver_host(self) -> str:
+        """Address under which the workers reach this process."""
+        if self._session is None or str(self._session.sparkContext.master).startswith("local"):
+            return "127.0.0.1"
+        return str(self._session.conf.get("spark.driver.host"))
+
     def stop(self) -> None:
         """Ends the session."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._session is not None:
             self._session.stop()
 
-    async def run(self, tag: str, context: WorkContext, units: Sequence[WorkUnit]) -> list[UnitOutcome]:
-        """One Spark job with one task for each unit. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up
-        on a task."""
+    async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int) -> None:
+        """One Spark job with one task for each lane; returns when all lanes have ended. Raises Cancelled; Unavailable
+        (SPARK_FAILED) where Spark gave up on one."""
+        host, port = address.host, address.port
+        hello = Hello(address.job_id, address.secret)
         context_json = msgspec.json.encode(context)
-        unit_jsons = [msgspec.json.encode(u) for u in units]
 
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            attempt = TaskContext.get()
-            number = attempt.attemptNumber() if attempt is not None else 0
+        def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    outcome = run_unit(context_json, unit_jsons[index], number)
-                    yield pa.record_batch({"outcome": pa.array([outcome], pa.binary())})
+                units = sum(run_lane(host, port, hello, context_json) for _ in range(batch.num_rows))
+                yield pa.record_batch({"units": pa.array([units], pa.int64())})
 
-        call = self._threads.submit(self._collect, tag, task, len(units))
+        tag = address.job_id
+        call = self._threads.submit(self._collect, tag, lane, count)
         calls = self._calls.setdefault(tag, set())
         calls.add(call)
         try:
-            rows = await asyncio.wrap_future(call)
+            await asyncio.wrap_future(call)
         finally:
             if call.done():
                 calls.discard(call)
-        return [msgspec.json.decode(row, type=UnitOutcome) for row in rows]
 
     async def stop_job(self, tag: str) -> None:
         """Cancels what runs under the tag and returns when nothing does any more. The tag may be used again."""
@@ -103,7 +109,7 @@ class SparkRunner:
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
-    def _collect(self, tag: str, task: Callable[..., Any], count: int) -> list[bytes]:
+    def _collect(self, tag: str, task: Callable[..., Any], count: int) -> None:
         if tag in self._cancelled:
             raise Cancelled(tag)
         session = self._session
@@ -112,7 +118,7 @@ class SparkRunner:
         context = session.sparkContext
         context.addJobTag(tag)
         try:
-            rows = self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
+            self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
         except Exception as error:
             if tag in self._cancelled:
                 raise Cancelled(tag) from None
@@ -121,7 +127,6 @@ class SparkRunner:
             ) from error
         finally:
             context.removeJobTag(tag)
-        return [bytes(row.outcome) for row in rows]
 
     def _frame(self, session: SparkSession, count: int) -> DataFrame:
         """One row in each of `count` partitions; building the frame costs more than running it."""
@@ -133,7 +138,7 @@ class SparkRunner:
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield pa.record_batch({"outcome": pa.array([b""] * batch.num_rows, pa.binary())})
+        yield pa.record_batch({"units": pa.array([0] * batch.num_rows, pa.int64())})
 
 
 def _master(settings: Spark) -> str:

@@ -29,7 +29,7 @@ from core.domain.work import (
 )
 from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
-from core.ports import CheckpointStore, EventSink, Reservations
+from core.ports import CheckpointStore, HintSink, Reservations
 from core.udf.loading import load
 from executor.apply import FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
@@ -41,7 +41,7 @@ STORAGE_ERROR = "STORAGE_ERROR"
 
 
 class UnitRunner:
-    """Runs one unit. `attempt` > 0: an earlier attempt died and may have left checkpoints."""
+    """Runs one unit."""
 
     def __init__(
         self,
@@ -50,17 +50,14 @@ class UnitRunner:
         *,
         store: CheckpointStore,
         reservations: Reservations,
-        sink: EventSink,
-        attempt: int = 0,
+        sink: HintSink,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._unit = unit
         self._store = store
         self._reservations = reservations
-        self._attempt = attempt
         self._meter = Meter(unit.unit_id, sink)
-        self._holder = f"{context.job_id}:{unit.unit_id}"
         self._clock = clock
         self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
         self._evaluator: Evaluator | None = None
@@ -72,7 +69,7 @@ class UnitRunner:
         results: list[FragmentResult] = []
         failures: list[RowFailure] = []
         failure = None
-        with _LeaseKeeper(self._reservations, self._holder, self._context.lease_seconds) as leases:
+        with _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds) as leases:
             try:
                 reader = FragmentReader(self._context.uri, self._context.read_version)
                 for work in self._unit.works:
@@ -94,11 +91,11 @@ class UnitRunner:
         scope = f"{work.fragment_id}:{work.fingerprint}"
         busy: tuple[RowRange, ...] = ()
         if work.ranges:
-            grant = self._reservations.reserve(scope, work.ranges, self._holder)
+            grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
+            leases.add(scope, grant.granted)
             busy = grant.busy
-            leases.add(scope)
-            if grant.others_finished or self._attempt:
-                staged = self._staged_by_others(work)
+            if grant.others_finished or self._unit.look_first:
+                staged = self._staged_meanwhile(work)
                 if staged is not None:
                     leases.drop(scope, finished=False)
                     return staged
@@ -106,13 +103,8 @@ class UnitRunner:
             if busy:
                 work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
         self._meter.begin_fragment()
-        finished = False
-        try:
-            result = FragmentPass(self._context, work, self._tools(reader)).run()
-            finished = True
-        finally:
-            if scope in leases:
-                leases.drop(scope, finished=finished)
+        result = FragmentPass(self._context, work, self._tools(reader)).run()
+        leases.drop(scope, finished=True)
         result = replace(result, busy=busy)
         self._meter.hint(result)
         return result
@@ -137,7 +129,7 @@ class UnitRunner:
             )
         return self._evaluator
 
-    def _staged_by_others(self, work: FragmentWork) -> FragmentResult | None:
+    def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """A column file that another job, or a dead attempt, finished since the plan was made."""
         try:
             batch = self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)]
@@ -194,7 +186,7 @@ class _LeaseKeeper:
         self._reservations = reservations
         self._holder = holder
         self._pause = lease_seconds / 3
-        self._scopes: set[str] = set()
+        self._held: dict[str, tuple[RowRange, ...]] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -205,24 +197,22 @@ class _LeaseKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        for scope in list(self._scopes):
+        for scope in list(self._held):
             self.drop(scope, finished=False)
         if self._thread is not None:
             self._thread.join()
 
-    def __contains__(self, scope: str) -> bool:
-        return scope in self._scopes
-
-    def add(self, scope: str) -> None:
-        self._scopes.add(scope)
+    def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
+        self._held[scope] = ranges
         if self._thread is None:
             self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
             self._thread.start()
 
     def drop(self, scope: str, *, finished: bool) -> None:
-        self._scopes.discard(scope)
-        self._reservations.release(scope, self._holder, finished=finished)
+        ranges = self._held.pop(scope, ())
+        if ranges:
+            self._reservations.release(scope, ranges, self._holder, finished=finished)
 
     def _renew(self) -> None:
         while not self._stop.wait(self._pause):
-            self._reservations.renew(list(self._scopes), self._holder)
+            self._reservations.renew(list(self._held), self._holder)

@@ -1,44 +1,75 @@
-"""Entry of a Spark task: bytes in, bytes out. Imports no gRPC and no Spark."""
+"""One lane: a Spark task that runs units until there are none. Imports no gRPC and no Spark."""
 
 from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
 
 import msgspec
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from core.coordination import GrantAll, RedisEventSink, RedisReservations, SilentSink
-from core.domain.work import UnitOutcome, WorkContext, WorkUnit
-from core.ports import EventSink, Reservations
+from core.coordination import GrantAll, RedisReservations
+from core.domain.work import Hint, WorkContext, WorkUnit
+from core.ports import Reservations
+from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, framed
 from executor.unit import UnitRunner
 
-_sharing: dict[tuple[str, str], tuple[Reservations, EventSink]] = {}
+_CONNECT_SECONDS = 30.0
 
 
-def run_unit(context_json: bytes, unit_json: bytes, attempt: int) -> bytes:
-    """Runs one unit; what comes back is a UnitOutcome as JSON."""
+@dataclass(frozen=True, slots=True)
+class LaneConnection:
+    """A blocking connection to the executor; also the sink for hints."""
+
+    _socket: socket.socket
+
+    def say(self, message: LaneMessage) -> None:
+        """Raises OSError where the executor is gone: the lane has no reason to go on then."""
+        self._socket.sendall(framed(message))
+
+    def send(self, hint: Hint) -> None:
+        """Hints, for `core.ports.HintSink`."""
+        self.say(Running(hint))
+
+    def next_unit(self) -> WorkUnit | None:
+        """Waits for a unit; None: the job is done, or the executor is gone."""
+        head = self._read(LENGTH_BYTES)
+        if head is None:
+            return None
+        data = self._read(int.from_bytes(head, "big"))
+        return None if data is None else msgspec.json.decode(data, type=WorkUnit | None)
+
+    def _read(self, length: int) -> bytes | None:
+        parts = []
+        while length:
+            part = self._socket.recv(min(length, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
+    """Runs units until there are none; returns how many."""
     context = msgspec.json.decode(context_json, type=WorkContext)
-    unit = msgspec.json.decode(unit_json, type=WorkUnit)
-    reservations, sink = _shared(context)
-    outcome: UnitOutcome = UnitRunner(
-        context,
-        unit,
-        store=LanceCheckpointStore(checkpoint_root(context.uri)),
-        reservations=reservations,
-        sink=sink,
-        attempt=attempt,
-    ).run()
-    return msgspec.json.encode(outcome)
+    store = LanceCheckpointStore(checkpoint_root(context.uri))
+    reservations = _reservations(context)
+    units = 0
+    with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = LaneConnection(link)
+        connection.say(hello)
+        while (unit := connection.next_unit()) is not None:
+            runner = UnitRunner(context, unit, store=store, reservations=reservations, sink=connection)
+            connection.say(Done(runner.run()))
+            units += 1
+    return units
 
 
-def _shared(context: WorkContext) -> tuple[Reservations, EventSink]:
-    """Redis clients of this process, kept while one job follows the other."""
+def _reservations(context: WorkContext) -> Reservations:
     if not context.redis_url:
-        return GrantAll(), SilentSink()
-    key = (context.redis_url, context.job_id)
-    if key not in _sharing:
-        while len(_sharing) >= 8:
-            _sharing.pop(next(iter(_sharing)))
-        _sharing[key] = (
-            RedisReservations(context.redis_url, context.lease_seconds),
-            RedisEventSink(context.redis_url, context.job_id),
-        )
-    return _sharing[key]
+        return GrantAll()
+    return RedisReservations(context.redis_url, context.lease_seconds)

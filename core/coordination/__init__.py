@@ -1,15 +1,6 @@
-"""Live state that may be lost at any time: reservations and hints. The only room that imports redis."""
+"""Live state that may be lost at any time: reservations and leases. The only room that imports redis."""
 
-from core.coordination.events import EventReader, RedisEventSink, SilentSink
 from core.coordination.leases import JobLeases
 from core.coordination.reservations import GrantAll, InProcessReservations, RedisReservations
 
-__all__ = [
-    "EventReader",
-    "GrantAll",
-    "InProcessReservations",
-    "JobLeases",
-    "RedisEventSink",
-    "RedisReservations",
-    "SilentSink",
-]
+__all__ = ["GrantAll", "InProcessReservations", "JobLeases", "RedisReservations"]

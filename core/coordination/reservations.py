@@ -3,7 +3,7 @@
 A lock saves work, never correctness: a holder that pauses past its lease gives two owners, and both write
 attempt-unique files that the coordinator checks. What a dead holder had expires after the lease.
 
-A holder is `{job id}:{unit}`: the second attempt of a unit takes over what the first one held.
+A holder is a job: one of its workers takes over at once what another one, dead, held for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.ports import Grant
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600
 
-# KEYS: ranges hash, finished set (of jobs). ARGV: holder, lease in ms, its job, then start and end of each range.
+# KEYS: ranges hash, finished set (of holders). ARGV: holder, lease in ms, then start and end of each wanted range.
 # Fields of the hash: "start-end-holder" → expiry in ms. Answer: {others_finished, now-busy "start-end", ...}.
 _RESERVE = """
 local t = redis.call('TIME')
@@ -38,10 +38,10 @@ end
 table.sort(taken, function(a, b) return a[1] < b[1] end)
 local others = 0
 for _, h in ipairs(redis.call('SMEMBERS', KEYS[2])) do
-  if h ~= ARGV[3] then others = 1 end
+  if h ~= holder then others = 1 end
 end
 local answer = {others}
-for i = 4, #ARGV, 2 do
+for i = 3, #ARGV, 2 do
   local at, stop = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   for _, r in ipairs(taken) do
     if r[2] > at and r[1] < stop then
@@ -72,15 +72,14 @@ redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[2]) * 10)
 return 1
 """
 
-# KEYS: ranges hash, finished set. ARGV: holder, its job or nothing, seconds to keep the mark.
+# KEYS: ranges hash, finished set. ARGV: holder, seconds to keep the mark (0: no mark), then "start-end" of each range.
 _RELEASE = """
-if ARGV[2] ~= '' then
-  redis.call('SADD', KEYS[2], ARGV[2])
-  redis.call('EXPIRE', KEYS[2], tonumber(ARGV[3]))
+if tonumber(ARGV[2]) > 0 then
+  redis.call('SADD', KEYS[2], ARGV[1])
+  redis.call('EXPIRE', KEYS[2], tonumber(ARGV[2]))
 end
-for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do
-  local h = string.match(f, '^%d+-%d+-(.*)$')
-  if h == ARGV[1] then redis.call('HDEL', KEYS[1], f) end
+for i = 3, #ARGV do
+  redis.call('HDEL', KEYS[1], ARGV[i] .. '-' .. ARGV[1])
 end
 return 1
 """
@@ -95,7 +94,7 @@ class GrantAll:
     def renew(self, scopes: Iterable[str], holder: str) -> None:
         """Nothing is held."""
 
-    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+    def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         """Nothing is held."""
 
 
@@ -113,7 +112,7 @@ class RedisReservations:
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
         def ask() -> Grant:
             bounds = [n for r in wanted for n in r]
-            answer = self._reserve(keys=_keys(scope), args=[holder, self._lease_ms, _job(holder), *bounds])
+            answer = self._reserve(keys=_keys(scope), args=[holder, self._lease_ms, *bounds])
             busy = tuple(RowRange(*map(int, text.split(b"-"))) for text in answer[1:])
             return Grant(tuple(subtract(wanted, busy)), busy, bool(answer[0]))
 
@@ -126,19 +125,16 @@ class RedisReservations:
 
         self._breaker.call(ask, lambda: None)
 
-    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+    def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         def ask() -> None:
-            self._release(keys=_keys(scope), args=[holder, _job(holder) if finished else "", _FINISHED_FOR_SECONDS])
+            fields = [f"{r.start}-{r.end}" for r in ranges]
+            self._release(keys=_keys(scope), args=[holder, _FINISHED_FOR_SECONDS if finished else 0, *fields])
 
         self._breaker.call(ask, lambda: None)
 
 
 def _keys(scope: str) -> list[str]:
     return [f"{_PREFIX}{scope}", f"{_PREFIX}{scope}:finished"]
-
-
-def _job(holder: str) -> str:
-    return holder.partition(":")[0]
 
 
 class InProcessReservations:
@@ -159,7 +155,7 @@ class InProcessReservations:
             granted = subtract(wanted, taken)
             held.extend((r, holder, now + self._lease) for r in granted)
             self._held[scope] = held
-            others = bool(self._finished.get(scope, set()) - {_job(holder)})
+            others = bool(self._finished.get(scope, set()) - {holder})
             return Grant(tuple(granted), tuple(subtract(wanted, granted)), others)
 
     def renew(self, scopes: Iterable[str], holder: str) -> None:
@@ -170,8 +166,9 @@ class InProcessReservations:
                     (r, owner, until if owner == holder else expiry) for r, owner, expiry in self._held.get(scope, [])
                 ]
 
-    def release(self, scope: str, holder: str, *, finished: bool) -> None:
+    def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         with self._lock:
-            self._held[scope] = [h for h in self._held.get(scope, []) if h[1] != holder]
+            given = set(ranges)
+            self._held[scope] = [h for h in self._held.get(scope, []) if h[1] != holder or h[0] not in given]
             if finished:
-                self._finished.setdefault(scope, set()).add(_job(holder))
+                self._finished.setdefault(scope, set()).add(holder)

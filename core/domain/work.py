@@ -65,12 +65,13 @@ class FragmentWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """A piece of work for one Spark task. After `budget_seconds` (0: none) it stops at the next safe point and gives
-    the rest back."""
+    """A piece of work for one lane. After `budget_seconds` (0: none) it stops at the next safe point and gives the rest
+    back. `look_first`: a worker died over some of this work and may have left checkpoints."""
 
     unit_id: str
     works: tuple[FragmentWork, ...]
     budget_seconds: float = 0.0
+    look_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a running unit says about itself: rows since its last hint, and fragments that are staged."""
+    """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
 
     unit_id: str
     rows_evaluated: int = 0

@@ -141,4 +141,4 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> tuple[int, int]:
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
-    return metadata.major_version, metadata.minor_version
+    return metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete

@@ -19,9 +19,9 @@ from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import column_files
 from core.lance_io.history import CommitRecord, History
+from core.lance_io.tables import INCARNATION_KEY
+from core.udf import binding
 
-INCARNATION_KEY = "leman.incarnation"
-COLUMN_ID_KEY = b"leman::column_id"
 _COMMIT_TIMEOUT = timedelta(seconds=60)
 #: Messages of plain OSErrors that say for certain that nothing was committed.
 _REFUSED = (
@@ -151,8 +151,7 @@ class TableHandle:
         done. All are added or none. Raises FailedPrecondition (COLUMN_EXISTS), InvalidArgument (BAD_COLUMN),
         CommitConflict and CommitUnclear.
         """
-        missing = [name for name in schema.names if not _same_column(base.column(name), schema.field(name))]
-        if not missing:
+        if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
             return base.version
         _check_new_columns(base, schema)
         with _outcomes():
@@ -240,8 +239,8 @@ def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
     """Whether the column was added by this very request, or one with the same column id."""
     if existing is None:
         return False
-    column_id = (wanted.metadata or {}).get(COLUMN_ID_KEY)
-    return column_id is not None and (existing.arrow.metadata or {}).get(COLUMN_ID_KEY) == column_id
+    column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
+    return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
 
 
 def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:

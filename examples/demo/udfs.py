@@ -7,11 +7,11 @@ import io
 import textwrap
 import tokenize
 
-import leman
 import pyarrow as pa
-from leman.error_handling import ErrorHandlingConfig, Skip
 
+import leman
 from examples.demo.text_model import DIMENSIONS, TextModel
+from leman.error_handling import ErrorHandlingConfig, Skip
 
 _LAYOUT = {
     tokenize.COMMENT,

@@ -40,73 +40,80 @@ def until_free(reservations, holder: str, wanted: RowRange) -> float:
 
 
 def test_what_is_free_is_granted(reservations):
-    grant = reservations.reserve("s", [RowRange(0, 10)], "a:1")
+    grant = reservations.reserve("s", [RowRange(0, 10)], "a")
     assert grant.granted == (RowRange(0, 10),)
     assert grant.busy == ()
     assert not grant.others_finished
 
 
 def test_what_is_held_is_busy_and_the_rest_is_granted(reservations):
-    reservations.reserve("s", [RowRange(10, 20), RowRange(40, 50)], "a:1")
-    grant = reservations.reserve("s", [RowRange(0, 15), RowRange(18, 60)], "b:1")
+    reservations.reserve("s", [RowRange(10, 20), RowRange(40, 50)], "a")
+    grant = reservations.reserve("s", [RowRange(0, 15), RowRange(18, 60)], "b")
     assert grant.busy == (RowRange(10, 15), RowRange(18, 20), RowRange(40, 50))
     assert grant.granted == (RowRange(0, 10), RowRange(20, 40), RowRange(50, 60))
-    third = reservations.reserve("s", [RowRange(0, 60)], "c:1")
+    third = reservations.reserve("s", [RowRange(0, 60)], "c")
     assert third.granted == ()
     assert merge(third.busy) == [RowRange(0, 60)]
 
 
 def test_scopes_do_not_meet(reservations):
-    reservations.reserve("s", [RowRange(0, 10)], "a:1")
-    assert reservations.reserve("t", [RowRange(0, 10)], "b:1").busy == ()
+    reservations.reserve("s", [RowRange(0, 10)], "a")
+    assert reservations.reserve("t", [RowRange(0, 10)], "b").busy == ()
 
 
 def test_the_holder_itself_may_ask_again(reservations):
-    reservations.reserve("s", [RowRange(0, 10)], "a:1")
-    assert reservations.reserve("s", [RowRange(5, 12)], "a:1").granted == (RowRange(5, 12),)
+    reservations.reserve("s", [RowRange(0, 10)], "a")
+    assert reservations.reserve("s", [RowRange(5, 12)], "a").granted == (RowRange(5, 12),)
 
 
 def test_release_frees_only_what_the_holder_has(reservations):
-    reservations.reserve("s", [RowRange(0, 5)], "a:1")
-    reservations.reserve("s", [RowRange(5, 9)], "b:1")
-    reservations.release("s", "a:1", finished=False)
-    grant = reservations.reserve("s", [RowRange(0, 9)], "c:1")
+    reservations.reserve("s", [RowRange(0, 5)], "a")
+    reservations.reserve("s", [RowRange(5, 9)], "b")
+    reservations.release("s", [RowRange(0, 5)], "a", finished=False)
+    grant = reservations.reserve("s", [RowRange(0, 9)], "c")
     assert grant.granted == (RowRange(0, 5),)
     assert not grant.others_finished
 
 
+def test_release_leaves_other_ranges_of_the_holder(reservations):
+    reservations.reserve("s", [RowRange(0, 5)], "a")
+    reservations.reserve("s", [RowRange(5, 9)], "a")
+    reservations.release("s", [RowRange(0, 5)], "a", finished=True)
+    assert reservations.reserve("s", [RowRange(0, 9)], "b").busy == (RowRange(5, 9),)
+
+
 def test_finished_work_of_another_job_is_announced(reservations):
-    reservations.reserve("s", [RowRange(0, 5)], "a:1")
-    reservations.release("s", "a:1", finished=True)
-    assert not reservations.reserve("s", [RowRange(0, 5)], "a:2").others_finished
-    assert reservations.reserve("s", [RowRange(0, 5)], "b:1").others_finished
+    reservations.reserve("s", [RowRange(0, 5)], "a")
+    reservations.release("s", [RowRange(0, 5)], "a", finished=True)
+    assert not reservations.reserve("s", [RowRange(0, 5)], "a").others_finished
+    assert reservations.reserve("s", [RowRange(0, 5)], "b").others_finished
 
 
 def test_a_lease_ends_unless_it_is_renewed(reservations):
     whole = RowRange(0, 5)
-    reservations.reserve("s", [whole], "a:1")
+    reservations.reserve("s", [whole], "a")
     for _ in range(3):
         threading.Event().wait(LEASE_SECONDS / 2)
-        reservations.renew(["s"], "a:1")
-    assert reservations.reserve("s", [whole], "b:1").busy == (whole,)
-    assert until_free(reservations, "b:1", whole) >= LEASE_SECONDS / 4
+        reservations.renew(["s"], "a")
+    assert reservations.reserve("s", [whole], "b").busy == (whole,)
+    assert until_free(reservations, "b", whole) >= LEASE_SECONDS / 4
 
 
 def test_without_redis_everything_is_granted_and_quickly(redis):
     reservations = RedisReservations(redis.url, LEASE_SECONDS)
     whole = RowRange(0, 5)
-    reservations.reserve("s", [whole], "a:1")
+    reservations.reserve("s", [whole], "a")
     redis.pause()
     begin = time.monotonic()
     for _ in range(50):
-        grant = reservations.reserve("s", [whole], "b:1")
+        grant = reservations.reserve("s", [whole], "b")
         assert grant.granted == (whole,)
         assert grant.others_finished, "look at the store: nobody can say"
-        reservations.renew(["s"], "b:1")
-        reservations.release("s", "b:1", finished=True)
+        reservations.renew(["s"], "b")
+        reservations.release("s", [whole], "b", finished=True)
     assert time.monotonic() - begin < 5
     redis.resume()
-    reservations.reserve("t", [whole], "a:1")
+    reservations.reserve("t", [whole], "a")
     assert until_busy(reservations, whole)
 
 
@@ -115,8 +122,8 @@ def until_busy(reservations, whole: RowRange) -> bool:
     begin = time.monotonic()
     pause = threading.Event()
     while time.monotonic() - begin < 10:
-        reservations.reserve("u", [whole], "a:1")
-        if reservations.reserve("u", [whole], "b:1").busy == (whole,):
+        reservations.reserve("u", [whole], "a")
+        if reservations.reserve("u", [whole], "b").busy == (whole,):
             return True
         pause.wait(0.05)
     return False
@@ -134,7 +141,7 @@ def test_ranges_are_given_out_once_under_contention(redis):
                     if owners.setdefault(row, name) != name:
                         clashes.append(row)
 
-    threads = [threading.Thread(target=worker, args=(f"job{i}:u",)) for i in range(6)]
+    threads = [threading.Thread(target=worker, args=(f"job{i}",)) for i in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -175,3 +175,15 @@ def reasons(result: CommitResult) -> list[str]:
 
 def flatten(results: Sequence[CommitResult]) -> list[str]:
     return list(itertools.chain.from_iterable(reasons(result) for result in results))
+
+
+def between(monkeypatch, action: Callable[[], Any]) -> None:
+    """Runs `action` once, after the coordinator has looked and before it commits."""
+    commit, todo = lance.LanceDataset.commit, [action]
+
+    def late(*args: Any, **kwargs: Any) -> lance.LanceDataset:
+        if todo:
+            todo.pop()()
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", late)

@@ -10,7 +10,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io import history
 from core.lance_io.commits import CommitConflict, CommitUnclear, StagedFiles, TableHandle
@@ -62,6 +61,19 @@ def test_history_of_the_dropped_table_is_not_taken_for_that_of_the_new_one(table
         fresh.open().update_config({"k": str(fresh.open().version)})
     handle.latest()
     assert list(handle.records(0, 100)) == []
+
+
+def test_control_without_a_look_right_before_the_commit(table):
+    """Lance writes the old table's manifest over the new table, and says nothing."""
+    planner = Planner(table)
+    handle = TableHandle(table.uri)
+    base, file = handle.latest([0]), prepared(planner, 0)
+    shutil.rmtree(table.uri)
+    fresh = make_table(table.uri, fragments=2)
+    assert fresh.snapshot().version == base.version
+    handle.replace_files(base, [file], {})
+    assert fresh.snapshot().incarnation == base.incarnation
+    assert len(fresh.open().get_fragments()) == 4
 
 
 def test_handle_of_a_deleted_table_says_so(table):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +16,10 @@ import pyarrow as pa
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from core.coordination import InProcessReservations, SilentSink
+from core.coordination import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import FragmentWork, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentWork, Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor.unit import UnitRunner
 
 COLUMN = "y"
@@ -35,6 +37,7 @@ class Lab:
         dataset = lance.write_dataset(table, self.uri, max_rows_per_file=per_fragment, enable_stable_row_ids=True)
         dataset.add_columns(pa.field(COLUMN, self.output))
         self.reservations = InProcessReservations(60)
+        self.hints: list[Hint] = []
         self.store = LanceCheckpointStore(checkpoint_root(self.uri))
         self.field_id = next(f.id() for f in self.dataset.lance_schema.fields() if f.name() == COLUMN)
 
@@ -95,20 +98,21 @@ class Lab:
         context: WorkContext,
         *works: FragmentWork,
         unit: str = "u1",
-        attempt: int = 0,
-        **changes: object,
+        look_first: bool = False,
+        budget_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> UnitOutcome:
-        spec = replace(WorkUnit(unit, works), **{k: v for k, v in changes.items() if k == "budget_seconds"})
-        extra = {k: v for k, v in changes.items() if k != "budget_seconds"}
         return UnitRunner(
             context,
-            spec,
+            WorkUnit(unit, works, budget_seconds, look_first),
             store=self.store,
             reservations=self.reservations,
-            sink=SilentSink(),
-            attempt=attempt,
-            **extra,
+            sink=self,
+            clock=clock,
         ).run()
+
+    def send(self, hint: Hint) -> None:
+        self.hints.append(hint)
 
     def install(self, outcome: UnitOutcome) -> None:
         """Commits the staged files without the coordinator's checks."""

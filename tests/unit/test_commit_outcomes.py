@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from commit_coordinator.outcomes import RequestMemory
-from commit_coordinator.requests import CommitResult
+from commit_coordinator.requests import CommitResult, Outcome, Status
 from core.errors import AlreadyExists, Unavailable
 
 KEY = ("/t.lance", "r1")
@@ -16,17 +16,18 @@ KEY = ("/t.lance", "r1")
 class Work:
     """Ends when it is let go; counts its calls."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, result: CommitResult | None = None) -> None:
         self.calls = 0
         self.go = asyncio.Event()
         self.error = error
+        self.result = result
 
     async def __call__(self) -> CommitResult:
         self.calls += 1
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return CommitResult(self.calls)
+        return self.result or CommitResult(self.calls)
 
 
 def run(coroutine):
@@ -139,12 +140,19 @@ def test_ended_waits_for_a_request_in_work():
     assert run(scenario()) == (CommitResult(1), None)
 
 
-def test_only_the_last_requests_are_remembered():
-    async def scenario():
-        memory, work = RequestMemory(2), Work()
-        work.go.set()
-        for name in ("a", "b", "c"):
-            await memory.once(("/t", name), b"", work)
-        return [await memory.ended(("/t", name)) for name in ("a", "b", "c")]
+def test_memory_is_bounded_by_the_fragments_of_its_requests():
+    """The newest request is remembered whatever its size."""
+    outcomes = tuple(Outcome(i, Status.COMMITTED) for i in range(3))
 
-    assert run(scenario()) == [None, CommitResult(2), CommitResult(3)]
+    async def scenario():
+        memory = RequestMemory(4)
+        for name, size in (("a", 1), ("b", 3), ("c", 0), ("d", 3), ("e", 3)):
+            work = Work(result=CommitResult(1, outcomes[:size]))
+            work.go.set()
+            await memory.once(("/t", name), b"", work)
+            yield [known for known in "abcde" if await memory.ended(("/t", known))]
+
+    async def collected():
+        return [known async for known in scenario()]
+
+    assert run(collected()) == [["a"], ["a", "b"], ["b", "c"], ["c", "d"], ["e"]]

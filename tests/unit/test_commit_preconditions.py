@@ -25,7 +25,10 @@ EQUAL_PARTIAL = keys.column_file_name(FINGERPRINT, "b", partial=True)
 NEWER = keys.column_file_name(OTHER, "c", partial=False)
 
 
-def column(name="c", ids=(2,), type_=pa.int64(), column_id="col-1", inputs=(("x", 1),)):
+INT64 = pa.int64()
+
+
+def column(name="c", ids=(2,), type_=INT64, column_id="col-1", inputs=(("x", 1),)):
     metadata = {b"leman::column_id": column_id.encode(), b"leman::udf_name": b"f", b"leman::udf_version": b"v1"}
     metadata[b"leman::inputs"] = json.dumps(inputs).encode()
     return TableField(pa.field(name, type_, metadata=metadata), ids)

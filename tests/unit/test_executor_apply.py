@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -73,10 +72,10 @@ def test_a_new_attempt_finds_what_the_dead_one_left(lab, tmp_path):
     double, seen = logging(tmp_path)
     context = lab.context(lab.udf(double))
     lab.run(context, lab.work(context, 0, [(0, 11)], finish=False))
-    outcome = lab.run(context, lab.work(context, 0, [(0, 20)]), attempt=1)
+    outcome = lab.run(context, lab.work(context, 0, [(0, 20)]), look_first=True)
     assert sorted(seen()) == list(range(20))
     assert outcome.results[0].staged is not None
-    again = lab.run(context, lab.work(context, 0, [(0, 20)]), attempt=2)
+    again = lab.run(context, lab.work(context, 0, [(0, 20)]), look_first=True)
     assert again.results[0].staged == outcome.results[0].staged
     assert len(seen()) == 20
 
@@ -94,7 +93,8 @@ def test_budget_gives_the_rest_back_at_a_safe_point(lab, tmp_path):
     )
     one, two = outcome.results
     assert one.staged is None
-    assert one.left and one.left[0].end == 20
+    assert one.left
+    assert one.left[0].end == 20
     assert seen() == list(range(one.left[0].start))
     assert [c.range for c in one.checkpoints] == [RowRange(0, one.left[0].start)]
     assert two.left == (RowRange(0, 20),)
@@ -185,16 +185,17 @@ def test_damaged_checkpoint_is_computed_again(lab, tmp_path):
     double, seen = logging(tmp_path)
     context = lab.context(lab.udf(double))
     refs = lab.run(context, lab.work(context, 0, [(0, 12)], finish=False)).results[0].checkpoints
-    (path,) = [p for p in glob.glob(f"{lab.uri}/_checkpoints/*.lance")]
-    data = bytearray(Path(path).read_bytes())
+    folder = Path(lab.uri, "_checkpoints")
+    (path,) = folder.glob("*.lance")
+    data = bytearray(path.read_bytes())
     data[:32] = bytes(b ^ 0x55 for b in data[:32])
-    Path(path).write_bytes(data)
+    path.write_bytes(data)
     outcome = lab.run(context, lab.work(context, 0, [(12, 20)], checkpoints=refs), unit="u2")
     lab.install(outcome)
     assert all(lab.values()[x] == 2 * x for x in range(20))
     assert sorted(set(seen())) == list(range(20))
     assert len(seen()) == 32
-    assert glob.glob(f"{lab.uri}/_checkpoints/*.damaged")
+    assert list(folder.glob("*.damaged"))
 
 
 def test_failed_rows_are_skipped_and_told_apart_from_null(lab):
@@ -234,7 +235,7 @@ def test_ranges_of_another_job_are_left_to_it(lab, tmp_path):
     double, seen = logging(tmp_path)
     context = lab.context(lab.udf(double))
     work = lab.work(context, 0, [(0, 20)])
-    lab.reservations.reserve(f"0:{work.fingerprint}", [RowRange(5, 9)], "job-2:u1")
+    lab.reservations.reserve(f"0:{work.fingerprint}", [RowRange(5, 9)], "job-2")
     outcome = lab.run(context, work)
     (result,) = outcome.results
     assert result.busy == (RowRange(5, 9),)

@@ -15,10 +15,11 @@ import grpc
 from leman._channel import Endpoints, ask
 from leman.errors import StartFailed
 
-START_DEADLINE = 60.0
-"""Seconds in which the embedded services must come up."""
+START_DEADLINE = 120.0
+"""Seconds in which the embedded services must come up: about ten, but for a machine that is very busy."""
 
 _POLL = 0.05
+_OTHER_THERE = (0, 4)  # exit codes of a supervisor that another one has made needless
 _LOG_LINES = 15
 
 
@@ -68,8 +69,11 @@ class Embedded:
             found = self._running()
             if found is not None:
                 return found
-            if child.poll() not in (None, 0):  # 0: another one was faster, and will be ready
-                raise _failure(f"ended at once with exit code {child.returncode}", log, before)
+            code = child.poll()
+            if code in _OTHER_THERE:  # should that one be on its way out, ours is needed after all
+                child = _spawn(self._database, self._folder, log)
+            elif code is not None:
+                raise _failure(f"ended at once with exit code {code}", log, before)
             time.sleep(_POLL)
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 

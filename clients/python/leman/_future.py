@@ -12,7 +12,7 @@ from leman._boundary import boundary
 from leman._channel import Patience, Services
 from leman._model import Job, JobEvent, JobState, Progress
 from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
-from leman.progress import Display
+from leman.progress import Display, errors_command
 from leman.v1 import jobs_pb2
 
 _STREAM_SECONDS = 60.0
@@ -149,6 +149,6 @@ def check_ended(job: Job) -> None:
     lines = [f"the backfill of {name} failed: {job.error.message}"]
     if address:
         lines[0] += f" (row address {address})"
-        lines.append(f"The traceback: table.get_errors(job_id={job.job_id!r}), or `leman errors`.")
+        lines.append(f"The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}")
     lines.append("What was finished is kept: the same backfill goes on from there.")
     raise JobFailed("\n".join(lines), reason=job.error.reason, facts=facts, job_id=job.job_id)

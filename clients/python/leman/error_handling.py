@@ -131,7 +131,7 @@ def _check_bound(bound: Any) -> None:
 
 def _names(given: ExceptionTypes) -> tuple[str, ...]:
     """Class names as the worker matches them: the module is left out for builtins."""
-    items = [given] if isinstance(given, type | str) else list(given)
+    items = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     return tuple(_name(item) for item in items)
 
 

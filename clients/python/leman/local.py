@@ -28,7 +28,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
     lance = _lance()
     rows = as_arrow(data)
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
-    mode = "overwrite" if overwrite else "create"
+    mode = "overwrite" if overwrite and _exists(lance, uri) else "create"  # Lance would warn
     try:
         table = lance.write_dataset(rows, uri, mode=mode, enable_stable_row_ids=stable_row_ids, **limits)
     except OSError as error:
@@ -127,6 +127,14 @@ def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
 def _is_text(type_: pa.DataType) -> bool:
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return any(is_kind(type_) for is_kind in kinds)
+
+
+def _exists(lance: Any, uri: str) -> bool:
+    try:
+        lance.dataset(uri)
+    except ValueError:
+        return False
+    return True
 
 
 def _lance() -> Any:

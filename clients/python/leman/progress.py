@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ class CallbackDisplay(Display):
 
 
 class LineDisplay(Display):
-    """One line for each event, and one for the result."""
+    """One line for each event but changes of state, and one for the result."""
 
     tells_result = True
 
@@ -59,7 +60,8 @@ class LineDisplay(Display):
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
         """See Display."""
         for event in events:
-            self._print(f"{self._name}: {event.message}")
+            if event.kind != "state":
+                self._print(f"{self._name}: {event.message}")
         if job.state.terminal:
             self._print(result_line(job))
 
@@ -152,10 +154,18 @@ def result_line(job: Job) -> str:
     if progress.fragments_planned == 0:
         text = f"{name}: {job.plan_summary or 'nothing to do'} ({took})"
     else:
-        text = f"{name}: {_work(progress)} in {took}, table version {job.table_version}"
-    if job.state is JobState.DONE_WITH_ERRORS:
-        text += f"; {_failed(progress)} and stay NULL: leman errors {job.job_id}"
-    return text
+        text = f"{name}: {_work(progress)} in {took}"
+        text += f", table version {job.table_version}" if job.table_version else ""
+    if job.state is not JobState.DONE_WITH_ERRORS:
+        return text
+    if not progress.rows_failed:
+        return f"{text}; rows that failed before stay NULL"
+    return f"{text}; {progress.rows_failed:,} rows failed and stay NULL: {errors_command(job)}"
+
+
+def errors_command(job: Job) -> str:
+    """The command line that lists a job's failed rows."""
+    return f"leman errors {shlex.quote(job.database)} {job.job_id}"
 
 
 def duration(seconds: float) -> str:
@@ -175,10 +185,6 @@ def _work(progress: Progress) -> str:
     if progress.rows_reused:
         computed += f", {progress.rows_reused:,} reused"
     return computed
-
-
-def _failed(progress: Progress) -> str:
-    return f"{progress.rows_failed:,} rows failed" if progress.rows_failed else "rows that failed before are left out"
 
 
 def _result_text(job: Job) -> Any:

@@ -32,15 +32,18 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
 def demo(
     *,
     rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
-    path: Annotated[str | None, typer.Option(help="Folder of the demo's database.")] = None,
+    path: Annotated[str | None, typer.Option(help="Folder of the demo's database.  [default: ./leman-demo]")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Build anew what is there already.")] = False,
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
     root = _services_package().parent
-    if not (root / "examples" / "demo").is_dir():
+    if not (root / "examples" / "demo" / "main.py").exists():
         raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
-    options = [*(["--rows", str(rows)] if rows else []), *(["--path", os.path.realpath(path)] if path else [])]
-    command = [sys.executable, "-m", "examples.demo.main", *options]
-    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
+    options = [*(["--rows", str(rows)] if rows else []), *(["--path", path] if path else [])]
+    command = [sys.executable, "-P", "-m", "examples.demo.main", *options, *(["--fresh"] if fresh else [])]
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
 
 
 @config.command("show")

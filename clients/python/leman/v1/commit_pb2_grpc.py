@@ -60,8 +60,9 @@ class CommitServiceServicer(object):
 
     def SubmitCommit(self, request, context):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED), FAILED_PRECONDITION
-        (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), RESOURCE_EXHAUSTED (lane full), UNAVAILABLE (draining).
+        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
+        could not be added), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT,
+        RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -1,0 +1,12 @@
+"""`python -m commit_coordinator`: serves commits."""
+
+import sys
+
+from core.startup import HEAVY, without
+
+with without(*HEAVY):
+    from commit_coordinator.service import create
+    from core.rpc.server import main
+
+if __name__ == "__main__":
+    sys.exit(main("commit_coordinator", create))

@@ -1,0 +1,70 @@
+"""Runs one process of the embedded system so that it dies with its supervisor, however that dies.
+
+    python child.py PARENT_PID run MODULE [ARGUMENT...]      a Python module, in this process
+    python child.py PARENT_PID exec PROGRAM [ARGUMENT...]    a program in place of this process (Linux)
+    python child.py PARENT_PID watch PROGRAM [ARGUMENT...]   a program below this process (elsewhere)
+
+On Linux the kernel kills it when the parent is gone. Everywhere standard input is a pipe whose other end only
+the parent holds: its end is the parent's end. Standard library only, run by path: it is up in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+_GRACE_SECONDS = 5.0
+
+
+def main(argv: list[str]) -> int:
+    """See the module."""
+    parent, mode, *command = argv
+    if sys.platform == "linux":
+        _die_with(int(parent))
+    if mode == "exec":
+        os.execv(command[0], command)
+    if mode == "watch":
+        return _watch(command)
+    threading.Thread(target=_end_when_stdin_does, daemon=True, name="lifeline").start()
+    sys.argv = command
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _die_with(parent: int) -> None:
+    """Asks the kernel for SIGKILL at the parent's death; survives exec."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask
+        os._exit(1)
+
+
+def _end_when_stdin_does() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
+
+
+def _watch(command: list[str]) -> int:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as program:
+        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+
+        def end() -> None:
+            while os.read(0, 4096):
+                pass
+            program.kill()
+
+        threading.Thread(target=end, daemon=True, name="lifeline").start()
+        return program.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""TCP ports on loopback that stay ours while the process that listens on them restarts."""
+
+from __future__ import annotations
+
+import socket
+
+from core.errors import FailedPrecondition
+
+HOST = "127.0.0.1"
+
+
+class HeldPort:
+    """A port that is bound but not listened on. The service binds it too (`server.reuse_port`), so callers
+    always find it there and nobody takes it between two lives of the service."""
+
+    def __init__(self, port: int = 0) -> None:
+        """`port` 0: any free one. Raises FailedPrecondition (PORT_IN_USE)."""
+        if port:
+            _check_free(port)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind((HOST, port))
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def close(self) -> None:
+        """Lets the port go."""
+        self._socket.close()
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_free(port: int) -> None:
+    """Shared binding would succeed beside a stranger that shares too: ask without sharing first."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise FailedPrecondition("PORT_IN_USE", f"port {port} cannot be used: {error.strerror}") from None

@@ -1,0 +1,120 @@
+"""What an embedded system leaves in its database: the lock that makes it the only one, and how to reach it.
+
+`<database>/_leman/service.json`, readable by its owner alone, exists while the system can be called:
+
+    {"pid": 12, "token": "…", "planner": "127.0.0.1:4001", "executor": "127.0.0.1:4002",
+     "commit_coordinator": "127.0.0.1:4003", "redis_pid": 13, "pids": {"planner": 14, …},
+     "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake"}
+
+`redis_pid` is null with a Redis from outside. A file that was left by a supervisor that was killed is
+possible: readers check that its `pid` lives and that a service answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder `_leman` of a local database."""
+
+    database: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.database / "_leman"
+
+    @property
+    def service_file(self) -> Path:
+        return self.folder / "service.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / "supervisor.lock"
+
+    @property
+    def redis(self) -> Path:
+        return self.folder / "redis"
+
+    def log(self, name: str) -> Path:
+        """Log file of a process."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def create(self) -> None:
+        """Makes the folders that are missing."""
+        for folder in (self.folder, self.folder / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.redis.mkdir(mode=0o700, exist_ok=True)
+
+
+class AlreadyRunning(Exception):
+    """Another supervisor serves this database."""
+
+
+class DatabaseLock:
+    """At most one supervisor a database: an OS lock, which a killed process does not keep."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._fd = -1
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Takes the lock. Another holder that is starting or ending is waited for.
+
+        Raises AlreadyRunning as soon as the other one can be called, or when the time is over.
+        """
+        self._fd = os.open(self._home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + timeout_seconds
+        while not self._try():
+            if self._home.service_file.exists() or time.monotonic() > deadline:
+                self.release()
+                raise AlreadyRunning(f"an embedded system runs for {self._home.database} already")
+            time.sleep(_POLL_SECONDS)
+        # Only a killed supervisor leaves the file behind: nobody else holds the lock.
+        self._home.service_file.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _try(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read, all of it or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w") as out:
+        out.write(text)
+    temporary.replace(path)
+
+
+def write_service_file(home: Home, content: dict[str, Any]) -> None:
+    """Says how the system is reached."""
+    write_private(home.service_file, json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,51 @@
+"""How the demo prints: plain lines and narrow tables, on a terminal or into a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH_OF_A_FILE = 100
+
+_console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
+
+
+def say(text: str) -> None:
+    """A line, cut nowhere."""
+    _console.print(Text(text), soft_wrap=True)
+
+
+def heading(text: str) -> None:
+    """A line above a part."""
+    _console.print()
+    _console.print(Text(text, style="bold"))
+
+
+def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], wide: Sequence[str] = ()) -> None:
+    """A table; numbers stand to the right, and the columns in `wide` give way where space is short."""
+    columns = [[_text(cell) for cell in column] for column in zip(*rows, strict=True)]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=bool(wide))
+    for title, cells in zip(headings, columns, strict=True):
+        table.add_column(
+            title,
+            justify="right" if all(map(_is_number, cells)) else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if title in wide else None,
+            min_width=None if title in wide else max(map(len, [title, *cells])),
+        )
+    for row in zip(*columns, strict=True):
+        table.add_row(*map(Text, row))
+    _console.print(table)
+
+
+def _text(cell: object) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else "" if cell is None else str(cell)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").isdigit()

@@ -1,0 +1,112 @@
+"""What the demo does: index source, compute three columns, answer with them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+import leman
+from examples.demo import answers
+from examples.demo.extract import Found, Row, extract
+from examples.demo.output import heading, say
+from examples.demo.text_model import TextModel
+from examples.demo.udfs import Embedding, complexity, n_tokens
+from leman.progress import duration
+
+TABLE = "definitions"
+FRAGMENTS = 12
+QUESTION = "parse a date string"
+COLUMNS: dict[str, Any] = {"n_tokens": n_tokens, "complexity": complexity, "embedding": Embedding}
+
+SCHEMA = pa.schema(
+    [
+        pa.field("module", pa.string()),
+        pa.field("qualified_name", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("docstring", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("line", pa.int32()),
+    ]
+)
+
+
+def run(path: Path, rows: int, *, fresh: bool) -> None:
+    """Builds or continues the database at `path` and prints what it finds. Raises leman.LemanError."""
+    begun = time.perf_counter()
+    with ThreadPoolExecutor() as background:
+        services = background.submit(leman.connect, path)
+        model = background.submit(TextModel)
+        found = None if _exists(path) and not fresh else _read_source(rows)
+        with _when_ready(services, begun) as db:
+            table = _table(db, found, fresh=fresh)
+            heading("Computed columns")
+            computed = [_compute(db, table, column) for column in COLUMNS]
+            answers.most_complex(table)
+            answers.errors(db, table, "complexity")
+            answers.nearest(table, QUESTION, model.result().question(QUESTION))
+    say(f"\nAll of it in {duration(time.perf_counter() - begun)}. {_farewell(anything=any(computed))}")
+
+
+def _exists(path: Path) -> bool:
+    return (path / f"{TABLE}.lance" / "_versions").is_dir()
+
+
+def _read_source(rows: int) -> Found:
+    begun = time.perf_counter()
+    found = extract(rows)
+    left_out = f", {found.unreadable:,} unreadable" if found.unreadable else ""
+    took = duration(time.perf_counter() - begun)
+    say(f"Source    {len(found.rows):,} definitions in {found.files:,} files{left_out}, parsed in {took}")
+    return found
+
+
+def _when_ready(services: Future[leman.Database], begun: float) -> leman.Database:
+    db = services.result()
+    took = duration(time.perf_counter() - begun)
+    say(f"Services  planner, executor, commit coordinator, Redis and Spark: ready after {took}")
+    return db
+
+
+def _table(db: leman.Database, found: Found | None, *, fresh: bool) -> leman.Table:
+    """The table with all its columns, created or opened."""
+    if found is None:
+        table = db.open_table(TABLE)
+    else:
+        per_fragment = math.ceil(len(found.rows) / FRAGMENTS)
+        mode: Literal["create", "overwrite"] = "overwrite" if fresh else "create"
+        table = db.create_table(TABLE, as_arrow(found.rows), mode=mode, max_rows_per_file=per_fragment)
+    info = table.describe()
+    have = {column.name for column in info.computed_columns}
+    missing = {name: udf for name, udf in COLUMNS.items() if name not in have}
+    if missing:
+        table.add_columns(missing)
+    state = "" if found is not None else ", as they were (--fresh reads them anew)"
+    say(f"Table     {table.name}: {info.row_count:,} rows in {info.fragment_count} fragments{state}")
+    return table
+
+
+def as_arrow(rows: Sequence[Row]) -> pa.Table:
+    """Rows as an Arrow table."""
+    columns = zip(*rows, strict=True) if rows else [[]] * len(SCHEMA)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def _compute(db: leman.Database, table: leman.Table, column: str) -> bool:
+    """Brings a column up to date; returns whether there was anything to compute."""
+    job = db.job(table.backfill(column, udf=COLUMNS[column]))
+    if job.progress.fragments_planned:
+        return True
+    reasons = ", ".join(f"{count.fragments} {count.reason}" for count in job.reasons)
+    say(f"  why: {reasons}, with values of function version {job.udf_version} and these very inputs")
+    return False
+
+
+def _farewell(*, anything: bool) -> str:
+    return "Run it again: there will be nothing to do." if anything else "Nothing was computed."

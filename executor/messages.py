@@ -1,0 +1,37 @@
+"""What a lane sends to its executor: JSON behind a length of four bytes. The answer is a WorkUnit, or null."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.domain.work import Hint, UnitOutcome
+
+LENGTH_BYTES = 4
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First words."""
+
+    job_id: str
+    secret: str
+
+
+class Running(msgspec.Struct, frozen=True, tag="running"):
+    """How far the unit at hand is."""
+
+    hint: Hint
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What became of it."""
+
+    outcome: UnitOutcome
+
+
+LaneMessage = Hello | Running | Done
+
+
+def framed(message: object) -> bytes:
+    """A message as it travels."""
+    data = msgspec.json.encode(message)
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data

@@ -1,0 +1,12 @@
+"""`python -m planner`: serves tables, functions and plans."""
+
+import sys
+
+from core.startup import HEAVY, without
+
+with without(*HEAVY):
+    from core.rpc.server import main
+    from planner.service import create
+
+if __name__ == "__main__":
+    sys.exit(main("planner", create))

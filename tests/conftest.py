@@ -1,0 +1,71 @@
+"""One embedded system for the whole suite: real services, real Redis, one Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import leman
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class System:
+    """A running embedded system. `service` is the content of its service file."""
+
+    database: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def service(self) -> dict[str, object]:
+        return json.loads((self.database / "_leman" / "service.json").read_text())
+
+    def connect(self, path: Path) -> leman.Database:
+        """A database of its own, served by this system."""
+        service = self.service
+        return leman.connect(path, endpoint=str(service["executor"]), token=str(service["token"]))
+
+
+def start_system(database: Path, **settings: str) -> System:
+    """Starts an embedded system and returns when it is ready."""
+    database.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "core.embedded", "--database", str(database), "--idle-seconds", "0"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | settings
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    with leman.connect(database) as db:  # waits for the supervisor that was just started
+        db.table_names()
+    return System(database, process)
+
+
+def stop_system(system: System) -> str:
+    """Ends it and returns what it printed."""
+    system.process.send_signal(signal.SIGTERM)
+    output, _ = system.process.communicate(timeout=60)
+    return output.decode()
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    running = start_system(tmp_path_factory.mktemp("system") / "lake")
+    yield running
+    stop_system(running)
+
+
+@pytest.fixture
+def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
+    """A fresh database under a path with spaces and more."""
+    path = tmp_path / "a lake, né 1"
+    path.mkdir()
+    with system.connect(path) as database:
+        yield database

@@ -1,0 +1,229 @@
+# ruff: noqa: N802 - named by the proto
+"""A Leman for the SDK's unit tests: real gRPC on loopback, everything else made up. No test of behaviour belongs to it:
+those run against the real services."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pyarrow as pa
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    info_pb2,
+    info_pb2_grpc,
+    jobs_pb2,
+    jobs_pb2_grpc,
+    planner_pb2,
+    planner_pb2_grpc,
+)
+
+State = jobs_pb2.Job.State
+
+
+def status(code: str, reason: str, message: str, **facts: str) -> status_pb2.Status:
+    """A google.rpc.Status as the services make them."""
+    detail = any_pb2.Any()
+    detail.Pack(error_details_pb2.ErrorInfo(domain="leman", reason=reason, metadata=facts))
+    return status_pb2.Status(code=code_pb2.Code.Value(code), message=message, details=[detail])
+
+
+def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
+    """A job in the middle of its life."""
+    job = jobs_pb2.Job(job_id=job_id, state=State.Value(f"STATE_{state}"), udf_name="f", udf_version="1")
+    job.spec.table.database, job.spec.table.table, job.spec.column = "db", "docs", "n"
+    job.created_at.GetCurrentTime()
+    for name, value in fields.pop("progress", {}).items():
+        setattr(job.progress, name, value)
+    for name, value in fields.items():
+        target = getattr(job, name)
+        if hasattr(target, "CopyFrom"):
+            target.CopyFrom(value)
+        else:
+            setattr(job, name, value)
+    return job
+
+
+class FakeLeman:
+    """One server that is planner, executor and coordinator at once.
+
+    `scripts` maps a method to what it answers: a value, an exception, or a function of the request. `calls` has every
+    request with its metadata.
+    """
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        self.scripts: dict[str, Any] = {}
+        self.calls: list[tuple[str, Any, dict[str, str]]] = []
+        self.udfs: dict[tuple[str, str], Any] = {}
+        self.address = ""
+        self._server: grpc.Server | None = None
+        self.changed = threading.Condition()
+
+    def start(self, address: str = "127.0.0.1:0") -> str:
+        """Serves, at the same address again after a stop."""
+        server = grpc.server(ThreadPoolExecutor(8))
+        servicer = _Servicer(self)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(servicer, server)
+        planner_pb2_grpc.add_PlannerServiceServicer_to_server(servicer, server)
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
+        info_pb2_grpc.add_InfoServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port(address)
+        server.start()
+        self.address = f"127.0.0.1:{port}"
+        self._server = server
+        return self.address
+
+    def stop(self) -> None:
+        """Stops serving at once, as a killed process would."""
+        if self._server is not None:
+            self._server.stop(0).wait()
+            self._server = None
+
+    def named(self, method: str) -> list[Any]:
+        """The requests of one method so far."""
+        return [request for name, request, _ in self.calls if name == method]
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Waits until a call made `condition` true."""
+        end = time.monotonic() + seconds
+        with self.changed:
+            while not condition():
+                assert self.changed.wait(max(0.0, end - time.monotonic())), "nothing happened in time"
+
+
+class _Servicer(
+    catalog_pb2_grpc.CatalogServiceServicer,
+    planner_pb2_grpc.PlannerServiceServicer,
+    jobs_pb2_grpc.JobServiceServicer,
+    info_pb2_grpc.InfoServiceServicer,
+):
+    def __init__(self, fake: FakeLeman) -> None:
+        self._fake = fake
+
+    def _answer(self, method: str, request: Any, context: grpc.ServicerContext, default: Any) -> Any:
+        fake = self._fake
+        metadata = dict(context.invocation_metadata())
+        with fake.changed:
+            fake.calls.append((method, request, metadata))
+            fake.changed.notify_all()
+        if fake.token and metadata.get("authorization") != f"Bearer {fake.token}":
+            _abort(context, status("UNAUTHENTICATED", "TOKEN_REQUIRED", "a valid token is needed"))
+        script = fake.scripts.get(method, default)
+        answer = script(request) if callable(script) else script
+        if isinstance(answer, status_pb2.Status):
+            _abort(context, answer)
+        if isinstance(answer, grpc.StatusCode):
+            context.abort(answer, "made up")
+        return answer
+
+    def GetInfo(self, request, context):
+        address = self._fake.address
+        return self._answer(
+            "GetInfo",
+            request,
+            context,
+            info_pb2.GetInfoResponse(
+                service="planner",
+                planner_address=address,
+                executor_address=address,
+                commit_coordinator_address=address,
+            ),
+        )
+
+    def RegisterUdf(self, request, context):
+        def store(r):
+            self._fake.udfs[r.definition.name, r.definition.version] = r.definition
+            return catalog_pb2.RegisterUdfResponse(created=True)
+
+        return self._answer("RegisterUdf", request, context, store)
+
+    def GetUdf(self, request, context):
+        def find(r):
+            for (name, version), definition in reversed(self._fake.udfs.items()):
+                if name == r.name and r.version in ("", version):
+                    return catalog_pb2.GetUdfResponse(definition=definition)
+            return status("NOT_FOUND", "UDF_NOT_FOUND", f"no function {r.name}")
+
+        return self._answer("GetUdf", request, context, find)
+
+    def ListUdfs(self, request, context):
+        answer = catalog_pb2.ListUdfsResponse(definitions=list(self._fake.udfs.values()))
+        return self._answer("ListUdfs", request, context, answer)
+
+    def AddColumns(self, request, context):
+        return self._answer("AddColumns", request, context, catalog_pb2.AddColumnsResponse(version=2))
+
+    def DescribeTable(self, request, context):
+        schema = pa.schema([("text", pa.string()), ("size", pa.int32())])
+        answer = catalog_pb2.DescribeTableResponse(
+            uri=f"{request.table.database}/{request.table.table}.lance",
+            version=7,
+            row_count=10,
+            fragment_count=2,
+            schema=schema.serialize().to_pybytes(),
+            computed_columns=[
+                catalog_pb2.ComputedColumn(name="n", udf_name="f", udf_version="1", input_columns=["text"])
+            ],
+            stable_row_ids=True,
+        )
+        return self._answer("DescribeTable", request, context, answer)
+
+    def ListTables(self, request, context):
+        return self._answer("ListTables", request, context, catalog_pb2.ListTablesResponse(tables=["docs"]))
+
+    def ExplainPlan(self, request, context):
+        answer = planner_pb2.ExplainPlanResponse(summary="1 of 2 fragments to do")
+        header = answer.header
+        header.output.name, header.udf.name, header.udf.version = request.spec.column, "f", "1"
+        header.input_columns.append("text")
+        header.read_version, header.rows_total = 7, 2000
+        header.rows_reused, header.rows_to_compute, header.rows_failed_before = 1000, 1000, 3
+        header.reasons.add(reason=planner_pb2.REASON_REUSED, fragments=1, rows=1000)
+        header.reasons.add(reason=planner_pb2.REASON_MISSING, fragments=1, rows=1000)
+        task = answer.tasks.add(fragment_id=1, physical_rows=1001, deleted_rows=1)
+        task.reason = planner_pb2.REASON_MISSING
+        task.missing.add(start=0, end=1001)
+        return self._answer("ExplainPlan", request, context, answer)
+
+    def CreateJob(self, request, context):
+        answer = jobs_pb2.CreateJobResponse(job=make_job("job-1", "RUNNING"))
+        return self._answer("CreateJob", request, context, answer)
+
+    def GetJob(self, request, context):
+        answer = jobs_pb2.GetJobResponse(job=make_job(request.job_id, "RUNNING"))
+        return self._answer("GetJob", request, context, answer)
+
+    def ListJobs(self, request, context):
+        answer = jobs_pb2.ListJobsResponse(jobs=[make_job("job-1", "DONE")])
+        return self._answer("ListJobs", request, context, answer)
+
+    def WatchJob(self, request, context) -> Iterator[jobs_pb2.WatchJobResponse]:
+        done = jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "DONE"))
+        for answer in self._answer("WatchJob", request, context, [done]):
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "made up")
+            yield answer() if callable(answer) else answer
+
+    def CancelJob(self, request, context):
+        answer = jobs_pb2.CancelJobResponse(job=make_job(request.job_id, "CANCELLING"))
+        return self._answer("CancelJob", request, context, answer)
+
+    def ListJobErrors(self, request, context):
+        errors = [jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=-1)]
+        errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1
+        answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
+        return self._answer("ListJobErrors", request, context, answer)
+
+
+def _abort(context: grpc.ServicerContext, found: status_pb2.Status) -> None:
+    context.abort_with_status(rpc_status.to_status(found))

@@ -1,0 +1,129 @@
+"""Filters from callers: what is refused from the text alone, and relative times."""
+
+import contextlib
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import InvalidArgument
+from core.lance_io import filters
+from core.lance_io.relative_time import pin
+
+COLUMNS = ["id", "body", "Größe", "now"]
+NOW = dt.datetime(2024, 3, 31, 12, 30, tzinfo=dt.UTC)
+AT = "timestamp '2024-03-31T12:30:00.000000+00:00'"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "id > 3",
+        "body = 'it''s; -- fine'",
+        "`Größe` IS NOT NULL AND NOT (id IN (1, 2, 3) OR lower(body) LIKE 'a%')",
+        "CAST(id AS DECIMAL(10, 2)) > 1.5e3",
+        "id::int = 1 and regexp_like(body, '\\d+')",
+        "s.a[0] <= -1 || body",
+        'body = "text"',
+        "ts > now() - interval '1 day'",
+    ],
+)
+def test_ordinary_filters_pass(where):
+    filters.check(where, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("id > 0; drop table x", "unexpected ';' at character 7"),
+        ("id > 0 -- all", "comments are not allowed"),
+        ("id > 0 /* all */", "comments are not allowed"),
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ("body = 'a\0b'", "zero character"),
+        ("id > 1) OR (id < 1", "unexpected ')' at character 7"),
+        ("(id > 1", "')' is missing at the end"),
+        ("l[1) = 2", "unexpected ')'"),
+        ("(" * 33 + "true" + ")" * 33, "nested deeper than 32"),
+        ("id IN (" + ",".join(["1"] * 1002) + ")", "at most 1000"),
+        (" OR ".join(["true"] * 258), "at most 256"),
+        ("body = '" + "x" * 4096 + "'", "at most 4096"),
+        ("repeat('a', 1000000000) = 'a'", "function 'repeat'"),
+        ("REPEAT ('a', 1000000000) = 'a'", "function 'repeat'"),
+        ("`repeat`('a', 1000000000) = 'a'", "function 'repeat'"),
+        ("lpad(body, 1000000000) = rpad(body, 1)", "function 'lpad'"),
+        ("random() > 0.5", "function 'random'"),
+        ("loewr(body) = 'a'", "did you mean lower?"),
+        ("`in`(1)", "function 'in'"),
+        ("id > ?", "unexpected '?'"),
+        ("id > :limit", "unexpected ':'"),
+        ("id > $1", "unexpected '$'"),
+        ("id > @x", "unexpected '@'"),
+        ("{fn now()} > ts", "unexpected '{'"),
+        ("body = N'a'", "strings are not supported"),
+        ("body = 'open", "unexpected"),
+        ("\"body\" = 'a'", "to name the column write `body`"),
+        ('"BODY" IS NULL', "to name the column write `BODY`"),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_what_is_refused_says_why(where, said):
+    with pytest.raises(InvalidArgument) as caught:
+        filters.check(where, COLUMNS)
+    assert (caught.value.reason, caught.value.field) == ("INVALID_FILTER", "where")
+    assert said in caught.value.message
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_taken_or_refused_and_nothing_else(where):
+    with contextlib.suppress(InvalidArgument):
+        filters.check(where, COLUMNS)
+        assert filters.names(pin(where, NOW)) is not None
+
+
+def test_names_are_a_superset_of_the_columns_that_are_read():
+    assert filters.names("ID > 1 AND `Größe` = 'body' OR s.a IS NULL") >= {"id", "grösse", "s", "body"}
+
+
+@pytest.mark.parametrize(
+    ("where", "pinned"),
+    [
+        ("id > 3", "id > 3"),
+        ("body = 'now()' OR now > 1", "body = 'now()' OR now > 1"),
+        ("ts>now()", f"ts>{AT}"),
+        ("ts > CURRENT_TIMESTAMP OR ts < Now ( )", f"ts > {AT} OR ts < {AT}"),
+        ("ts > now() - interval '30 days'", "ts > timestamp '2024-03-01T12:30:00.000000+00:00'"),
+        ("ts > now() - INTERVAL '1 day 2 hours'", "ts > timestamp '2024-03-30T10:30:00.000000+00:00'"),
+        ("ts > now() + interval 5 minute", "ts > timestamp '2024-03-31T12:35:00.000000+00:00'"),
+        ("ts > now() - interval '1' year", "ts > timestamp '2023-03-31T12:30:00.000000+00:00'"),
+        ("ts > now() - interval '1 month'", "ts > timestamp '2024-02-29T12:30:00.000000+00:00'"),
+        (
+            "ts > now() - interval '1 week' + interval '0.5 seconds'",
+            "ts > timestamp '2024-03-24T12:30:00.500000+00:00'",
+        ),
+        ("d > current_date", "d > date '2024-03-31'"),
+        ("d > today() - interval '1 month'", "d > date '2024-02-29'"),
+        ("d > current_date - interval '36 hours'", "d > timestamp '2024-03-29T12:00:00.000000+00:00'"),
+        ("ts - now() - interval '1 day' > x", f"ts - {AT} - interval '1 day' > x"),
+        ("ts > now() - interval '1 day' * 2", f"ts > {AT} - interval '1 day' * 2"),
+    ],
+)
+def test_relative_times_become_literals(where, pinned):
+    assert pin(where, NOW) == pinned
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("ts > now() - interval 'soon'", "interval 'soon' cannot be read"),
+        ("ts > now() - interval '3 fortnights'", "cannot be read"),
+        ("ts > now() - interval '9000 years'", "years 1 to 9999"),
+        ("ts > now() - interval '99999999999 weeks'", "too long"),
+        ("ts > now() - interval x", "an interval is written like"),
+    ],
+)
+def test_intervals_that_cannot_be_read_are_refused(where, said):
+    with pytest.raises(InvalidArgument, match=said) as caught:
+        pin(where, NOW)
+    assert caught.value.reason == "INVALID_FILTER"

@@ -1,0 +1,262 @@
+"""The command line, against a made-up Leman on real gRPC."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import leman
+from leman.cli import main
+from leman.v1 import jobs_pb2
+from tests.unit.sdk_fake import FakeLeman, make_job, status
+
+
+@pytest.fixture(scope="module")
+def shared():
+    server = FakeLeman()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fake(shared):
+    shared.scripts.clear()
+    shared.calls.clear()
+    return shared
+
+
+@pytest.fixture
+def run(fake, tmp_path, monkeypatch, capsys):
+    """Runs a command on the database; returns exit code, standard output and standard error."""
+
+    def call(*arguments, remote=True):
+        argv = ["leman", *arguments, *(["--endpoint", fake.address] if remote else [])]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def db(tmp_path):
+    return str(tmp_path)
+
+
+def watched(*jobs):
+    return [jobs_pb2.WatchJobResponse(sequence=i + 1, job=job) for i, job in enumerate(jobs)]
+
+
+def test_backfill(run, db, fake):
+    fake.scripts["WatchJob"] = watched(
+        make_job("job-1", "DONE", progress={"fragments_planned": 1, "rows_evaluated": 5})
+    )
+    code, out, err = run("backfill", db, "docs", "n", "--where", "size > 1", "--concurrency", "2", "--num-frags", "3")
+    assert (code, out) == (0, "")
+    assert "docs.n: 5 rows computed" in err
+    spec = fake.named("CreateJob")[0].backfill
+    assert (spec.where, spec.concurrency, spec.num_frags) == ("size > 1", 2, 3)
+
+
+def test_backfill_options_all_arrive(run, db, fake):
+    sizes = [
+        "checkpoint-size",
+        "min-checkpoint-size",
+        "max-checkpoint-size",
+        "task-size",
+        "commit-granularity",
+        "read-version",
+    ]
+    run("backfill", db, "docs", "n", *(text for i, name in enumerate(sizes) for text in (f"--{name}", str(i + 1))))
+    spec = fake.named("CreateJob")[0].backfill
+    bounds = spec.checkpoint
+    assert [bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size] == [1, 2, 3]
+    assert [spec.task_size, spec.commit_granularity, spec.read_version] == [4, 5, 6]
+
+
+def test_quiet_backfill_says_nothing(run, db):
+    assert run("backfill", db, "docs", "n", "--quiet") == (0, "", "")
+
+
+def test_backfill_without_waiting(run, db, fake):
+    assert run("backfill", db, "docs", "n", "--no-wait") == (0, "job-1\n", "")
+    assert not fake.named("WatchJob")
+
+
+def test_failed_rows_are_exit_code_3(run, db, fake):
+    fake.scripts["WatchJob"] = watched(
+        make_job("job-1", "DONE_WITH_ERRORS", progress={"rows_failed": 2, "fragments_planned": 1})
+    )
+    code, _, err = run("backfill", db, "docs", "n")
+    assert code == 3
+    assert "2 rows failed" in err
+
+
+FAILED = make_job("job-1", "FAILED", error=status("FAILED_PRECONDITION", "UDF_FAILED", "ValueError: bad text"))
+
+
+def test_failed_job_is_exit_code_1(run, db, fake):
+    fake.scripts["WatchJob"] = watched(FAILED)
+    code, out, err = run("backfill", db, "docs", "n", "--quiet")
+    assert (code, out) == (1, "")
+    assert "ValueError: bad text" in err
+    assert "[UDF_FAILED]" in err
+    assert "Traceback" not in err
+
+
+def test_failed_job_as_json(run, db, fake):
+    fake.scripts["WatchJob"] = watched(FAILED)
+    code, out, _ = run("backfill", db, "docs", "n", "--json")
+    assert code == 1
+    assert json.loads(out)["error"]["reason"] == "UDF_FAILED"
+
+
+def test_refused_job(run, db, fake):
+    fake.scripts["CreateJob"] = status(
+        "FAILED_PRECONDITION", "COLUMN_NOT_DEFINED", "Column x is not defined in this table"
+    )
+    code, out, err = run("backfill", db, "docs", "x", "--json")
+    assert code == 1
+    assert err == "leman: Column x is not defined in this table [COLUMN_NOT_DEFINED]\n"
+    assert json.loads(out)["error"]["reason"] == "COLUMN_NOT_DEFINED"
+
+
+def test_bad_filter_is_wrong_usage(run, db, fake):
+    fake.scripts["ExplainPlan"] = status("INVALID_ARGUMENT", "INVALID_FILTER", "no such column")
+    assert run("plan", db, "docs", "n", "--where", "x =")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("backfill", "db", "docs"),
+        ("backfill", "db", "docs", "n", "--concurrency", "0"),
+        ("backfill", "db", "docs", "n", "--gpu"),
+        ("jobs", "ls", "db", "--limit", "x"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(run, arguments):
+    code, out, err = run(*arguments, remote=False)
+    assert code == 2
+    assert "Error" in out + err
+
+
+def test_plan(run, db):
+    code, out, _ = run("plan", db, "docs", "n")
+    assert code == 0
+    assert "1,000 of 2,000 rows to compute" in out
+    plan = json.loads(run("plan", db, "docs", "n", "--json")[1])
+    assert plan["rows_to_compute"] == 1000
+    assert plan["reasons"][1] == {"reason": "MISSING", "fragments": 1, "rows": 1000}
+
+
+def test_jobs(run, db, fake):
+    assert "docs.n" in run("jobs", "ls", db)[1]
+    assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"
+    assert (fake.named("ListJobs")[1].table, fake.named("ListJobs")[1].page_size) == ("docs", 5)
+    assert "job-7" in run("jobs", "show", db, "job-7")[1]
+    assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["progress"]["rows_total"] == 0
+    assert run("jobs", "cancel", db, "job-7")[1] == "job-7: CANCELLING\n"
+    assert run("jobs", "watch", db, "job-1")[0] == 0
+    assert json.loads(run("jobs", "watch", db, "job-1", "--json")[1])["state"] == "DONE"
+
+
+def test_unknown_job(run, db, fake):
+    fake.scripts["GetJob"] = status("NOT_FOUND", "JOB_NOT_FOUND", "no job x")
+    assert run("jobs", "watch", db, "x") == (1, "", "leman: no job x [JOB_NOT_FOUND]\n")
+
+
+def test_errors(run, db):
+    out = run("errors", db, "job-1")[1]
+    assert "ValueError" in out
+    assert "bad text" in out
+    assert json.loads(run("errors", db, "job-1", "--json")[1])[0]["row_address"] == (1 << 32) | 5
+
+
+def test_tables(run, db):
+    assert "docs" in run("tables", "ls", db)[1]
+    assert json.loads(run("tables", "ls", db, "--json")[1])[0]["row_count"] == 10
+    out = run("tables", "show", db, "docs")[1]
+    assert "10 rows in 2 fragments" in out
+    shown = json.loads(run("tables", "show", db, "docs", "--json")[1])
+    assert shown["schema"][1] == {"name": "size", "type": "int32", "nullable": True}
+
+
+def test_udfs(run, db, fake):
+    def f(x: int) -> int:
+        return x
+
+    made = leman.udf(name="f", version="1", data_type=pa.list_(pa.float32()))(f)
+    fake.udfs["f", "1"] = made.describe()
+    assert "list<item: float>" in run("udfs", "ls", db)[1]
+    assert json.loads(run("udfs", "ls", db, "--json")[1])[0]["kind"] == "scalar"
+    fake.udfs.clear()
+
+
+def test_long_values_are_not_cut_off_when_piped(run, db, fake):
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[make_job("job-1", "DONE", plan_summary="why " * 200)])
+    assert "why " * 200 in run("jobs", "ls", db)[1] + " "
+
+
+def test_brackets_in_values_are_shown(run, db, fake):
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[make_job("job-1", "DONE", plan_summary="[red]x[/]")])
+    assert "[red]x[/]" in run("jobs", "ls", db)[1]
+
+
+def test_checkpoints(run, tmp_path):
+    folder = tmp_path / "docs.lance" / "_checkpoints"
+    folder.mkdir(parents=True)
+    head = "udf-f_range-1-2_ver-ab_col-n_where-x_uri-y_srcfiles-z"
+    for name in (f"{head}_frag-3_range-0-100", f"{head}_frag-3_file", "key-0123"):
+        (folder / f"{name}.lance").write_bytes(b"12345")
+    (folder / "x.1.damaged").touch()
+    found = json.loads(run("checkpoints", "ls", str(tmp_path), "docs", "--json", remote=False)[1])
+    by_kind = {c["kind"]: c for c in found}
+    assert set(by_kind) == {"checkpoint", "fragment record", "hashed", "damaged"}
+    checkpoint = by_kind["checkpoint"]
+    assert [checkpoint[k] for k in ("udf_name", "udf_version", "column")] == ["f_range-1-2", "ab", "n"]
+    assert [checkpoint[k] for k in ("fragment_id", "start", "end", "size_bytes")] == [3, 0, 100, 5]
+    assert "f_range-1-2@ab" in run("checkpoints", "ls", str(tmp_path), "docs", remote=False)[1]
+
+
+def test_checkpoints_of_no_table(run, tmp_path):
+    code, _, err = run("checkpoints", "ls", str(tmp_path), "nope", remote=False)
+    assert code == 1
+    assert "[TABLE_NOT_FOUND]" in err
+
+
+def test_token_from_the_environment(run, db, fake, monkeypatch):
+    monkeypatch.setenv("LEMAN_TOKEN", "secret")
+    run("tables", "ls", db)
+    assert {m.get("authorization") for _, _, m in fake.calls} == {"Bearer secret"}
+
+
+def test_bugs_are_told_in_a_line(run, db, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(leman.Database, "jobs", broken)
+    code, _, err = run("jobs", "ls", db)
+    assert code == 1
+    assert err == "leman: ZeroDivisionError: oops. LEMAN_DEBUG=1 shows the traceback. [INTERNAL_BUG]\n"
+
+
+def test_alone_it_shows_help_and_what_to_try(run):
+    code, out, _ = run(remote=False)
+    assert code == 0
+    assert "leman demo" in out
+    assert "checkpoints" in out
+
+
+def test_settings_come_with_their_origin():
+    command = [sys.executable, "-m", "leman.cli", "config", "show", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert {row["env"]: row for row in json.loads(done.stdout)}["LEMAN_SERVER__PORT"]["origin"] == "default"

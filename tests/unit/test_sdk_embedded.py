@@ -1,0 +1,176 @@
+"""Finding and starting the embedded services, with a made-up `core.embedded`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+import leman
+from leman import _embedded
+from leman.errors import StartFailed
+from tests.unit.sdk_fake import FakeLeman
+
+SUPERVISOR = """
+    import json, os, pathlib, signal, sys
+    database = pathlib.Path(sys.argv[sys.argv.index("--database") + 1])
+    names = ("planner", "executor", "commit_coordinator")
+    content = dict(dict.fromkeys(names, {address!r}), pid=os.getpid(), token="t")
+    with (database / "starts").open("a") as starts:
+        starts.write(f"{{os.getpid()}} {{os.getsid(0)}} {{os.getcwd()}}\\n")
+    temporary = database / "_leman" / "new"
+    temporary.write_text(json.dumps(content))
+    temporary.rename(database / "_leman" / "service.json")
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def fake():
+    server = FakeLeman(token="t")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def services(tmp_path, monkeypatch):
+    """Makes a program that plays `python -m core.embedded`."""
+    folder = tmp_path / "installed"
+    (folder / "core").mkdir(parents=True)
+
+    def install(program, **names):
+        (folder / "core" / "__init__.py").write_text("")
+        (folder / "core" / "embedded.py").write_text(textwrap.dedent(program).format(**names))
+
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    yield install
+    for pid, child in list(_embedded._children.items()):
+        child.kill()
+        child.wait()
+        del _embedded._children[pid]
+
+
+@pytest.fixture
+def database(tmp_path):
+    return tmp_path / "my lake"
+
+
+def starts(database):
+    return [line.split(maxsplit=2) for line in (database / "starts").read_text().splitlines()]
+
+
+def test_starts_once_and_is_found_again(fake, services, database):
+    services(SUPERVISOR, address=fake.address)
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
+    leman.connect(database).close()
+    ((pid, session, folder),) = starts(database)
+    assert pid == session  # detached: a Ctrl-C here does not reach it
+    assert folder == str(database / "_leman")
+
+
+def test_file_of_a_dead_supervisor_is_no_service(fake, services, database):
+    services(SUPERVISOR, address=fake.address)
+    leman.connect(database).close()
+    os.kill(int(starts(database)[0][0]), signal.SIGKILL)
+    _embedded._children[int(starts(database)[0][0])].wait()
+    leman.connect(database).close()
+    assert len(starts(database)) == 2
+
+
+def test_pid_that_now_is_another_program_is_no_service(fake, services, database):
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("needs /proc")
+    services(SUPERVISOR, address=fake.address)
+    (database / "_leman").mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        content = dict.fromkeys(("planner", "executor", "commit_coordinator"), "127.0.0.1:1")
+        (database / "_leman" / "service.json").write_text(json.dumps({"pid": stranger.pid, **content}))
+        leman.connect(database).close()
+        stranger.communicate(b"\n")
+    assert len(starts(database)) == 1
+
+
+def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, database):
+    services(SUPERVISOR, address=fake.address)
+    with leman.connect(database) as db:
+        db.table_names()
+        pid = int(starts(database)[0][0])
+        fake.stop()
+        os.kill(pid, signal.SIGKILL)
+        _embedded._children[pid].wait()
+        fake.start()  # at another port
+        services(SUPERVISOR, address=fake.address)
+        assert db.table_names() == ["docs"]
+    assert len(starts(database)) == 2
+
+
+def test_failed_start_shows_the_end_of_the_log(services, database):
+    services("import sys; print('old noise'); print('no Java was found'); sys.exit(7)")
+    with pytest.raises(StartFailed, match="exit code 7") as caught:
+        leman.connect(database)
+    assert "no Java was found" in str(caught.value)
+    assert "supervisor.log" in str(caught.value)
+
+
+def test_only_this_starts_log_is_shown(services, database):
+    services("import sys; print('first'); sys.exit(7)")
+    with pytest.raises(StartFailed):
+        leman.connect(database)
+    services("import sys; print('second'); sys.exit(8)")
+    with pytest.raises(StartFailed) as caught:
+        leman.connect(database)
+    assert "first" not in str(caught.value)
+
+
+def test_services_that_are_not_installed(services, database, tmp_path):
+    services("")
+    (tmp_path / "installed" / "core" / "embedded.py").unlink()
+    with pytest.raises(StartFailed, match="install leman-services") as caught:
+        leman.connect(database)
+    assert caught.value.reason == "SERVICES_NOT_INSTALLED"
+
+
+def test_slow_start_is_given_up(services, database):
+    services("import signal; signal.pause()")
+    with pytest.raises(StartFailed, match="not ready within"):
+        _embedded.Embedded(str(database.absolute()), deadline=0.5).locate()
+
+
+def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
+    """Its own supervisor ends with code 4, for there is another one."""
+    services("import pathlib, sys; pathlib.Path('lost').touch(); sys.exit(4)")
+    (database / "_leman").mkdir(parents=True)
+
+    def win():
+        while not (database / "_leman" / "lost").exists():
+            threading.Event().wait(0.01)
+        services(SUPERVISOR, address=fake.address)
+
+    winner = threading.Thread(target=win)
+    winner.start()
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
+    winner.join()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "planner": ""}'])
+def test_damaged_service_file_is_none(fake, services, database, text):
+    services(SUPERVISOR, address=fake.address)
+    (database / "_leman").mkdir(parents=True)
+    (database / "_leman" / "service.json").write_text(text)
+    leman.connect(database).close()
+    assert len(starts(database)) == 1
+
+
+def test_token_is_for_remote_services(database):
+    with pytest.raises(leman.LemanError, match="endpoint="):
+        leman.connect(database, token="x")

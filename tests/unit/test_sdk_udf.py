@@ -1,0 +1,391 @@
+"""The udf decorator: kinds, types, columns, options, bundles."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Optional
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+
+import leman
+from leman.errors import TypeMismatch, UdfDefinitionError
+from leman.v1 import udf_pb2
+
+Definition = udf_pb2.UdfDefinition
+
+
+def schema(data):
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (int, pa.int64()),
+        (float, pa.float64()),
+        (str, pa.string()),
+        (bool, pa.bool_()),
+        (bytes, pa.binary()),
+        (list[float], pa.list_(pa.float64())),
+        (list[list[int]], pa.list_(pa.list_(pa.int64()))),
+        (Optional[int], pa.int64()),  # noqa: UP045 - the older way to write it
+        (str | None, pa.string()),
+        (datetime.datetime, pa.timestamp("us")),
+        (datetime.date, pa.date32()),
+    ],
+)
+def test_type_from_the_return_annotation(annotation, expected):
+    def f(x):
+        return x
+
+    f.__annotations__["return"] = annotation
+    made = leman.udf(f)
+    assert made.data_type == expected
+    assert made.kind == "scalar"
+
+
+def test_data_type_wins_over_the_annotation():
+    @leman.udf(data_type=pa.float32())
+    def f(x: int) -> float:
+        return x
+
+    assert f.data_type == pa.float32()
+    assert schema(f.describe().output_schema).field(0).type == pa.float32()
+
+
+def test_decorated_function_is_still_a_function():
+    @leman.udf
+    def f(x: int, y: int = 2) -> int:
+        """Adds."""
+        return x + y
+
+    assert f(1) == 3
+    assert f(1, y=5) == 6
+    assert (f.__name__, f.__doc__, f.name) == ("f", "Adds.", "f")
+
+
+def test_array_kind():
+    @leman.udf
+    def f(a: pa.Int32Array, b: pa.Array) -> pa.DoubleArray:
+        return a
+
+    definition = f.describe()
+    assert definition.kind == Definition.KIND_ARRAY
+    assert list(definition.input_columns) == ["a", "b"]
+    assert schema(definition.input_schema).types == [pa.int32(), pa.null()]
+    assert f.data_type == pa.float64()
+
+
+def test_record_batch_kind():
+    @leman.udf(data_type=pa.int64(), input_columns=["a", "b"])
+    def f(batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(0)
+
+    assert f.kind == "record_batch"
+    assert f.input_columns == ("a", "b")
+    assert f(pa.record_batch({"a": [1], "b": [2]})).to_pylist() == [1]
+
+
+def test_class_is_bound_to_its_arguments():
+    @leman.udf(data_type=pa.list_(pa.float32(), 4))
+    class Embed:
+        SIZE = 4
+
+        def __init__(self, dim: int = 384) -> None:
+            self.dim = dim
+
+        def __call__(self, text: str) -> list[float]:
+            return [0.0] * self.dim
+
+    assert Embed.stateful
+    assert Embed.input_columns == ("text",)
+    assert Embed.SIZE == 4
+    small = Embed(dim=2)
+    assert isinstance(small, leman.UDF)
+    assert small("x") == [0.0, 0.0]
+    assert cloudpickle.loads(small.bundle()[1])()("x") == [0.0, 0.0]
+    assert cloudpickle.loads(Embed.bundle()[1])().dim == 384
+    with pytest.raises(UdfDefinitionError, match="unexpected keyword"):
+        Embed(size=3)
+
+
+def test_class_that_needs_arguments_is_not_usable_without():
+    @leman.udf
+    class Add:
+        def __init__(self, n):
+            self.n = n
+
+        def __call__(self, x: int) -> int:
+            return x + self.n
+
+    with pytest.raises(UdfDefinitionError, match="missing a required argument: 'n'"):
+        Add.bundle()
+    assert Add(1).bundle()
+
+
+def test_parameters_with_a_default_are_no_columns_unless_named():
+    def f(a: int, b: int = 2) -> int:
+        return a + b
+
+    assert leman.udf(f).input_columns == ("a",)
+    assert leman.udf(input_columns=["x", "y"])(f).input_columns == ("x", "y")
+
+
+def test_generic_array_needs_a_type():
+    def f(x: pa.Array) -> pa.Array:
+        return x
+
+    with pytest.raises(ValueError, match=r"Cannot validate generic pa\.Array type.*data_type=") as caught:
+        leman.udf(f)
+    assert isinstance(caught.value, TypeError)
+    assert leman.udf(data_type=pa.int8())(f).data_type == pa.int8()
+
+
+def test_any_number_of_arrays_needs_names():
+    def f(*columns: pa.Array) -> pa.Int64Array:
+        return columns[0]
+
+    with pytest.raises(UdfDefinitionError, match=r"Cannot validate generic pa\.Array type.*input_columns="):
+        leman.udf(f)
+    assert leman.udf(input_columns=["a", "b", "c"])(f).input_columns == ("a", "b", "c")
+
+
+def mixed(a: pa.Array, b: int) -> pa.Int64Array: ...
+def two_batches(a: pa.RecordBatch, b: pa.RecordBatch) -> pa.Int64Array: ...
+def no_result(a: int): ...
+def no_input() -> int: ...
+def keyword(a: int, *, b) -> int: ...
+def chunked(a: pa.ChunkedArray) -> pa.Int64Array: ...
+def batch(a: pa.RecordBatch) -> pa.Int64Array: ...
+def plain(a: int) -> int: ...
+def unknown(a: Nowhere) -> int: ...  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (mixed, {}, "mixed"),
+        (two_batches, {"input_columns": ["a"]}, "no other parameter"),
+        (no_result, {}, "does not say what it returns"),
+        (no_input, {}, "reads no column"),
+        (keyword, {}, "'b' needs a default"),
+        (chunked, {}, "ChunkedArray is not supported"),
+        (batch, {}, "input_columns"),
+        (unknown, {}, "Nowhere"),
+        (plain, {"input_columns": ["a", "b"]}, "takes 1 columns"),
+        (plain, {"input_columns": "a"}, "list of column names"),
+        (batch, {"input_columns": ["a", "a"]}, "twice"),
+        (plain, {"data_type": "int32"}, "pyarrow type"),
+        (plain, {"name": "a b"}, "name="),
+        (plain, {"name": "x_ver-1"}, "name="),
+        (plain, {"version": ""}, "version="),
+        (plain, {"batch_size": 0}, "batch_size"),
+        (plain, {"checkpoint_size": True}, "checkpoint_size"),
+        (plain, {"min_checkpoint_size": 5, "max_checkpoint_size": 4}, "above"),
+        (plain, {"error_handling": "skip"}, "ErrorHandlingConfig"),
+    ],
+)
+def test_refused_definitions(function, options, message):
+    with pytest.raises(UdfDefinitionError, match=message) as caught:
+        leman.udf(**options)(function)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("target", [3, len, leman.udf(plain), type("NoCall", (), {})])
+def test_refused_targets(target):
+    with pytest.raises(UdfDefinitionError):
+        leman.udf(target)
+
+
+@pytest.mark.parametrize("option", ["num_cpus", "num_gpus", "memory"])
+def test_resources_are_not_taken_yet(option):
+    with pytest.raises(TypeError, match=option):
+        leman.udf(**{option: 1})
+
+
+def test_lambda_needs_a_name():
+    with pytest.raises(UdfDefinitionError, match="name="):
+        leman.udf(data_type=pa.int64())(lambda x: x)
+    assert leman.udf(name="f", data_type=pa.int64())(lambda x: x).name == "f"
+
+
+def test_options_on_the_wire():
+    policy = leman.ErrorHandlingConfig(
+        on_error=[
+            leman.Retry(ConnectionError, max_attempts=4, match="reset"),
+            leman.Skip([ValueError, "pkg.Odd"]),
+            leman.Fail(),
+        ],
+        max_errors=0.25,
+    )
+    made = leman.udf(
+        batch_size=10,
+        checkpoint_size=20,
+        min_checkpoint_size=5,
+        max_checkpoint_size=30,
+        error_handling=policy,
+    )(plain)
+    definition = made.describe()
+    assert definition.batch_size == 10
+    bounds = definition.checkpoint
+    assert (bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size) == (20, 5, 30)
+    retry, skip, fail = definition.error_policy.rules
+    assert (retry.action, retry.max_attempts, retry.message_pattern) == (udf_pb2.ErrorRule.ACTION_RETRY, 4, "reset")
+    assert (retry.initial_backoff_seconds, retry.max_backoff_seconds) == (0.5, 60.0)
+    assert list(retry.exception_types) == ["ConnectionError"]
+    assert list(skip.exception_types) == ["ValueError", "pkg.Odd"]
+    assert (fail.action, list(fail.exception_types)) == (udf_pb2.ErrorRule.ACTION_FAIL, [])
+    assert definition.error_policy.max_error_fraction == 0.25
+    assert definition.error_policy.max_errors == 0
+    assert definition.error_policy.store_errors
+
+
+def test_max_errors_as_a_count():
+    policy = leman.ErrorHandlingConfig(max_errors=1, store_errors=False).proto()
+    assert (policy.max_errors, policy.max_error_fraction, policy.store_errors) == (1, 0.0, False)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: leman.ErrorHandlingConfig(max_errors=0),
+        lambda: leman.ErrorHandlingConfig(max_errors=1.5),
+        lambda: leman.ErrorHandlingConfig(max_errors=True),
+        lambda: leman.ErrorHandlingConfig(on_error=[ValueError]),
+        lambda: leman.Skip(3),
+        lambda: leman.Skip(match="("),
+        lambda: leman.Retry(max_attempts=1),
+        lambda: leman.Retry(initial_backoff_seconds=2, max_backoff_seconds=1),
+    ],
+)
+def test_refused_policies(make):
+    with pytest.raises(UdfDefinitionError):
+        make()
+
+
+TABLE = pa.schema(
+    [
+        ("text", pa.large_string()),
+        ("word", pa.dictionary(pa.int8(), pa.string())),
+        ("small", pa.int8()),
+        ("ratio", pa.float32()),
+        ("vector", pa.list_(pa.float32(), 3)),
+        ("raw", pa.binary()),
+        ("at", pa.timestamp("ns", "UTC")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fitting"),
+    [
+        (str, {"text", "word"}),
+        (int, {"small"}),
+        (float, {"small", "ratio"}),
+        (float | None, {"small", "ratio"}),
+        (list[float], {"vector"}),
+        (list, {"vector"}),
+        (bytes, {"raw"}),
+        (datetime.datetime, {"at"}),
+        (object, set(TABLE.names)),
+    ],
+)
+def test_scalar_annotations_and_columns(annotation, fitting):
+    def f(x) -> int:
+        return 0
+
+    f.__annotations__["x"] = annotation
+    made = leman.udf(f)
+    for name in fitting:
+        made.check_inputs(TABLE, [name])
+    for name in set(TABLE.names) - fitting:
+        with pytest.raises(TypeMismatch, match=f"Type mismatch for column {name}"):
+            made.check_inputs(TABLE, [name])
+
+
+# bundles
+
+
+def in_fresh_process(folder, code):
+    """Runs code in a Python that has none of the user's modules."""
+    command = [sys.executable, "-P", "-W", "error", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def user_code(tmp_path, monkeypatch):
+    """A package of the user's own: decorated functions that use helpers of other modules."""
+    package = tmp_path / "src" / "mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "deep.py").write_text("import json\nK = 3\ndef deep(x):\n    return json.loads(str(x)) * K\n")
+    (package / "helpers.py").write_text("from mine.deep import deep\ndef helper(x):\n    return deep(x) + 1\n")
+    (package / "udfs.py").write_text(
+        "import leman\nfrom mine import helpers\nfrom mine.deep import deep\n"
+        "@leman.udf\ndef f(x: int) -> int:\n    return helpers.helper(x) + deep(x) + (f(x - 1) if x > 1 else 0)\n"
+        "@leman.udf\nclass C:\n"
+        "    def __init__(self, n=0):\n        self.n = n\n"
+        "    def __call__(self, x: int) -> int:\n        return helpers.helper(x) + self.n\n"
+        "@leman.udf\ndef lazy(x: int) -> int:\n    from mine.deep import deep\n    return deep(x)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    yield __import__("mine.udfs").udfs
+    for name in [name for name in sys.modules if name == "mine" or name.startswith("mine.")]:
+        del sys.modules[name]
+
+
+def test_bundle_runs_without_the_users_modules(user_code, tmp_path):
+    (tmp_path / "f").write_bytes(user_code.f.bundle()[1])
+    (tmp_path / "c").write_bytes(user_code.C(10).bundle()[1])
+    code = """
+        import cloudpickle, pathlib
+        f, c = (cloudpickle.loads(pathlib.Path(p).read_bytes()) for p in "fc")
+        print(f(2), c()(2))
+    """
+    assert in_fresh_process(tmp_path, code) == f"{user_code.f(2)} {user_code.C(10)(2)}"
+    assert user_code.f(2) == 20
+
+
+def test_bundle_leaves_no_trace(user_code):
+    before = cloudpickle.list_registry_pickle_by_value()
+    user_code.f.bundle()
+    assert cloudpickle.list_registry_pickle_by_value() == before
+
+
+def test_bundle_is_described(user_code):
+    described, data = user_code.f.bundle()
+    assert described.size_bytes == len(data)
+    assert described.python_version == "{}.{}".format(*sys.version_info[:2])
+    assert len(described.sha256) == 64
+
+
+def test_import_that_workers_could_not_follow(user_code):
+    with pytest.raises(UdfDefinitionError, match=r"lazy\(\) imports mine\.deep .* top of the file"):
+        user_code.lazy.bundle()
+
+
+def test_what_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    @leman.udf(version="1")
+    def f(x: int) -> bool:
+        return lock.locked()
+
+    with pytest.raises(UdfDefinitionError, match=r"cannot be sent to workers: .*lock"):
+        f.bundle()
+
+
+def test_udf_survives_pickling_by_reference_of_leman():
+    made = leman.udf(plain)
+    copy = pickle.loads(cloudpickle.dumps(made))
+    assert (copy.name, copy.version, copy.data_type) == (made.name, made.version, made.data_type)

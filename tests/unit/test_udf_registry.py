@@ -1,0 +1,186 @@
+"""Functions of a database as files."""
+
+import dataclasses
+import hashlib
+import threading
+
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    UdfDefinition,
+    UdfKind,
+)
+from core.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
+from core.udf import codec
+from core.udf.registry import UdfRegistry
+
+BUNDLE = b"not really a pickle"
+UDF = UdfDefinition(
+    name="embed",
+    version="3f2a",
+    kind=UdfKind.ARRAY,
+    input_columns=("body", "title"),
+    output_type=pa.list_(pa.float32(), 384),
+    input_types=(pa.string(), None),
+    bundle_sha256=hashlib.sha256(BUNDLE).hexdigest(),
+    bundle_python="3.11",
+    bundle_size=len(BUNDLE),
+    stateful=True,
+    checkpoint=CheckpointBounds(100, 1, 200),
+    error_policy=ErrorPolicy(
+        (ErrorRule(ErrorAction.RETRY, ("ValueError",), "busy", 3, 0.5, 9.0), ErrorRule(ErrorAction.SKIP)),
+        max_errors=7,
+        max_error_fraction=0.25,
+        store_errors=False,
+    ),
+    batch_size=32,
+)
+INSTALLED = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="pkg.mod:f")
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return UdfRegistry(str(tmp_path))
+
+
+@pytest.mark.parametrize("udf", [UDF, INSTALLED], ids=["bundle", "entrypoint"])
+def test_a_definition_survives_its_json(udf):
+    assert codec.decode(codec.encode(udf, 12.5), "x.json") == (udf, 12.5)
+
+
+def test_what_is_put_is_found_again(registry, tmp_path):
+    assert registry.put(UDF, BUNDLE) is True
+    assert registry.get("embed", "3f2a") == UDF
+    assert registry.get("embed") == UDF
+    assert registry.find("embed", "other") is None
+    folder = tmp_path / "_leman" / "udfs"
+    assert sorted(p.name for p in folder.iterdir()) == [f"{UDF.bundle_sha256}.bundle", "embed@3f2a.json"]
+    assert registry.bundle_uri(UDF) == str(folder / f"{UDF.bundle_sha256}.bundle")
+    assert registry.bundle_uri(INSTALLED) == ""
+
+
+def test_the_same_again_is_no_news(registry):
+    registry.put(UDF, BUNDLE)
+    assert registry.put(UDF, BUNDLE) is False
+    assert registry.put(UDF) is False
+
+
+def test_other_content_under_the_same_name_and_version_is_refused(registry):
+    registry.put(INSTALLED)
+    with pytest.raises(AlreadyExists) as caught:
+        registry.put(dataclasses.replace(INSTALLED, output_type=pa.int32()))
+    assert caught.value.reason == "UDF_EXISTS"
+    assert registry.get("f") == INSTALLED
+
+
+def test_the_latest_version_is_the_one_registered_last(registry, monkeypatch):
+    for moment, version in enumerate(["9", "1", "5"]):
+        monkeypatch.setattr("core.udf.registry.time.time", lambda moment=moment: float(moment))
+        registry.put(dataclasses.replace(INSTALLED, version=version))
+    registry.put(dataclasses.replace(INSTALLED, name="a"))
+    assert registry.get("f").version == "5"
+    listed = [(entry.udf.name, entry.udf.version) for entry in registry.list()]
+    assert listed == [("a", "1"), ("f", "5"), ("f", "1"), ("f", "9")]
+
+
+def test_a_bundle_with_another_digest_is_refused_and_not_stored(registry, tmp_path):
+    with pytest.raises(FailedPrecondition) as caught:
+        registry.put(UDF, BUNDLE + b"!")
+    assert caught.value.reason == "UDF_DIGEST_MISMATCH"
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_a_bundle_may_be_left_out_only_where_it_is_stored(registry):
+    with pytest.raises(FailedPrecondition) as caught:
+        registry.put(UDF)
+    assert caught.value.reason == "UDF_BUNDLE_MISSING"
+    registry.put(UDF, BUNDLE)
+    assert registry.put(dataclasses.replace(UDF, version="2")) is True
+
+
+def test_a_damaged_bundle_is_healed_by_registering_again(registry):
+    registry.put(UDF, BUNDLE)
+    path = registry.bundle_uri(UDF)
+    with open(path, "wb") as stream:  # noqa: PTH123
+        stream.write(b"x" * len(BUNDLE))
+    registry.put(UDF, BUNDLE)
+    with open(path, "rb") as stream:  # noqa: PTH123
+        assert stream.read() == BUNDLE
+
+
+def test_a_damaged_definition_is_named(registry, tmp_path):
+    registry.put(INSTALLED)
+    (tmp_path / "_leman" / "udfs" / "f@1.json").write_text("{}")
+    with pytest.raises(DataLoss, match=r"f@1\.json") as caught:
+        registry.get("f", "1")
+    assert caught.value.reason == "UDF_DAMAGED"
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden", "-x", "a b", "é", "a" * 129, "a@b", "x_ver-1"])
+def test_names_that_are_no_file_names_are_refused(registry, name):
+    for udf in (dataclasses.replace(INSTALLED, name=name), dataclasses.replace(INSTALLED, version=name)):
+        with pytest.raises(InvalidArgument) as caught:
+            registry.put(udf)
+        assert caught.value.reason == "BAD_UDF"
+    with pytest.raises(InvalidArgument):
+        registry.get(name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entrypoint": ""},
+        {"bundle_sha256": "0" * 64, "bundle_python": "3.11"},
+        {"entrypoint": "pkg.mod"},
+        {"input_columns": ()},
+        {"input_types": (pa.int64(), pa.int64())},
+    ],
+)
+def test_a_definition_that_contradicts_itself_is_refused(registry, change):
+    with pytest.raises(InvalidArgument) as caught:
+        registry.put(dataclasses.replace(INSTALLED, **change))
+    assert caught.value.reason == "BAD_UDF"
+
+
+def test_what_is_not_there_is_not_found(registry):
+    for version in ("", "1"):
+        with pytest.raises(NotFound) as caught:
+            registry.get("nobody", version)
+        assert caught.value.reason == "UDF_NOT_FOUND"
+    assert registry.list() == []
+
+
+def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
+    barrier = threading.Barrier(8)
+    answers = []
+
+    def write(number):
+        udf = dataclasses.replace(INSTALLED, batch_size=number)
+        barrier.wait()
+        try:
+            answers.append((number, UdfRegistry(str(tmp_path)).put(udf)))
+        except AlreadyExists as error:
+            answers.append((number, error.reason))
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [number for number, answer in answers if answer is True]
+    assert len(winners) == 1
+    assert sorted(str(answer) for _, answer in answers) == ["True"] + ["UDF_EXISTS"] * 7
+    assert UdfRegistry(str(tmp_path)).get("f").batch_size == winners[0]
+    assert [p.name for p in (tmp_path / "_leman" / "udfs").iterdir()] == ["f@1.json"]
+
+
+def test_a_database_named_by_uri_works_like_one_named_by_path(tmp_path):
+    registry = UdfRegistry(tmp_path.as_uri())
+    registry.put(UDF, BUNDLE)
+    assert registry.bundle_uri(UDF).startswith("file://")
+    assert UdfRegistry(str(tmp_path)).get("embed") == UDF
