@@ -21,6 +21,7 @@ from core.domain.work import RowFailure
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
+_PLAIN = frozenset({"builtins", "__main__", __name__})  # modules that say nothing in front of a class name
 
 
 class OutputError(ValueError):
@@ -229,7 +230,7 @@ def _pause(rule: ErrorRule, attempt: int) -> float:
 
 def _failure(error: Exception, fragment_id: int, offset: int, attempt: int) -> RowFailure:
     kind = type(error)
-    name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
     # our own frame comes first; the author wants theirs
     frames = traceback.format_exception(kind, error, error.__traceback__.tb_next if error.__traceback__ else None)
     text = "".join(frames)

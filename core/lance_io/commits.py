@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -19,7 +19,7 @@ from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import column_files
 from core.lance_io.history import CommitRecord, History
-from core.lance_io.tables import INCARNATION_KEY
+from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.udf import binding
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
@@ -30,7 +30,8 @@ _REFUSED = (
     "Fragment being replaced not found",
     "no changes were made",
 )
-#: Lance takes a column of such a name and cannot read the table ever after.
+_MISSING = ("not found", "Not found", "No such file", "Not a directory")
+#: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
 _RESERVED_NAMES = frozenset(
     {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
@@ -178,7 +179,7 @@ class TableHandle:
             uri=self._uri,
             version=int(self._dataset.version),
             incarnation=self._incarnation(),
-            fields=_fields(self._dataset),
+            fields=fields_of(self._dataset),
             fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
             stable_row_ids=bool(self._dataset.has_stable_row_ids),
         )
@@ -192,40 +193,27 @@ def _open(uri: str) -> lance.LanceDataset:
 
 
 def _open_error(uri: str, error: Exception) -> LemanError:
-    if "not found" in str(error).lower():
+    if any(sign in str(error) for sign in _MISSING):
         return NotFound("TABLE_NOT_FOUND", f"Table {uri} does not exist", uri=uri)
     return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_first_line(error)}", uri=uri)
 
 
-class _outcomes:  # noqa: N801 -- used like a function
+@contextlib.contextmanager
+def _outcomes() -> Iterator[None]:
     """Turns what Lance raises in a commit into one of the two things that it can mean."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, LemanError | KeyboardInterrupt | SystemExit):
-            return
+    try:
+        yield
+    except (LemanError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Lance's Rust is no Exception
         refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
-        if refused or isinstance(error, CommitConflictError):
-            raise CommitConflict(_first_line(error)) from error
-        raise CommitUnclear(_first_line(error)) from error
+        outcome = CommitConflict if refused or isinstance(error, CommitConflictError) else CommitUnclear
+        raise outcome(_first_line(error)) from error
 
 
 def _first_line(error: BaseException) -> str:
     """Lance's message without the place in its source."""
     return str(error).partition(", /")[0].partition("\n")[0]
-
-
-def _fields(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
-    schema = dataset.schema
-    fields = dataset.lance_schema.fields()
-    return tuple(TableField(schema.field(i), tuple(_ids(f))) for i, f in enumerate(fields))
-
-
-def _ids(lance_field: Any) -> Iterator[int]:
-    yield lance_field.id()
-    for child in lance_field.children():
-        yield from _ids(child)
 
 
 def _fragment(metadata: lance.FragmentMetadata) -> Fragment:

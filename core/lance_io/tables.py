@@ -70,7 +70,7 @@ class LanceTables:
             uri=uri,
             version=dataset.version,
             incarnation=dataset.config().get(INCARNATION_KEY, ""),
-            fields=_fields(dataset),
+            fields=fields_of(dataset),
             fragments=read_fragments(dataset),
             stable_row_ids=dataset.has_stable_row_ids,
         )
@@ -136,7 +136,8 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
     return pafs.LocalFileSystem(), uri
 
 
-def _fields(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
+def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
+    """The top-level columns, with the Lance ids of each and of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return tuple(TableField(arrow, tuple(_ids(field))) for arrow, field in pairs)
 

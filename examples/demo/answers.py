@@ -26,7 +26,7 @@ def most_complex(table: leman.Table) -> None:
     grid(
         ("complexity", "tokens", "function"),
         [(row["complexity"], row["n_tokens"], _name(row)) for row in found],
-        wide=["function"],
+        wide={"function": 1},
     )
 
 
@@ -44,7 +44,7 @@ def nearest(table: leman.Table, question: str, vector: Vectors) -> None:
     grid(
         ("similarity", "definition", "docstring"),
         [(f"{1 - row['_distance'] / 2:.2f}", _name(row), _first_line(row["docstring"])) for row in closest],
-        wide=["definition", "docstring"],
+        wide={"definition": 4, "docstring": 3},
     )
 
 
@@ -62,7 +62,7 @@ def errors(db: leman.Database, table: leman.Table, column: str) -> None:
     grid(
         ("rows", "error", "message", "for example"),
         [(count, *kind, examples[kind]) for kind, count in counts.most_common()],
-        wide=["for example"],
+        wide={"for example": 1},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -25,18 +25,19 @@ def heading(text: str) -> None:
     _console.print(Text(text, style="bold"))
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], wide: Sequence[str] = ()) -> None:
-    """A table; numbers stand to the right, and the columns in `wide` give way where space is short."""
+def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], wide: Mapping[str, int] | None = None) -> None:
+    """A table; numbers stand to the right, and columns in `wide` share what space is left, by their shares."""
+    shares = wide or {}
     columns = [[_text(cell) for cell in column] for column in zip(*rows, strict=True)]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=bool(wide))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=bool(shares))
     for title, cells in zip(headings, columns, strict=True):
         table.add_column(
             title,
             justify="right" if all(map(_is_number, cells)) else "left",
             no_wrap=True,
             overflow="ellipsis",
-            ratio=1 if title in wide else None,
-            min_width=None if title in wide else max(map(len, [title, *cells])),
+            ratio=shares.get(title),
+            min_width=None if title in shares else max(map(len, [title, *cells])),
         )
     for row in zip(*columns, strict=True):
         table.add_row(*map(Text, row))

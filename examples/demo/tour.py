@@ -42,8 +42,8 @@ def run(path: Path, rows: int, *, fresh: bool) -> None:
     begun = time.perf_counter()
     with ThreadPoolExecutor() as background:
         services = background.submit(leman.connect, path)
-        model = background.submit(TextModel)
         found = None if _exists(path) and not fresh else _read_source(rows)
+        model = background.submit(TextModel)
         with _when_ready(services, begun) as db:
             table = _table(db, found, fresh=fresh)
             heading("Computed columns")
@@ -103,8 +103,9 @@ def _compute(db: leman.Database, table: leman.Table, column: str) -> bool:
     job = db.job(table.backfill(column, udf=COLUMNS[column]))
     if job.progress.fragments_planned:
         return True
-    reasons = ", ".join(f"{count.fragments} {count.reason}" for count in job.reasons)
-    say(f"  why: {reasons}, with values of function version {job.udf_version} and these very inputs")
+    for count in job.reasons:
+        why = f"{count.fragments} fragments {count.reason}, computed by version {job.udf_version} from these inputs"
+        say(f"  why: {why}")
     return False
 
 

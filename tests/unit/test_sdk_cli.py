@@ -113,9 +113,10 @@ def test_failed_job_is_exit_code_1(run, db, fake):
 
 def test_failed_job_as_json(run, db, fake):
     fake.scripts["WatchJob"] = watched(FAILED)
-    code, out, _ = run("backfill", db, "docs", "n", "--json")
+    code, out, err = run("backfill", db, "docs", "n", "--json", "--quiet")
     assert code == 1
     assert json.loads(out)["error"]["reason"] == "UDF_FAILED"
+    assert err == "leman: the backfill of docs.n failed: ValueError: bad text [UDF_FAILED]\n"
 
 
 def test_refused_job(run, db, fake):

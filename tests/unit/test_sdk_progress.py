@@ -45,8 +45,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(renderable):
-    console = Console(file=io.StringIO(), width=120)
+def shown(renderable, width=120):
+    console = Console(file=io.StringIO(), width=width)
     console.print(renderable)
     return console.file.getvalue()
 
@@ -56,7 +56,7 @@ def test_a_row_is_in_one_of_three_states():
 
 
 def test_view_has_states_speed_and_bottleneck():
-    text = shown(render("docs.n", job()))
+    text = shown(render("docs.n", job(), 120))
     assert "50%  500 of 1,000 rows" in text
     assert "committed 250" in text
     assert "ready to commit 100" in text
@@ -67,15 +67,22 @@ def test_view_has_states_speed_and_bottleneck():
 
 def test_bar_is_as_long_whatever_the_counts():
     bars = [
-        shown(render("n", job(progress={**HALF, **change}))).count("━")
+        shown(render("n", job(progress={**HALF, **change}), 200)).count("━")
         for change in ({}, {"rows_committed": 1}, {"rows_planned": 0}, {"rows_committed": 5000})
     ]
     assert len(set(bars)) == 1
 
 
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_view_has_three_lines_on_any_terminal(width):
+    lines = shown(render("a long name of a column", job(), width), width).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= width
+
+
 def test_view_before_the_plan():
-    assert "planning" in shown(render("docs.n", None))
-    assert "planning" in shown(render("docs.n", job("PLANNING")))
+    assert "planning" in shown(render("docs.n", None, 80))
+    assert "planning" in shown(render("docs.n", job("PLANNING"), 80))
 
 
 def test_fast_job_leaves_one_line_and_no_bar():

@@ -146,9 +146,10 @@ def check_ended(job: Job) -> None:
         raise JobFailed(f"the backfill of {name} failed ({job.job_id})", job_id=job.job_id)
     facts = dict(job.error.facts)
     address = facts.get("row_address")
-    lines = [f"the backfill of {name} failed: {job.error.message}"]
+    text = f"the backfill of {name} failed: {' '.join(job.error.message.split())}"
     if address:
-        lines[0] += f" (row address {address})"
-        lines.append(f"The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}")
-    lines.append("What was finished is kept: the same backfill goes on from there.")
-    raise JobFailed("\n".join(lines), reason=job.error.reason, facts=facts, job_id=job.job_id)
+        text += f" (row address {address})"
+    text += "\nWhat was finished is kept: the same backfill goes on from there."
+    if address:
+        text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
+    raise JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)

@@ -8,27 +8,32 @@ from rich.text import Text
 from leman._model import Job, JobState, Progress
 from leman.progress import duration
 
-_BAR_WIDTH = 40
+_BAR_WIDTHS = (8, 40)
 _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue"}
 
 
-def render(name: str, job: Job | None) -> Group:
-    """Bar, counts of the three row states, speed."""
+def render(name: str, job: Job | None, width: int) -> Group:
+    """Bar, counts of the three row states, speed: three lines of at most `width` characters."""
     if job is None or job.state in (JobState.PENDING, JobState.PLANNING):
-        return Group(Text.assemble((name, "bold"), "  planning"))
+        return Group(_line().append(name, "bold").append("  planning"))
     progress = job.progress
     states = row_states(progress)
     done = sum(states.values())
     share = done / progress.rows_planned if progress.rows_planned else 0.0
-    first = Text.assemble((name, "bold"), "  ", _bar(progress, states), f"  {min(share, 1.0):4.0%}  ")
-    first.append(f"{done:,} of {progress.rows_planned:,} rows")
-    second = Text("  ")
+    tail = f"  {min(share, 1.0):4.0%}  {done:,} of {progress.rows_planned:,} rows"
+    smallest, largest = _BAR_WIDTHS
+    bar_width = max(smallest, min(largest, width - len(name) - 2 - len(tail)))
+    first = _line().append(name, "bold").append("  ").append(_bar(progress, states, bar_width)).append(tail)
+    second = _line().append("  ")
     for state, rows in states.items():
-        second.append("■ ", _STYLES[state])
-        second.append(f"{state} {rows:,}   ")
+        second.append("■ ", _STYLES[state]).append(f"{state} {rows:,}   ")
     if progress.rows_failed:
         second.append(f"✗ failed {progress.rows_failed:,}", "red")
-    return Group(first, second, Text("  " + _speed(job), style="dim"))
+    return Group(first, second, _line().append("  " + _speed(job), "dim"))
+
+
+def _line() -> Text:
+    return Text(no_wrap=True, overflow="ellipsis")
 
 
 def row_states(progress: Progress) -> dict[str, int]:
@@ -41,16 +46,16 @@ def row_states(progress: Progress) -> dict[str, int]:
     }
 
 
-def _bar(progress: Progress, states: dict[str, int]) -> Text:
+def _bar(progress: Progress, states: dict[str, int], width: int) -> Text:
     bar = Text()
     filled = rows_so_far = 0
     total = max(progress.rows_planned, sum(states.values()), 1)
     for state, rows in states.items():
         rows_so_far += rows
-        until = round(_BAR_WIDTH * rows_so_far / total)
+        until = round(width * rows_so_far / total)
         bar.append("━" * (until - filled), _STYLES[state])
         filled = until
-    bar.append("━" * (_BAR_WIDTH - filled), "bright_black")
+    bar.append("━" * (width - filled), "bright_black")
     return bar
 
 

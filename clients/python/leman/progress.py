@@ -23,7 +23,7 @@ class Display:
     """Shows a job. Used as a context manager; this one shows nothing."""
 
     tells_result = False
-    """True when the end of the job is told as well."""
+    """True when failed rows are told at the end."""
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +49,10 @@ class CallbackDisplay(Display):
 
 
 class LineDisplay(Display):
-    """One line for each event but changes of state, and one for the result."""
+    """One line for each event but changes of state, and one for the result.
+
+    How a job failed is left to the exception, here and in the live display.
+    """
 
     tells_result = True
 
@@ -62,7 +65,7 @@ class LineDisplay(Display):
         for event in events:
             if event.kind != "state":
                 self._print(f"{self._name}: {event.message}")
-        if job.state.terminal:
+        if is_done(job):
             self._print(result_line(job))
 
     def _print(self, text: str) -> None:
@@ -98,8 +101,8 @@ class LiveDisplay(Display):
             self._closed = True
             if self._live is not None:
                 self._live.stop()
-        if self._job is not None and self._job.state.terminal:
-            self._console.print(_result_text(self._job))
+        if self._job is not None and is_done(self._job):
+            self._console.print(_result_text(self._job), soft_wrap=True)
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
         """See Display."""
@@ -121,7 +124,7 @@ class LiveDisplay(Display):
     def _render(self) -> Any:
         from leman._progress_view import render  # noqa: PLC0415 - as above
 
-        return render(self._name, self._job)
+        return render(self._name, self._job, self._console.width)
 
 
 def make_display(
@@ -140,6 +143,11 @@ def make_display(
     from rich.console import Console  # noqa: PLC0415 - slow to import, and not needed elsewhere
 
     return LiveDisplay(name, Console(file=target))
+
+
+def is_done(job: Job) -> bool:
+    """True for a job that has ended with its work done, failed rows or not."""
+    return job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS)
 
 
 def result_line(job: Job) -> str:
@@ -190,10 +198,5 @@ def _work(progress: Progress) -> str:
 def _result_text(job: Job) -> Any:
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    marks = {
-        JobState.DONE: ("✓", "green"),
-        JobState.DONE_WITH_ERRORS: ("!", "yellow"),
-        JobState.FAILED: ("✗", "red"),
-    }
-    mark, style = marks.get(job.state, ("-", "yellow"))
-    return Text.assemble((mark, style), " ", result_line(job))
+    mark = ("✓", "green") if job.state is JobState.DONE else ("!", "yellow")
+    return Text.assemble(mark, " ", result_line(job))

@@ -18,7 +18,8 @@ from leman.cli._options import (
     TokenOption,
     open_database,
 )
-from leman.cli._output import print_json, print_line
+from leman.cli._output import note, print_json, print_line
+from leman.errors import JobCancelled, JobFailed
 from leman.progress import make_display
 
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
@@ -107,8 +108,12 @@ def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True
 
 def end(job: Job, *, as_json: bool) -> None:
     """Tells how a job stands as the exit code, and with `as_json` as a document. Raises JobFailed, JobCancelled."""
-    if job.state in (JobState.FAILED, JobState.CANCELLED) and not as_json:
-        check_ended(job)
     if as_json:
         print_json(job)
+    try:
+        check_ended(job)
+    except (JobFailed, JobCancelled) as error:
+        if not as_json:
+            raise
+        note(f"{error.message.splitlines()[0]} [{error.reason}]")
     raise typer.Exit(EXIT_CODES.get(job.state, 0))

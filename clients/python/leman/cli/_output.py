@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from leman.errors import StartFailed
+
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
@@ -35,8 +37,9 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
     """Tells an error on standard error, with --json as a document on standard output too. Returns `code`."""
     first, *rest = message.strip().splitlines() or ["no message"]
     note(f"{first} [{reason}]")
-    for line in rest:
-        sys.stderr.write(f"  {line.strip()}\n")
+    if rest:
+        separator = "\n" if reason == StartFailed.default_reason else " "  # the end of a log keeps its lines
+        sys.stderr.write(f"  {separator.join(rest).strip()}\n")
     if "--json" in sys.argv:
         print_json({"error": {"reason": reason, "message": message, "facts": facts}})
     return code
@@ -51,7 +54,11 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
     for row in cells:
         table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else 100_000).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 100_000)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        print_line(line.rstrip())
 
 
 def plain(value: Any) -> Any:
