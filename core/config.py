@@ -38,7 +38,8 @@ class Server(_Section):
     host: str = "127.0.0.1"
     """Address to bind. Any other than loopback needs TLS, or `allow_insecure_bind`."""
     port: int = Field(default=0, ge=0, le=65535)
-    """TCP port; 0: any free one, named in the line that the service prints when it is ready."""
+    """TCP port; 0: any free one, named in the line that the service prints when it is ready. In an embedded
+    system it is the planner's."""
     token: SecretStr = SecretStr("")
     """What callers must send as `authorization: Bearer <token>`; empty: no token is asked for."""
     tls_cert: str = ""

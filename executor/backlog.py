@@ -19,6 +19,7 @@ _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_SECONDS = 0.5
 _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
+_MOST_FRAGMENTS = 512  # in one unit: its description has to travel
 
 
 @dataclass(slots=True)
@@ -90,7 +91,8 @@ class Backlog:
             return []
         hands: list[list[_Fragment]] = [[] for _ in range(self._lanes)]
         weights = [0] * self._lanes
-        for fragment in sorted(self._open.values(), key=lambda f: (-f.rows, f.task.fragment_id)):
+        largest = sorted(self._open.values(), key=lambda f: (-f.rows, f.task.fragment_id))
+        for fragment in largest[: self._lanes * _MOST_FRAGMENTS]:
             lane = weights.index(min(weights))
             hands[lane].append(fragment)
             weights[lane] += fragment.rows + 1
@@ -103,7 +105,9 @@ class Backlog:
         """The next unit, or None where nothing can be handed out now."""
         ready = [f for f in self._open.values() if f.to_assemble]
         if ready:
-            return self._unit([self._whole(f) for f in ready[: max(1, len(ready) // self._lanes)]], 0.0)
+            return self._unit(
+                [self._whole(f) for f in ready[: min(max(1, len(ready) // self._lanes), _MOST_FRAGMENTS)]], 0.0
+            )
         rows = self._rows_to_take()
         works: list[FragmentWork] = []
         for fragment in sorted(
@@ -111,7 +115,7 @@ class Backlog:
         ):
             works.append(self._part(fragment, rows))
             rows -= total(works[-1].ranges)
-            if rows <= 0 or self._task_size:
+            if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
                 break
         return self._unit(works, self._budget()) if works else None
 

@@ -82,9 +82,7 @@ def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
     bound = [(field.name, binding.read(field.arrow)) for field in table.fields]
     names = {field.field_id: field.name for field in table.fields}
     return [
-        ComputedColumn(
-            name, b.udf_name, b.udf_version, tuple(names.get(i.field_id, i.name) for i in b.inputs)
-        )
+        ComputedColumn(name, b.udf_name, b.udf_version, tuple(names.get(i.field_id, i.name) for i in b.inputs))
         for name, b in bound
         if b is not None
     ]

@@ -180,11 +180,7 @@ def _staged(
     """A finished file that only has to be committed; of several the one with the most values."""
     if not candidates:
         return None
-    valid = [
-        r
-        for filter_id, r in candidates
-        if _usable(question, sight, filter_id, r, evidence.states.get(r.file))
-    ]
+    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, evidence.states.get(r.file))]
     return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
 
 

@@ -110,9 +110,7 @@ def check_spec(spec: BackfillSpec) -> None:
     }
     for name, number in numbers.items():
         if number < 0:
-            raise InvalidArgument(
-                "BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}"
-            )
+            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:
@@ -130,9 +128,7 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
     else:
         listed = ", ".join(f.name for f in table.fields[:40])
         what = f"define it through add_columns() first. The table has {listed}"
-    raise FailedPrecondition(
-        "COLUMN_NOT_DEFINED", f"Column {name} is not defined in this table: {what}", column=name
-    )
+    raise FailedPrecondition("COLUMN_NOT_DEFINED", f"Column {name} is not defined in this table: {what}", column=name)
 
 
 def with_filter(question: Question, where: str, names: Collection[str]) -> Question:

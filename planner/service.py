@@ -93,9 +93,7 @@ class Planner:
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     """The RPCs. Their contracts stand in protos/leman/v1/catalog.proto."""
 
-    def __init__(
-        self, catalog: Catalog, pool: BlockingPool, add_columns: Callable[[Addition], Awaitable[int]]
-    ) -> None:
+    def __init__(self, catalog: Catalog, pool: BlockingPool, add_columns: Callable[[Addition], Awaitable[int]]) -> None:
         self._catalog = catalog
         self._pool = pool
         self._add_columns = add_columns
@@ -110,17 +108,13 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
         return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
 
-    async def GetUdf(
-        self, request: catalog_pb2.GetUdfRequest, _context: Context
-    ) -> catalog_pb2.GetUdfResponse:
+    async def GetUdf(self, request: catalog_pb2.GetUdfRequest, _context: Context) -> catalog_pb2.GetUdfResponse:
         def get() -> UdfDefinition:
             return self._catalog.registry(request.database).get(request.name, request.version)
 
         return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(await self._pool.run(get)))
 
-    async def ListUdfs(
-        self, request: catalog_pb2.ListUdfsRequest, _context: Context
-    ) -> catalog_pb2.ListUdfsResponse:
+    async def ListUdfs(self, request: catalog_pb2.ListUdfsRequest, _context: Context) -> catalog_pb2.ListUdfsResponse:
         page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")
 
         def listed() -> list[Registered]:
@@ -133,9 +127,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
-        columns = [
-            NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in request.columns
-        ]
+        columns = [NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in request.columns]
         addition = await self._pool.run(
             self._catalog.addition, request.table.database, request.table.table, columns, request.request_id
         )

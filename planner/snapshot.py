@@ -187,6 +187,4 @@ def _report(plan: Plan) -> None:
             else sum(ref.range.rows for ref in task.checkpoints if ref.settles)
             for task in found
         )
-        _log.info(
-            f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name
-        )
+        _log.info(f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name)

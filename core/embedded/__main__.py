@@ -1,7 +1,7 @@
 """`python -m core.embedded --database PATH`: the embedded system of one local database.
 
-Exit codes: 0 it was asked to end or was idle, 1 it could not be started, 2 wrong arguments or settings, 4
-another one serves this database already. Ends on SIGTERM, SIGINT and SIGHUP.
+Exit codes: 0 it was asked to end, was idle or its database was deleted, 1 it could not be started, 2 wrong
+arguments or settings, 4 another one serves this database already. Ends on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _serve(home: Home, settings: Settings, idle_seconds: float, *, foreground: b
         telemetry.configure(settings, "supervisor", stream)
         try:
             asyncio.run(_supervise(home, settings, idle_seconds, foreground=foreground))
-        except LemanError as error:
-            return _fail(EXIT_FAILED, error.message)
+        except (LemanError, OSError) as error:
+            return _fail(EXIT_FAILED, str(error))
     return 0
 
 
@@ -95,7 +95,7 @@ def _show(home: Home, content: dict[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import, and only people need it
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=f"Leman {content['version']} serves {home.database}")
+    table = Table(title=f"Leman serves {home.database}")
     table.add_column("process")
     table.add_column("address")
     table.add_column("pid", justify="right")

@@ -92,10 +92,14 @@ class Running:
             async with asyncio.timeout(grace_seconds):
                 await self.process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
+            self.kill()
             await self.process.wait()
         await self.clean_up()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
 
     async def clean_up(self) -> None:
         """Kills what a dead process left behind: everything in its session, a JVM for example."""

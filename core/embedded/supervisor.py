@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, list[str]] = {name: process.module(name) for name in SERV
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _SETTLED_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
 #: Seconds beyond their own grace that services get to end.
 _EXTRA_GRACE_SECONDS = 3.0
 
@@ -72,7 +73,10 @@ class Supervisor:
         self._announced = False
 
     def stop(self) -> None:
-        """Asks it to end."""
+        """Asks it to end; asked again, it ends at once."""
+        if self._stopping.is_set():
+            for running in self._running.values():
+                running.kill()
         self._stopping.set()
 
     async def run(self) -> None:
@@ -82,6 +86,7 @@ class Supervisor:
             self._expected = len(specs)
             tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._keep(spec)) for spec in specs]
             tasks.append(asyncio.ensure_future(self._stopping.wait()))
+            tasks.append(asyncio.ensure_future(self._database_gone()))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -185,6 +190,12 @@ class Supervisor:
         }
 
     # ---------------------------------------------------------------------------------- ending
+
+    async def _database_gone(self) -> None:
+        """Returns when somebody has deleted the database: then there is nothing left to serve."""
+        while self._home.lock_file.exists():  # noqa: ASYNC110 - a file system sets no event
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.warning("database is gone", database=str(self._home.database))
 
     def _on_line(self, name: str, line: dict[str, Any]) -> None:
         if "idle_seconds" not in line or not self._idle_limit:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.domain.table import TableField, TableSnapshot
@@ -179,8 +178,3 @@ def _filter_message(error: Exception, columns: list[str]) -> str:
     name = unknown["plain"] or unknown["quoted"].replace('""', '"')
     listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
     return f"Column '{name}' not found in table schema. Its columns are: {listed}"
-
-
-def schema_message(schema: pa.Schema) -> bytes:
-    """A schema as an Arrow IPC message, metadata included."""
-    return bytes(schema.serialize())

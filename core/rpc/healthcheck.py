@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,7 +24,7 @@ def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> s
         channel = grpc.insecure_channel(address)
     with channel:
         try:
-            stub = health_pb2_grpc.HealthStub(channel)
+            stub: Any = health_pb2_grpc.HealthStub(channel)
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_seconds)
         except grpc.RpcError as error:
             return str(error.details())

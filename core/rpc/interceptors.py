@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import hmac
 import inspect
+import logging
+import os
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, TypeAlias
 
@@ -25,6 +26,7 @@ _READS = ("Get", "List", "Describe")
 _LONGEST_REQUEST_ID = 128
 
 log = structlog.get_logger(__name__)
+_root = logging.getLogger()  # core.telemetry keeps its level equal to structlog's
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -120,7 +122,7 @@ class _Call:
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
         given = self.metadata.get(REQUEST_ID)
         usable = isinstance(given, str) and 0 < len(given) <= _LONGEST_REQUEST_ID
-        self._request_id = str(given) if usable else uuid.uuid4().hex
+        self._request_id = str(given) if usable else os.urandom(16).hex()
 
     def __enter__(self) -> _Call:
         self._activity.begin()
@@ -161,10 +163,9 @@ class _Call:
         return Internal("INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}")
 
     def _write_line(self) -> None:
+        plain_read = self._outcome["code"] == "OK" and self._method.rpartition("/")[2].startswith(_READS)
+        if plain_read and not _root.isEnabledFor(logging.DEBUG):
+            return  # the commonest call by far: build no line that is dropped
         took = round((time.perf_counter() - self._started) * 1000, 3)
-        write = log.info
-        if self._outcome["code"] == "OK" and self._method.rpartition("/")[2].startswith(_READS):
-            write = log.debug
-        elif self._error is not None:
-            write = log.error
+        write = log.debug if plain_read else log.info if self._error is None else log.error
         write("rpc", method=self._method, duration_ms=took, **self._outcome, exc_info=self._error)

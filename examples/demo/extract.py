@@ -9,9 +9,10 @@ import ast
 import gc
 import io
 import os
+import signal
 import sysconfig
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -59,17 +60,27 @@ def extract(limit: int, roots: Sequence[Path] | None = None, processes: int | No
     """
     chunks = list(_chunks(source_roots() if roots is None else roots))
     workers = max(1, min(processes or os.cpu_count() or 1, len(chunks)))
+    with ProcessPoolExecutor(workers, get_context("spawn"), _prepare_worker) as pool:
+        try:
+            return _collect(pool.map(read_files, chunks), limit)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    gc.disable()  # syntax trees have no cycles: collecting garbage takes longer than parsing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell about
+
+
+def _collect(parts: Iterable[Found], limit: int) -> Found:
     rows: list[Row] = []
     files = unreadable = 0
-    # Syntax trees have no cycles: collecting garbage would only cost time.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=gc.disable) as pool:
-        for found in pool.map(read_files, chunks):
-            rows += found.rows
-            files += found.files
-            unreadable += found.unreadable
-            if len(rows) >= limit:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
+    for part in parts:
+        rows += part.rows
+        files += part.files
+        unreadable += part.unreadable
+        if len(rows) >= limit:
+            break
     return Found(rows[:limit], files, unreadable)
 
 

@@ -40,17 +40,17 @@ SCHEMA = pa.schema(
 def run(path: Path, rows: int, *, fresh: bool) -> None:
     """Builds or continues the database at `path` and prints what it finds. Raises leman.LemanError."""
     begun = time.perf_counter()
-    with ThreadPoolExecutor() as background:
-        services = background.submit(leman.connect, path)
-        found = None if _exists(path) and not fresh else _read_source(rows)
-        model = background.submit(TextModel)
-        with _when_ready(services, begun) as db:
-            table = _table(db, found, fresh=fresh)
-            heading("Computed columns")
-            computed = [_compute(db, table, column) for column in COLUMNS]
-            answers.most_complex(table)
-            answers.errors(db, table, "complexity")
-            answers.nearest(table, QUESTION, model.result().question(QUESTION))
+    background = ThreadPoolExecutor()
+    services = background.submit(_connect, path)
+    found = None if _exists(path) and not fresh else _read_source(rows)
+    model = background.submit(TextModel)
+    with _when_ready(services) as db:
+        table = _table(db, found, fresh=fresh)
+        heading("Computed columns")
+        computed = [_compute(db, table, column) for column in COLUMNS]
+        answers.most_complex(table)
+        answers.errors(db, table, "complexity")
+        answers.nearest(table, QUESTION, model.result().question(QUESTION))
     say(f"\nAll of it in {duration(time.perf_counter() - begun)}. {_farewell(anything=any(computed))}")
 
 
@@ -67,10 +67,14 @@ def _read_source(rows: int) -> Found:
     return found
 
 
-def _when_ready(services: Future[leman.Database], begun: float) -> leman.Database:
-    db = services.result()
-    took = duration(time.perf_counter() - begun)
-    say(f"Services  planner, executor, commit coordinator, Redis and Spark: ready after {took}")
+def _connect(path: Path) -> tuple[leman.Database, float]:
+    begun = time.perf_counter()
+    return leman.connect(path), time.perf_counter() - begun
+
+
+def _when_ready(services: Future[tuple[leman.Database, float]]) -> leman.Database:
+    db, seconds = services.result()
+    say(f"Services  planner, executor, commit coordinator, Redis and Spark: ready after {duration(seconds)}")
     return db
 
 
@@ -104,8 +108,7 @@ def _compute(db: leman.Database, table: leman.Table, column: str) -> bool:
     if job.progress.fragments_planned:
         return True
     for count in job.reasons:
-        why = f"{count.fragments} fragments {count.reason}, computed by version {job.udf_version} from these inputs"
-        say(f"  why: {why}")
+        say(f"  why: {count.fragments} fragments {count.reason}: computed by version {job.udf_version}, same inputs")
     return False
 
 

@@ -35,6 +35,8 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         """Leaves its helper to the supervisor."""
 
     def busy(self) -> bool:
+        with (self.folder / "asked").open("a") as asked:
+            asked.write("?")
         return (self.folder / "busy").exists()
 
     async def GetJob(self, request, context):

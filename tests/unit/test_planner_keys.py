@@ -98,6 +98,14 @@ def test_a_key_names_exactly_one_range_of_one_family(udf, column, other, fragmen
         assert stranger.parse(key) is None
 
 
+@pytest.mark.parametrize("column", [f"c_where-{keys.md5('')}", f"c_where-{keys.md5('')}_uri-{keys.md5('u')}"])
+def test_a_column_whose_name_goes_on_like_a_key_is_another_column(column):
+    key = keys.range_key(keys.KeyFamily("f", "1", column, "u").prefix("", [(0, "a")]), 1, RowRange(0, 5))
+    assert keys.KeyFamily("f", "1", column, "u").parse(key) is not None
+    assert key.startswith(keys.KeyFamily("f", "1", "c", "u").head)
+    assert keys.KeyFamily("f", "1", "c", "u").parse(key) is None
+
+
 def test_two_columns_in_one_file_are_two_inputs():
     family = keys.KeyFamily("f", "1", "c", "/t.lance")
     assert family.prefix("", [(1, "a.lance")]) != family.prefix("", [(2, "a.lance")])

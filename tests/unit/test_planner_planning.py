@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import keys
-from core.domain.plan import Reason
+from core.domain.plan import OutputField, Reason
 from core.domain.ranges import RowRange
-from core.domain.table import DataFile
+from core.domain.table import DataFile, TableField
 from core.row_states import StateSummary
 from planner.explain import summarise
 from tests.unit.planner_helpers import (
@@ -123,6 +123,16 @@ def test_a_filter_that_was_covered_before_needs_nothing():
     assert made.header.rows_failed_before == 2
     assert only_task(partial_plan(states, "x > 2", names={"x"})).reason is Reason.PARTIAL
     assert only_task(partial_plan(states)).reason is Reason.PARTIAL
+    everything = dataclasses.replace(states, filters=frozenset({keys.md5("")}))
+    assert only_task(partial_plan(everything)).reason is Reason.PARTIAL
+
+
+def test_a_column_whose_children_lie_in_two_files_was_put_there_by_somebody_else():
+    asked = question([fragment(0, current=column_file(0), more=(DataFile(column_file(0, "b2"), (9,)),))])
+    field = TableField(asked.output.field.arrow, (C, 9))
+    both = dataclasses.replace(asked, output=OutputField(field, asked.output.column_id))
+    assert plan(asked).tasks == ()
+    assert only_task(plan(both)).reason is Reason.FOREIGN_VALUES
 
 
 def test_a_partial_file_whose_states_cannot_be_read_is_worth_nothing():
