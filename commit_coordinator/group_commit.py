@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from commit_coordinator import preconditions
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
 from commit_coordinator.requests import AddColumnsRequest, Outcome, Status
+from core.crash import crash_point
 from core.errors import Aborted, LemanError
 from core.lance_io import history
 from core.lance_io.commits import InstallableFile, TableHandle
@@ -37,6 +38,7 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     if not ready:
         return
     files = [(c.replacement.fragment_id, c.file) for c in ready if isinstance(c.file, InstallableFile)]
+    crash_point("coordinator.before_commit")
     version = table.replace_files(
         base.table,
         files,
@@ -44,6 +46,7 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
             dict.fromkeys(c.request.request_id for c in ready), dict.fromkeys(c.request.job_id for c in ready)
         ),
     )
+    crash_point("coordinator.after_commit")
     for candidate in ready:
         candidate.verdict = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
     if version > base.table.version + 1:

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from core import keys
 from core.checkpoints.records import FragmentRecord
+from core.crash import crash_point
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, chunks, merge, subtract
 from core.domain.work import FragmentResult, FragmentWork, WorkContext
+from core.errors import Internal
 from core.lance_io import column_files
 from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
 from core.ports import CheckpointStore
@@ -83,6 +85,7 @@ class FragmentPass:
     def _run(self) -> FragmentResult:
         work = self._work
         if work.finish:
+            self._check_covered(work)
             self._writer = self._new_writer()
         done: list[RowRange] = []
         try:
@@ -103,6 +106,13 @@ class FragmentPass:
             raise
         return self._finish() if self._writer is not None else self._result(left=[])
 
+    def _check_covered(self, work: FragmentWork) -> None:
+        """A fragment is finished only when every row is computed here or stored: never a NULL in place of a value."""
+        stored = [r.range for r in work.checkpoints if r.settles]
+        open_ranges = subtract([RowRange(0, work.physical_rows)], [*work.ranges, *stored])
+        if open_ranges:
+            raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
+
     def _result(self, left: Sequence[RowRange], **more: object) -> FragmentResult:
         counts = self._meter.fragment
         return FragmentResult(
@@ -122,6 +132,7 @@ class FragmentPass:
             raise RuntimeError("finish without a writer")
         with self._meter.writing():
             staged = writer.finish(self._settled_filters())
+        crash_point("worker.file_written")
         record = FragmentRecord(
             file=staged.file,
             src_data_files=work.input_files,
@@ -137,6 +148,7 @@ class FragmentPass:
         )
         with self._meter.checkpointing():
             self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+        crash_point("worker.record_stored")
         self._meter.safe(self._meter.fragment.evaluated - self._meter.fragment.safe)
         return self._result(left=[], staged=staged, rows_skipped=writer.untouched)
 
@@ -244,6 +256,7 @@ class FragmentPass:
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with self._meter.checkpointing():
             self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pending.pieces, self._field.type)
+        crash_point("worker.checkpoint_stored")
         self._checkpoints.append(CheckpointRef(key, covered))
         self._meter.safe(pending.rows)
         self._pending = _Pending(covered.end, [])
@@ -278,7 +291,8 @@ class FragmentPass:
             work.fingerprint,
             work.physical_rows,
             existing=self._existing if keeps_others else None,
-            live=self._live if context.where else None,
+            live=self._live,
+            selective=bool(context.where),
         )
 
     def _existing(self, covered: RowRange) -> pa.Array:

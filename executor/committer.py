@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import tenacity
 
+from core.crash import crash_point
 from core.domain.job import FragmentVerdict
 from core.domain.plan import FragmentTask, PlanHeader, StagedFile
 from core.errors import Unavailable
@@ -108,6 +109,7 @@ class Committer:
     async def _commit(self, batch: list[Replacement]) -> None:
         begin = time.monotonic()
         version, verdicts = await self._submit(batch, uuid.uuid4().hex)
+        crash_point("executor.commit_answered")
         self._last = time.monotonic()
         self._tally.commit_seconds += self._last - begin
         if version:

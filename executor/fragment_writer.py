@@ -26,8 +26,8 @@ Live = Callable[[RowRange], npt.NDArray[np.bool_]]
 class FragmentWriter:
     """Takes ranges in ascending order without gaps, with the pieces that lie in them in any order.
 
-    Rows that no piece has keep their existing value (or become NULL); they count as untouched where they are live and
-    the request was selective, as settled where they are deleted.
+    Rows that no piece has keep their existing value (or become NULL). They are settled where they are deleted; others
+    count as untouched, and there may be such only where the request is selective.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class FragmentWriter:
         physical_rows: int,
         *,
         existing: Existing | None,
-        live: Live | None,
+        live: Live,
+        selective: bool,
     ) -> None:
         self._uri = uri
         self._field = field
@@ -46,12 +47,13 @@ class FragmentWriter:
         self._physical_rows = physical_rows
         self._existing = existing
         self._live = live
+        self._selective = selective
         self._writer = column_files.ColumnFileWriter(uri, field)
         self._attempt = secrets.token_hex(6)
         self._at = 0
         self._states: States | None = None
         self.untouched = 0
-        self._name = keys.column_file_name(fingerprint, self._attempt, partial=live is not None)
+        self._name = keys.column_file_name(fingerprint, self._attempt, partial=selective)
         self._writer.open(self._name)
 
     def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
@@ -72,8 +74,6 @@ class FragmentWriter:
         sources = [base]
         position = np.arange(covered.rows, dtype=np.int64)
         states = np.full(covered.rows, RowState.COMPUTED, np.uint8)
-        if self._live is not None:
-            states[self._live(covered)] = RowState.UNTOUCHED
         begin = covered.rows
         for piece in pieces:
             at = piece.offsets - covered.start
@@ -81,6 +81,9 @@ class FragmentWriter:
             states[at] = RowState.COMPUTED if piece.states is None else piece.states
             sources.append(piece.values)
             begin += len(at)
+        absent = position < covered.rows
+        if absent.any():
+            states[self._live(covered) & absent] = RowState.UNTOUCHED
         return pa.concat_arrays(sources).take(pa.array(position)), states
 
     def _note(self, covered: RowRange, states: States | None) -> None:
@@ -96,5 +99,7 @@ class FragmentWriter:
         every matching row is. Raises ValueError where rows are missing."""
         if self._at != self._physical_rows:
             raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
+        if self.untouched and not self._selective:
+            raise ValueError(f"{self.untouched} rows that are not deleted have no value")
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
         return self._writer.close(self._states, filters, name)

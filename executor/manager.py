@@ -51,6 +51,7 @@ class JobManager:
         self._databases: dict[str, _Database] = {}
         self._runs: dict[str, JobRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._adopting: dict[str, asyncio.Task[None]] = {}
         self._costs: dict[tuple[str, str], float] = {}
         self._requests: dict[str, tuple[BackfillSpec, asyncio.Future[Job]]] = {}
 
@@ -168,6 +169,8 @@ class JobManager:
         if job is None or (job_id not in self._runs and not job.state.terminal):
             await self._reload(opened)
             job = opened.jobs.get(job_id)
+            if job is not None and not job.state.terminal:
+                self._adopt_when_free(opened, job_id)
         if job is None:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self.current(job)
@@ -183,20 +186,19 @@ class JobManager:
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
     ) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
         """See `JobBoard.follow`; a job that another executor runs is followed through history."""
-        job = await self.get(database, job_id)
-        run = self._runs.get(job_id)
-        if run is not None:
-            async for message in run.board.follow(after, heartbeat_seconds):
-                yield message
-            return
         sequence = after
         while True:
+            job = await self.get(database, job_id)
+            run = self._runs.get(job_id)
+            if run is not None:
+                async for message in run.board.follow(after, heartbeat_seconds):
+                    yield message
+                return
             sequence += 1
             yield sequence, job, []
             if job.state.terminal:
                 return
             await asyncio.sleep(_POLL_SECONDS)
-            job = await self.get(database, job_id)
 
     async def cancel(self, database: str, job_id: str) -> Job:
         """Asks a job to stop; ended jobs stay as they are. Raises NotFound; Unavailable (JOB_ELSEWHERE)."""
@@ -228,17 +230,36 @@ class JobManager:
                 for job in list(database.jobs.values()):
                     self._learn_cost(job)
                     if not job.state.terminal:
-                        await self._adopt(job)
+                        self._adopt_when_free(database, job.job_id)
         return database
 
     async def _reload(self, database: _Database) -> None:
         stored = await self._pool.run(database.history.load)
         database.jobs.update({i: j for i, j in stored.items() if i not in self._runs})
 
+    def _adopt_when_free(self, database: _Database, job_id: str) -> None:
+        """Takes over a job that another executor runs or ran as soon as that one's lease is free."""
+        if job_id in self._adopting or job_id in self._runs:
+            return
+        task = asyncio.create_task(self._wait_and_adopt(database, job_id))
+        self._adopting[job_id] = task
+        task.add_done_callback(lambda _: self._adopting.pop(job_id, None))
+
+    async def _wait_and_adopt(self, database: _Database, job_id: str) -> None:
+        try:
+            while not await self._leases.acquire(job_id):  # noqa: ASYNC110 - Redis tells nobody when a key expires
+                await asyncio.sleep(self._leases.lease_seconds / 3)
+            await self._reload(database)
+            job = database.jobs[job_id]
+            if job.state.terminal:
+                await self._leases.release(job_id)
+            else:
+                await self._adopt(job)
+        except Exception:  # noqa: BLE001 whoever asks for the job next tries again
+            _log.exception("job not taken over", job_id=job_id)
+
     async def _adopt(self, job: Job) -> None:
         """Takes over a job whose executor died: from the plan on, as everything finished is found there."""
-        if not await self._leases.acquire(job.job_id):
-            return
         if job.state is JobState.CANCELLING:
             await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
             return
@@ -270,9 +291,10 @@ class JobManager:
         """Lets go of all jobs: their leases expire, another executor takes them over from their checkpoints."""
         for job_id in list(self._tasks):
             self._services.spark.cancel(job_id)
-        for task in list(self._tasks.values()):
+        tasks = [*self._adopting.values(), *self._tasks.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()

@@ -71,7 +71,9 @@ class ExecutorService:
             forget_record=self._forget_record,
             save_errors=self._save_errors,
         )
-        leases = JobLeases(settings.redis.url.get_secret_value(), owner=f"{os.uname().nodename}:{os.getpid()}")
+        # an embedded database has one executor at a time: what the last one held is ours at once
+        owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
+        leases = JobLeases(settings.redis.url.get_secret_value(), owner)
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             await self._manager.open_database(settings.embedded.database)

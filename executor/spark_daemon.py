@@ -11,7 +11,6 @@ import warnings
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")
 
-import lance  # noqa: E402
 import numpy  # noqa: E402
 import pyarrow  # noqa: E402
 import pyarrow.compute  # noqa: E402
@@ -20,7 +19,7 @@ from pyspark import daemon  # noqa: E402
 
 import executor.worker  # noqa: E402
 
-__all__ = ["executor", "lance", "numpy", "pyarrow", "pyspark"]
+__all__ = ["executor", "numpy", "pyarrow", "pyspark"]
 
 if __name__ == "__main__":
     gc.collect()

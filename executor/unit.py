@@ -90,6 +90,7 @@ class UnitRunner:
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
         scope = f"{work.fragment_id}:{work.fingerprint}"
         busy: tuple[RowRange, ...] = ()
+        found: tuple[CheckpointRef, ...] = ()
         if work.ranges:
             grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
             leases.add(scope, grant.granted)
@@ -99,13 +100,16 @@ class UnitRunner:
                 if staged is not None:
                     leases.drop(scope, finished=False)
                     return staged
-                work = self._with_new_checkpoints(work)
+                found = self._new_checkpoints(work)
+                left = subtract(work.ranges, [r.range for r in found])
+                work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
             if busy:
                 work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
         self._meter.begin_fragment()
         result = FragmentPass(self._context, work, self._tools(reader)).run()
         leases.drop(scope, finished=True)
-        result = replace(result, busy=busy)
+        # the executor has to know of them: another unit may finish the fragment
+        result = replace(result, busy=busy, checkpoints=(*found, *result.checkpoints))
         self._meter.hint(result)
         return result
 
@@ -142,18 +146,17 @@ class UnitRunner:
             return None
         return FragmentResult(work.fragment_id, staged=record.staged)
 
-    def _with_new_checkpoints(self, work: FragmentWork) -> FragmentWork:
-        """The work less what checkpoints that came after the plan already hold."""
+    def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
+        """Checkpoints of the same request that came after the plan and reach into the work."""
         known = {r.key for r in work.checkpoints}
         found = []
         for key in self._store.list_keys(work.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
             parsed = keys.parse_range_key(key)
-            if parsed is not None and parsed.prefix == work.checkpoint_prefix and key not in known:
+            if parsed is None or parsed.prefix != work.checkpoint_prefix or key in known:
+                continue
+            if any(parsed.range.intersect(r) for r in work.ranges):
                 found.append(CheckpointRef(key, parsed.range))
-        if not found:
-            return work
-        left = subtract(work.ranges, [r.range for r in found])
-        return replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
+        return tuple(found)
 
     def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
         row = _with_row_ids([error.failure], reader)[0]

@@ -51,7 +51,7 @@ class TableField:
 
     @property
     def name(self) -> str:
-        return self.arrow.name
+        return str(self.arrow.name)
 
     @property
     def field_id(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +56,6 @@ class AppendLog:
         try:
             return lance.dataset(self._uri)
         except (ValueError, OSError):
-            if "://" not in self._uri and os.path.exists(f"{self._uri}/_versions"):
+            if "://" not in self._uri and Path(self._uri, "_versions").exists():
                 raise
             return None

@@ -25,7 +25,7 @@ Offsets = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows of `covered`: `offsets` are their physical offsets, `rows` the requested columns. Deleted rows, and rows for
-    which the filter is not true, are left out; `live` counts the rows of `covered` that are not deleted, where known."""
+    which the filter is not true, are left out."""
 
     covered: RowRange
     offsets: Offsets

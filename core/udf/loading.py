@@ -40,7 +40,7 @@ def _from_bundle(ref: UdfRef) -> Any:
     if digest != ref.bundle_sha256:
         raise FailedPrecondition(
             "UDF_DIGEST_MISMATCH",
-            f"The bundle of UDF '{ref.name}' has sha256 {digest}, {ref.bundle_sha256} was registered: register it again",
+            f"The bundle of UDF '{ref.name}' has sha256 {digest}, not {ref.bundle_sha256}: register it again",
         )
     try:
         return cloudpickle.loads(data)

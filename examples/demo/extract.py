@@ -13,9 +13,9 @@ import signal
 import sysconfig
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,16 +60,18 @@ def extract(limit: int, roots: Sequence[Path] | None = None, processes: int | No
     """
     chunks = list(_chunks(source_roots() if roots is None else roots))
     workers = max(1, min(processes or os.cpu_count() or 1, len(chunks)))
-    with ProcessPoolExecutor(workers, get_context("spawn"), _prepare_worker) as pool:
-        try:
-            return _collect(pool.map(read_files, chunks), limit)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with _new_pool(workers) as pool:
+        return _collect(pool.imap(read_files, chunks), limit)
 
 
-def _prepare_worker() -> None:
-    gc.disable()  # syntax trees have no cycles: collecting garbage takes longer than parsing
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell about
+def _new_pool(processes: int) -> Pool:
+    """Processes that leave Ctrl-C to this one. Call it from the main thread."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit
+    try:
+        # Syntax trees have no cycles: collecting garbage takes longer than parsing.
+        return get_context("spawn").Pool(processes, initializer=gc.disable)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _collect(parts: Iterable[Found], limit: int) -> Found:

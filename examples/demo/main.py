@@ -6,7 +6,6 @@ Imports little at the top: the processes that parse source import this file too.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"leman demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("leman demo: interrupted; the same command goes on from here", file=sys.stderr, flush=True)
-        os._exit(130)  # not waiting for threads, of which one may be starting the services
+        print("leman demo: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from threading import Thread
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +20,8 @@ from examples.demo.output import heading, say
 from examples.demo.text_model import TextModel
 from examples.demo.udfs import Embedding, complexity, n_tokens
 from leman.progress import duration
+
+T = TypeVar("T")
 
 TABLE = "definitions"
 FRAGMENTS = 12
@@ -40,10 +44,9 @@ SCHEMA = pa.schema(
 def run(path: Path, rows: int, *, fresh: bool) -> None:
     """Builds or continues the database at `path` and prints what it finds. Raises leman.LemanError."""
     begun = time.perf_counter()
-    background = ThreadPoolExecutor()
-    services = background.submit(_connect, path)
+    services = _in_background(partial(_connect, path))
     found = None if _exists(path) and not fresh else _read_source(rows)
-    model = background.submit(TextModel)
+    model = _in_background(TextModel)
     with _when_ready(services) as db:
         table = _table(db, found, fresh=fresh)
         heading("Computed columns")
@@ -52,6 +55,20 @@ def run(path: Path, rows: int, *, fresh: bool) -> None:
         answers.errors(db, table, "complexity")
         answers.nearest(table, QUESTION, model.result().question(QUESTION))
     say(f"\nAll of it in {duration(time.perf_counter() - begun)}. {_farewell(anything=any(computed))}")
+
+
+def _in_background(call: Callable[[], T]) -> Future[T]:
+    """As an executor's `submit`, in a thread that does not keep an interrupted program from ending."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - for whoever waits
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
 
 
 def _exists(path: Path) -> bool:

@@ -27,7 +27,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         self.helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        print("not a line about itself")
+        sys.stdout.write("not a line about itself\n")
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
         return [JOB_SERVICE]
 

@@ -154,8 +154,9 @@ def test_a_dear_fragment_is_split_over_all_workers(db, tmp_path):
     def slow(x: int) -> int:
         import os
         import time
+        from pathlib import Path
 
-        open(f"{folder}/{os.getpid()}", "a").close()
+        Path(folder, str(os.getpid())).touch()
         time.sleep(0.01)
         return x
 
@@ -173,10 +174,10 @@ def test_results_are_visible_before_the_end(db, tmp_path):
 
     @leman.udf(data_type=pa.int64(), name="gated", version="1")
     def gated(x: int) -> int:
-        import os
         import threading
+        from pathlib import Path
 
-        while x == 99 and not os.path.exists(path):
+        while x == 99 and not Path(path).exists():
             threading.Event().wait(0.01)
         return x
 

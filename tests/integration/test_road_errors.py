@@ -30,7 +30,7 @@ def test_unknown_table(db):
 
 def test_column_that_nobody_defined(db):
     table = db.create_table("t", numbers(3))
-    with pytest.raises(errors.ColumnNotDefined, match="Column y is not defined in this table.*add_columns"):
+    with pytest.raises(errors.ColumnNotDefined, match=r"Column y is not defined in this table.*add_columns"):
         table.backfill("y")
     with pytest.raises(errors.ColumnNotDefined, match="Column x is not defined"):
         table.backfill("x")
@@ -38,7 +38,9 @@ def test_column_that_nobody_defined(db):
 
 def test_input_column_that_is_not_there(db):
     table = db.create_table("t", numbers(3))
-    with pytest.raises(errors.InputColumnMissing, match="UDF expects input columns .*missing_one.* which are not found"):
+    with pytest.raises(
+        errors.InputColumnMissing, match=r"UDF expects input columns .*missing_one.* which are not found"
+    ):
         table.add_columns({"y": needs})
     with pytest.raises(errors.InputColumnMissing, match="nope"):
         table.add_columns({"y": (needs, ["nope"])})
@@ -94,7 +96,7 @@ def test_numbers_that_make_no_sense(db, option):
         table.backfill("y", **{option: -1})
 
 
-@pytest.mark.parametrize("name", ['a b', 'quo"te', "apo'strophe", "ünï", "_range-0-10_frag-3", "x" * 200])
+@pytest.mark.parametrize("name", ["a b", 'quo"te', "apo'strophe", "ünï", "_range-0-10_frag-3", "x" * 200])
 def test_column_names_of_all_sorts(db, name):
     table = db.create_table("t", numbers(30), max_rows_per_file=10)
     table.add_columns({name: same})

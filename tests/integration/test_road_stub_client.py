@@ -16,8 +16,16 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
-from leman.v1 import planner_pb2, udf_pb2
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    info_pb2,
+    info_pb2_grpc,
+    jobs_pb2,
+    jobs_pb2_grpc,
+    planner_pb2,
+    udf_pb2,
+)
 from tests.integration.evidence import numbers
 
 
@@ -71,7 +79,7 @@ def test_create_job_and_watch_it_to_the_end(executor, metadata, tmp_path: Path):
     assert last.state == jobs_pb2.Job.STATE_DONE
     assert last.progress.rows_committed == 500
     assert sequences == sorted(set(sequences))
-    assert [e.kind for e in events][0] == "plan"
+    assert events[0].kind == "plan"
     late = jobs_pb2.WatchJobRequest(database=database, job_id=job.job_id, after_sequence=sequences[-1])
     (only,) = jobs.WatchJob(late, metadata=metadata, timeout=60)
     assert only.job.state == jobs_pb2.Job.STATE_DONE

@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - named by the proto
 """A Leman for the SDK's unit tests: real gRPC on loopback, everything else made up. No test of behaviour belongs to it:
 those run against the real services."""
 

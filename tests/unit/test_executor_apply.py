@@ -155,6 +155,24 @@ def test_partial_file_is_extended_without_evaluating_its_rows_again(lab, tmp_pat
     assert all(lab.values()[x] == 2 * x for x in range(20))
 
 
+def test_partial_file_with_deleted_rows_is_extended(lab):
+    lab.dataset.delete("x = 2 OR x = 13")
+    udf = lab.udf(lambda x: x * 2)
+    first = lab.context(udf, where="x < 5")
+    begun = lab.run(first, lab.work(first, 0, [(0, 20)]))
+    lab.install(begun)
+    lab.dataset.delete("x = 3 OR x = 14")
+    second = lab.context(udf)
+    current = begun.results[0].staged.file
+    work = lab.work(second, 0, [(0, 20)], current_file=current, extend_current=True)
+    outcome = lab.run(second, work, unit="u2")
+    assert outcome.failure is None
+    lab.install(outcome)
+    live = [x for x in range(20) if x not in (2, 3, 13, 14)]
+    assert {x: y for x, y in lab.values().items() if x < 20} == {x: 2 * x for x in live}
+    assert not keys.parse_column_file_name(outcome.results[0].staged.file).partial
+
+
 def test_rows_known_under_another_filter_are_not_evaluated_again(lab, tmp_path):
     double, seen = logging(tmp_path)
     udf = lab.udf(double)
@@ -252,6 +270,34 @@ def test_work_finished_by_another_job_is_taken_over(lab, tmp_path):
     outcome = lab.run(context, mine)
     assert outcome.results[0].staged is not None
     assert len(seen()) == 20
+
+
+def test_checkpoints_found_meanwhile_are_reported_for_the_unit_that_finishes(lab, tmp_path):
+    double, seen = logging(tmp_path)
+    context = lab.context(lab.udf(double))
+    theirs = replace(context, job_id="job-2")
+    lab.run(theirs, lab.work(context, 0, [(0, 8)], finish=False))
+    mine = lab.run(context, lab.work(context, 0, [(0, 12)], finish=False)).results[0]
+    assert [c.range for c in mine.checkpoints] == [RowRange(0, 8), RowRange(8, 12)]
+    last = lab.run(context, lab.work(context, 0, [(12, 20)], checkpoints=mine.checkpoints), unit="u2")
+    lab.install(last)
+    assert seen() == list(range(20))
+    assert all(lab.values()[x] == 2 * x for x in range(20))
+
+
+def test_a_fragment_with_rows_that_nobody_computed_is_never_finished(lab):
+    context = lab.context(lab.udf(lambda x: x))
+    outcome = lab.run(context, lab.work(context, 0, [(12, 20)]))
+    assert outcome.failure.reason == "RANGE_LOST"
+    assert outcome.results == ()
+
+
+def test_a_checkpoint_without_its_rows_does_not_pass_for_nulls(lab):
+    context = lab.context(lab.udf(lambda x: x))
+    (ref,) = lab.run(context, lab.work(context, 0, [(0, 12)], finish=False)).results[0].checkpoints
+    lab.store[ref.key] = lab.store[ref.key].slice(0, 5)
+    outcome = lab.run(context, lab.work(context, 0, [(12, 20)], checkpoints=(ref,)), unit="u2")
+    assert "7 rows that are not deleted have no value" in outcome.failure.message
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100_000])

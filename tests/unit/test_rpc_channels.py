@@ -8,13 +8,13 @@ import importlib
 import grpc
 import pytest
 import structlog
-from tests.unit.rpc_helpers import peers, running
 
 from core.config import Server, Settings
 from core.errors import FailedPrecondition, NotFound
 from core.rpc import status
 from core.rpc.channels import RETRIED, open_peer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.unit.rpc_helpers import peers, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
+import logging
 import shutil
 import socket
 import subprocess
 
 import grpc
 import pytest
+import structlog
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.unit.rpc_helpers import JOB_SERVICE, FakeService, client, running
 
 from core import telemetry
 from core.config import Advertise, Embedded, Log, Peers, Server, Settings
@@ -23,6 +25,15 @@ from core.rpc import healthcheck
 from core.rpc.channels import open_peer
 from core.rpc.server import start_server
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
+from tests.unit.rpc_helpers import JOB_SERVICE, FakeService, client, running
+
+
+@pytest.fixture(autouse=True)
+def default_logging():
+    yield
+    logging.basicConfig(handlers=[], force=True)
+    structlog.reset_defaults()
+
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -274,10 +285,8 @@ def test_more_calls_than_allowed_are_refused_at_once():
 
 
 async def _outcome(call) -> grpc.StatusCode:
-    try:
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
         await call
-    except (grpc.aio.AioRpcError, asyncio.CancelledError):
-        pass
     return await call.code()
 
 

@@ -122,6 +122,34 @@ def test_retried_job_keeps_its_request_id(fake, docs):
     assert first.request_id
 
 
+def test_other_calls_survive_when_the_services_have_moved(fake, tmp_path):
+    """One thread watches; another finds out that the services are elsewhere."""
+    release = threading.Event()
+
+    def wait():
+        release.wait(10)
+        return jobs_pb2.WatchJobResponse(sequence=2, job=make_job("job-1", "DONE"))
+
+    running = jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "RUNNING"))
+    fake.scripts["WatchJob"] = [running, wait]
+    elsewhere = FakeLeman()
+    elsewhere.start()
+    with leman.connect(tmp_path, fake.address) as database:
+        watching = database.job_future("job-1").watch()
+        assert next(watching)[0].state == "RUNNING"
+        database._services._locator._endpoint = elsewhere.address
+        assert database._services.look_again()
+        release.set()
+        assert [job.state for job, _ in watching] == ["DONE"]
+    elsewhere.stop()
+
+
+def test_path_that_is_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.InvalidArgument, match="cannot be a database"):
+        leman.connect(tmp_path / "file")
+
+
 def test_closed_database_says_so(db):
     db.close()
     with pytest.raises(leman.LemanError, match="closed"):

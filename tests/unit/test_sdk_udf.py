@@ -166,6 +166,9 @@ def chunked(a: pa.ChunkedArray) -> pa.Int64Array: ...
 def batch(a: pa.RecordBatch) -> pa.Int64Array: ...
 def plain(a: int) -> int: ...
 def unknown(a: Nowhere) -> int: ...  # noqa: F821
+async def waiting(a: int) -> int: ...
+def several(a: int) -> int:
+    yield a
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,8 @@ def unknown(a: Nowhere) -> int: ...  # noqa: F821
         (chunked, {}, "ChunkedArray is not supported"),
         (batch, {}, "input_columns"),
         (unknown, {}, "Nowhere"),
+        (waiting, {}, "coroutine"),
+        (several, {}, "generator"),
         (plain, {"input_columns": ["a", "b"]}, "takes 1 columns"),
         (plain, {"input_columns": "a"}, "list of column names"),
         (batch, {"input_columns": ["a", "a"]}, "twice"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import functools
+import linecache
 import re
 import subprocess
 import sys
@@ -277,6 +279,21 @@ def test_function_without_source():
     exec("def f(x): return x", namespace)
     with pytest.raises(VersionRequired, match=r"source of f\(\) cannot be read .*version="):
         derive_version(namespace["f"])
+
+
+def test_function_of_a_notebook_cell(monkeypatch):
+    def cell(name, text):
+        lines = text.splitlines(keepends=True)
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, lines, name))
+        namespace = {"__name__": "__main__"}
+        exec(compile(text, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+        return namespace["f"]
+
+    one = cell("<ipython-input-1>", "def f(x):\n    return x + 1\n")
+    moved = cell("<ipython-input-2>", "y = 3\n# moved\ndef f(x):\n    return x + 1\n")
+    other = cell("<ipython-input-3>", "def f(x):\n    return x + 2\n")
+    assert derive_version(one) == derive_version(moved)
+    assert derive_version(one) != derive_version(other)
 
 
 LOCK = threading.Lock()

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are no user's business
 
@@ -28,9 +28,6 @@ FIRST_CONTACT = 10.0
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _MAX_MESSAGE = 64 << 20
-
-Stub = TypeVar("Stub")
-Response = TypeVar("Response")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +98,16 @@ class Services:
             if found == self._endpoints:
                 return False
             self._endpoints = found
-            self._drop_channels()
+            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
             return True
 
     def close(self) -> None:
         """Closes all channels; calls fail from now on."""
         with self._lock:
             self._closed = True
-            self._drop_channels()
+            for channel in self._channels.values():
+                channel.close()
+            self._channels.clear()
 
     def _call(
         self, service: str, stub: Callable[[grpc.Channel], Any], method: str, request: Any, timeout: float
@@ -120,6 +119,10 @@ class Services:
                 return call(request, timeout=timeout, metadata=self._metadata())
             except grpc.RpcError as error:
                 failure = error
+            except ValueError:  # what gRPC raises on a channel that is closed
+                if not self._closed:
+                    raise
+                raise _closed_error() from None
             self.wait_or_raise(service, failure, patience)
 
     def wait_or_raise(self, service: str, error: grpc.RpcError, patience: Patience) -> None:
@@ -138,7 +141,7 @@ class Services:
             self.look_again()
         with self._lock:
             if self._closed or self._endpoints is None:
-                raise InvalidArgument("the connection is closed: call leman.connect() again", reason="CLOSED")
+                raise _closed_error()
             address: str = getattr(self._endpoints, service)
             if address not in self._channels:
                 self._channels[address] = open_channel(address, self._endpoints.tls_ca)
@@ -147,10 +150,9 @@ class Services:
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return metadata(self._endpoints.token if self._endpoints else "")
 
-    def _drop_channels(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+
+def _closed_error() -> InvalidArgument:
+    return InvalidArgument("the connection is closed: call leman.connect() again", reason="CLOSED")
 
 
 class Patience:

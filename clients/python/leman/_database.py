@@ -15,7 +15,7 @@ from leman._future import JobFuture
 from leman._model import Job, RowError, UdfInfo
 from leman._paging import list_errors, pages
 from leman._registration import Registration
-from leman._table import Table
+from leman._table import Table, check_name
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2
 
@@ -44,7 +44,7 @@ def connect(
             raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
         if token is not None or tls_ca is not None:
             raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
-        os.makedirs(uri, exist_ok=True)  # noqa: PTH103 - it is a str on the wire as well
+        make_folder(uri)
         embedded = Embedded(uri)
         check_answers(embedded.locate())
         return Database(uri, Services(embedded))
@@ -60,6 +60,14 @@ def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
         raise InvalidArgument("a database needs a path or uri")
     text = text.removeprefix("file://")
     return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - see above
+
+
+def make_folder(path: str) -> None:
+    """The folder of a local database. Raises InvalidArgument where there can be none."""
+    try:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - a database is called by a str, as on the wire
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be a database: {error.strerror}") from None
 
 
 class Database:
@@ -124,8 +132,7 @@ class Database:
     @boundary
     def open_table(self, name: str) -> Table:
         """Raises TableNotFound."""
-        _check_table_name(name)
-        table = self._table(name)
+        table = self._table(check_name(name, "table"))
         table.describe()
         return table
 

@@ -13,6 +13,8 @@ from leman.errors import VersionRequired
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_OWN_FLAGS = 0xFFFF  # those above are of __future__ imports
+_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebooks have it
 _IGNORED_FIELDS = {"ctx", "type_comment", "kind"}
 
 
@@ -80,7 +82,7 @@ class _Parsed:
 def _parse(filename: str, text: str) -> _Parsed | None:
     try:
         tree = ast.parse(text)
-        return _Parsed(tree, compile(text, filename, "exec", dont_inherit=True))
+        return _Parsed(tree, compile(text, filename, "exec", _FLAGS, dont_inherit=True))
     except SyntaxError:
         return None
 
@@ -104,9 +106,16 @@ def _place(code: CodeType) -> tuple[Any, ...]:
 
 
 def _essence(code: CodeType) -> CodeType:
-    """Code without its place in the file."""
+    """Code without its place in the file, and without marks of `__future__` imports: cells inherit those."""
     constants = tuple(_essence(item) if isinstance(item, CodeType) else item for item in code.co_consts)
-    return code.replace(co_filename="", co_qualname="", co_firstlineno=1, co_linetable=b"", co_consts=constants)
+    return code.replace(
+        co_filename="",
+        co_qualname="",
+        co_firstlineno=1,
+        co_linetable=b"",
+        co_flags=code.co_flags & _OWN_FLAGS,
+        co_consts=constants,
+    )
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

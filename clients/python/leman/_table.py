@@ -166,7 +166,7 @@ class Table:
         return [error.row_address for error in self.get_errors(job_id=job_id, column_name=column_name)]
 
     def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
-        check_column_name(column)
+        check_name(column, "column")
         found = None if udf is None else self._registration.resolve(udf)
         name, version = (found.name, found.version) if found is not None else ("", "")
         return options.spec(self._ref(), column, name, version)
@@ -176,7 +176,7 @@ class Table:
 
 
 def _taken_apart(name: Any, value: Any) -> tuple[UDF, list[str]]:
-    check_column_name(name)
+    check_name(name, "column")
     if isinstance(value, str):
         raise NotSupported(f"column {name!r}: SQL expressions are not supported in this release; use a function")
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
@@ -187,7 +187,8 @@ def _taken_apart(name: Any, value: Any) -> tuple[UDF, list[str]]:
     return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []
 
 
-def check_column_name(name: Any) -> None:
-    """Raises InvalidArgument for what can be the name of no column."""
+def check_name(name: Any, what: str) -> str:
+    """`name`. Raises InvalidArgument for what can be the name of nothing; the services know the finer rules."""
     if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a column is named by a str, not {name!r}")
+        raise InvalidArgument(f"a {what} is named by a str, not {name!r}")
+    return name

@@ -7,7 +7,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, overload
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from leman._bundle import make_bundle
 from leman._signature import Signature, read_signature
 from leman._types import accepts
+from leman._udf_options import UdfOptions
 from leman._version_digest import derive_version
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
@@ -22,22 +22,6 @@ from leman.v1 import udf_pb2
 
 _NAME = re.compile(r"(?!.*_(ver|col)-)[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"
-
-
-@dataclass(frozen=True, slots=True)
-class UdfOptions:
-    """What the author of a function asks for; None: nothing. Meanings: see `udf`."""
-
-    batch_size: int | None = None
-    checkpoint_size: int | None = None
-    min_checkpoint_size: int | None = None
-    max_checkpoint_size: int | None = None
-    error_handling: ErrorHandlingConfig = field(default_factory=ErrorHandlingConfig)
-
-    def __post_init__(self) -> None:
-        check_sizes(self.batch_size, self.checkpoint_size, self.min_checkpoint_size, self.max_checkpoint_size)
-        if not isinstance(self.error_handling, ErrorHandlingConfig):
-            raise UdfDefinitionError("error_handling takes a leman.ErrorHandlingConfig")
 
 
 class UDF:
@@ -276,21 +260,6 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     return decorate if target is None else decorate(target)
 
 
-def check_sizes(batch_size: Any, checkpoint_size: Any, smallest: Any, largest: Any) -> None:
-    """Raises UdfDefinitionError unless each size is a positive int or None, and min <= max."""
-    named = {
-        "batch_size": batch_size,
-        "checkpoint_size": checkpoint_size,
-        "min_checkpoint_size": smallest,
-        "max_checkpoint_size": largest,
-    }
-    for key, value in named.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UdfDefinitionError(f"{key} is a number of rows, 1 or more, not {value!r}")
-    if smallest is not None and largest is not None and smallest > largest:
-        raise UdfDefinitionError(f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})")
-
-
 def _make(
     target: Any,
     name: Any,
@@ -303,13 +272,15 @@ def _make(
         raise UdfDefinitionError(f"{target.name} is a UDF already")
     if not inspect.isfunction(target) and not _is_callable_class(target):
         raise UdfDefinitionError(f"leman.udf takes a function or a class with __call__, not {target!r}")
+    function = target.__call__ if isinstance(target, type) else target  # unbound: the class's own method
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise UdfDefinitionError(f"{target.__name__} is a generator or a coroutine: a UDF returns its value")
     chosen = target.__name__ if name is None else name
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
         raise UdfDefinitionError(f"name={chosen!r}: a UDF's name is 1 to 128 letters, digits, '_', '.' or '-'")
     if version is not None and (not isinstance(version, str) or not _NAME.fullmatch(version)):
         raise UdfDefinitionError(f"version={version!r}: a version is 1 to 128 letters, digits, '_', '.' or '-'")
     method = isinstance(target, type)
-    function = getattr(target, "__call__") if method else target  # noqa: B004, B009 - the class's method, unbound
     signature = read_signature(chosen, function, data_type, input_columns, method=method)
     return UDF(target, chosen, signature, options, explicit_version=version or "")
 

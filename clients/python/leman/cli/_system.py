@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from leman._database import database_uri
+from leman._database import database_uri, make_folder
 from leman.cli._options import JsonOption
 from leman.errors import InvalidArgument, MissingDependency, NotFound
 
@@ -24,7 +24,7 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
     if "://" in uri:
         raise InvalidArgument("leman up serves a local folder")
     _services_package()
-    os.makedirs(uri, exist_ok=True)  # noqa: PTH103 - it is a str on the wire as well
+    make_folder(uri)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-P", "-m", "core.embedded", "--database", uri, "--foreground"])
 

@@ -1,0 +1,225 @@
+"""An embedded system of its own whose processes are killed, and the UDF that tells what was evaluated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import redis
+
+import leman
+from core.embedded.service_file import Home
+from tests.integration.evidence import values
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE = 60.0
+SERVICES = ("planner", "executor", "commit_coordinator")
+
+#: Seconds of work between two checkpoints of a worker, and what a row of `Evidence.double` costs at the least.
+INTERVAL_SECONDS = 0.2
+ROW_SECONDS = 0.005
+#: Rows are handed to the function for about a tenth of a second at a time, and a checkpoint is due between two such
+#: slices: a worker that dies takes with it what it did in one interval and one slice.
+SLICE_SECONDS = 0.1
+ROWS_AT_RISK = round((INTERVAL_SECONDS + SLICE_SECONDS) / ROW_SECONDS)
+LANES = 4
+
+
+def wait_for(what: Callable[[], Any], seconds: float = DEADLINE) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := what()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+    return answer
+
+
+def alive(process: psutil.Process) -> bool:
+    """A zombie is not: it waits for whoever adopted it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """What the systems of these tests run with."""
+    return {
+        "LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
+        "LEMAN_EXECUTOR__SLOTS": str(LANES),
+        "LEMAN_SERVER__GRACE_SECONDS": "5",
+        "LEMAN_CRASH": str(folder),
+    }
+
+
+class Evidence:
+    """A file that a UDF appends each input to, with the process it saw it in. Appends of a few bytes are atomic."""
+
+    def __init__(self, folder: Path, name: str):
+        self._path = folder / f"{name}.txt"
+        self._name = name
+
+    def _lines(self) -> list[list[int]]:
+        text = self._path.read_text() if self._path.exists() else ""
+        return [[int(word) for word in line.split()] for line in text.splitlines() if text]
+
+    def seen(self) -> list[int]:
+        """All inputs, in the order of the calls."""
+        return [x for x, _ in self._lines()]
+
+    def again(self) -> int:
+        """How many calls were for a row that had been seen before."""
+        seen = self.seen()
+        return len(seen) - len(set(seen))
+
+    def worker(self) -> int:
+        """The process that made the last call."""
+        return self._lines()[-1][1]
+
+    def workers(self) -> set[int]:
+        """All processes that made calls."""
+        return {pid for _, pid in self._lines()}
+
+    def double(self, *, seconds: float = ROW_SECONDS, fatal: int = -1, version: str = "1") -> leman.UDF:
+        """x → 2x, taking its time; its process ends at the row `fatal`."""
+        path = str(self._path)
+
+        def double(x: int) -> int:
+            import os
+            import time
+
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.write(handle, f"{x} {os.getpid()}\n".encode())
+            os.close(handle)
+            if x == fatal:
+                os._exit(1)
+            if seconds:
+                time.sleep(seconds)
+            return 2 * x
+
+        return leman.udf(data_type=pa.int64(), name=f"double_{self._name}", version=version)(double)
+
+
+class Lake:
+    """A running embedded system and its database."""
+
+    def __init__(self, database: Path):
+        self.database = database
+        self.armed = database.parent / "crash"
+        self.armed.mkdir(parents=True, exist_ok=True)
+        database.mkdir(exist_ok=True)
+        self.home = Home(database)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._family: set[psutil.Process] = set()
+        self._tables = 0
+
+    def start(self) -> None:
+        """Starts it, and returns when it is ready."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")}
+        with self.home.log("test").open("ab") if self.home.folder.exists() else open(os.devnull, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "core.embedded", "--database", str(self.database), "--idle-seconds", "0"],
+                cwd=ROOT,
+                env=inherited | settings(self.armed),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(lambda: self._said().get("pid") == self._process.pid)
+
+    def _said(self) -> dict[str, Any]:
+        with contextlib.suppress(FileNotFoundError):
+            return json.loads(self.home.service_file.read_text())
+        return {}
+
+    def pid(self, name: str) -> int:
+        """Process id of the supervisor, a service or Redis as it was last announced."""
+        said = self._said()
+        return int(said["pid"] if name == "supervisor" else said["pids"][name])
+
+    def connect(self) -> leman.Database:
+        """As a user does: the service file says where the services are."""
+        return leman.connect(self.database)
+
+    def redis(self) -> redis.Redis:
+        """A client of the system's own Redis."""
+        words = dict(line.split(maxsplit=1) for line in (self.home.redis / "redis.conf").read_text().splitlines())
+        password = words["requirepass"]
+        if "unixsocket" in words:
+            return redis.Redis(unix_socket_path=str(self.home.redis / "redis.sock"), password=password)
+        return redis.Redis(port=int(words["port"]), password=password)
+
+    def family(self) -> set[psutil.Process]:
+        """The supervisor and everything below it, now and at earlier calls."""
+        with contextlib.suppress(psutil.NoSuchProcess, KeyError):
+            top = psutil.Process(self.pid("supervisor"))
+            self._family |= {top, *top.children(recursive=True)}
+        return self._family
+
+    def kill(self, pid: int) -> None:
+        """kill -9, and proof that the process is gone."""
+        victim = psutil.Process(pid)
+        assert alive(victim)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not alive(victim))
+
+    def wait_back(self, name: str, before: int) -> None:
+        """Until the supervisor has a service up again."""
+        wait_for(lambda: self._said().get("pids", {}).get(name, before) != before)
+
+    def arm(self, point: str, passes: int = 1) -> None:
+        """Lets the process that comes to a crash point for the `passes`th time die there, once."""
+        for n in range(1, passes + 1):
+            (self.armed / f"{point}:{n}").touch()
+
+    def went_off(self, point: str) -> bool:
+        """Whether someone died there."""
+        return not list(self.armed.glob(f"{point}:*"))
+
+    def stop(self) -> None:
+        """Ends it; nothing is left."""
+        family = self.family()
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(DEADLINE)
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def installed_files(table: leman.Table, column: str) -> dict[int, list[str]]:
+    """Every column file that a fragment ever had, in the order of the table's versions."""
+    latest = table.to_lance()
+    field = next(f.id() for f in latest.lance_schema.fields() if f.name() == column)
+    found: dict[int, list[str]] = {}
+    for version in range(1, latest.version + 1):
+        for fragment in latest.checkout_version(version).get_fragments():
+            for file in fragment.metadata.files:
+                if file.fields == [field] and file.path not in found.setdefault(fragment.fragment_id, []):
+                    found[fragment.fragment_id].append(file.path)
+    return found
+
+
+def check_settled(db: leman.Database, table: leman.Table, rows: int, column: str = "y") -> None:
+    """What holds after every fault: all values right, each fragment's file installed exactly once, all jobs ended,
+    nothing left to do."""
+    assert values(table, column) == {x: 2 * x for x in range(rows)}
+    installed = installed_files(table, column)
+    assert Counter(len(files) for files in installed.values()) == {1: len(table.to_lance().get_fragments())}
+    assert all(job.state.terminal for job in db.jobs())
+    version = table.version
+    again = db.job(table.backfill(column, progress=False))
+    assert again.state is leman.JobState.DONE
+    assert (again.progress.rows_evaluated, again.progress.spark_jobs) == (0, 0)
+    assert table.version == version
