@@ -118,3 +118,10 @@ def write_private(path: Path, text: str) -> None:
 def write_service_file(home: Home, content: dict[str, Any]) -> None:
     """Says how the system is reached."""
     write_private(home.service_file, json.dumps(content, indent=2) + "\n")
+
+
+def remove_service_file(home: Home) -> None:
+    """Takes our own file away; that of a successor, in a database that was deleted and made again, stays."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(home.service_file.read_text())["pid"] == os.getpid():
+            home.service_file.unlink()

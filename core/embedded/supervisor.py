@@ -18,14 +18,14 @@ from typing import Any
 
 import structlog
 
-from core.config import Settings
+from core.config import Settings, is_loopback
 from core.embedded import process
-from core.embedded.ports import HeldPort
+from core.embedded.ports import HOST, HeldPort
 from core.embedded.process import Running, Spec
 from core.embedded.redis_server import RedisServer
-from core.embedded.service_file import Home, write_service_file
+from core.embedded.service_file import Home, remove_service_file, write_service_file
 from core.errors import InvalidArgument, LemanError
-from core.rpc.info import SERVICES, version
+from core.release import SERVICES, version
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.
@@ -96,7 +96,7 @@ class Supervisor:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            self._home.service_file.unlink(missing_ok=True)
+            remove_service_file(self._home)
             await self._end_all()
 
     # ---------------------------------------------------------------------------- what is run
@@ -121,6 +121,7 @@ class Supervisor:
         """Secrets go by environment: everyone on the machine can read a command line."""
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
+            "LEMAN_SERVER__HOST": HOST,
             "LEMAN_SERVER__PORT": str(self._ports[name].port),
             "LEMAN_SERVER__REUSE_PORT": "true",
             "LEMAN_SERVER__TOKEN": self._token,
@@ -206,21 +207,28 @@ class Supervisor:
             self.stop()
 
     async def _end_all(self) -> None:
-        """The executor first: it still talks to the others. Redis last."""
+        """The executor first: it still talks to the others.
+
+        Redis is killed: what it answered is in its log, and asked to end it would unlink its socket, which may be
+        a successor's by now.
+        """
         log.info("stopping")
         grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
-        first, last = self._running.get("executor"), self._running.get(REDIS)
-        others = [running for running in self._running.values() if running not in (first, last)]
-        for group in ([first], others, [last]):
-            await asyncio.gather(*(running.stop(grace) for running in group if running is not None))
+        executor, redis = self._running.get("executor"), self._running.get(REDIS)
+        others = [running for running in self._running.values() if running not in (executor, redis)]
+        if executor is not None:
+            await executor.stop(grace)
+        await asyncio.gather(*(running.stop(grace) for running in others))
+        if redis is not None:
+            redis.kill()
+            await redis.stop(grace)
         for held in self._ports.values():
             held.close()
         log.info("stopped")
 
 
 def _check(settings: Settings) -> None:
-    server = settings.server
-    if server.host != type(server)().host or server.tls_cert or settings.peers.tls_ca:
+    if not is_loopback(settings.server.host) or settings.server.tls_cert or settings.peers.tls_ca:
         raise InvalidArgument(
             "BAD_SETTING",
             "an embedded system serves this machine only: unset LEMAN_SERVER__HOST and the TLS settings, or run "

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib import metadata
 from typing import Any
 
 import grpc
 
 from core.config import Settings
+from core.release import version
 from leman.v1 import info_pb2, info_pb2_grpc
-
-SERVICES = ("planner", "executor", "commit_coordinator")
-
-
-def version() -> str:
-    """Version of the installed software; `unknown` where it is not installed as a distribution."""
-    try:
-        return metadata.version("leman-services")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):

@@ -12,6 +12,7 @@ import os
 import signal
 import sysconfig
 import tokenize
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -100,7 +101,8 @@ def read_files(files: Sequence[tuple[Path, Path]]) -> Found:
 
 def definitions(content: bytes, path: Path) -> list[Row]:
     """The definitions in one file, outer ones first. Raises what `ast.parse` raises."""
-    tree = ast.parse(content)
+    with warnings.catch_warnings(action="ignore"):  # other people's escape sequences
+        tree = ast.parse(content)
     text = content.decode(_encoding(content)).replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     parts = path.with_suffix("").parts

@@ -6,6 +6,7 @@ import ast
 import io
 import textwrap
 import tokenize
+import warnings
 
 import pyarrow as pa
 
@@ -56,7 +57,9 @@ def complexity(source: str) -> int:
     The text is taken out of its file, so that not all of it is Python on its own: such rows are errors.
     """
     paths = 1
-    for node in ast.walk(ast.parse(textwrap.dedent(source))):
+    with warnings.catch_warnings(action="ignore"):  # the author's, not ours
+        tree = ast.parse(textwrap.dedent(source))
+    for node in ast.walk(tree):
         if isinstance(node, _BRANCHES):
             paths += 1 + len(getattr(node, "ifs", ()))
         elif isinstance(node, ast.BoolOp):

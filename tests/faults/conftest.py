@@ -1,25 +1,33 @@
-"""One embedded system for all fault tests but those that end it."""
+"""One embedded system for all fault tests, started again by the ones that end it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import leman
-from tests.faults.lake import Lake
+from tests.faults.lake import Evidence, Lake, settings
 
 
 @pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Started by whoever connects first. The settings are in our own environment, as it is the SDK that starts it."""
     running = Lake(tmp_path_factory.mktemp("faults") / "lake")
-    running.start()
-    yield running
-    running.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings(running.armed).items():
+            patch.setenv(name, value)
+        yield running
+        running.stop()
 
 
 @pytest.fixture
 def db(lake: Lake) -> Iterator[leman.Database]:
-    """Found as a user finds it, so that it also finds it again."""
     with lake.connect() as database:
         yield database
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    return Evidence(tmp_path, tmp_path.name)

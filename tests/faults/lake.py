@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +20,6 @@ import leman
 from core.embedded.service_file import Home
 from tests.integration.evidence import values
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0
 SERVICES = ("planner", "executor", "commit_coordinator")
 
@@ -53,12 +50,26 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+def watch_until(future: leman.JobFuture, reached: Callable[[leman.Progress], bool]) -> None:
+    """Until the job says so; it must not be over then."""
+    for job, _ in future.watch(timeout=DEADLINE):
+        assert not job.state.terminal, "the job was over before the fault"
+        if reached(job.progress):
+            return
+
+
+def checkpointed(rows: int) -> Callable[[leman.Progress], bool]:
+    """For `watch_until`: so many rows are safe."""
+    return lambda progress: progress.rows_checkpointed >= rows
+
+
 def settings(folder: Path) -> dict[str, str]:
     """What the systems of these tests run with."""
     return {
         "LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
         "LEMAN_EXECUTOR__SLOTS": str(LANES),
         "LEMAN_SERVER__GRACE_SECONDS": "5",
+        "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
         "LEMAN_CRASH": str(folder),
     }
 
@@ -120,23 +131,7 @@ class Lake:
         self.armed.mkdir(parents=True, exist_ok=True)
         database.mkdir(exist_ok=True)
         self.home = Home(database)
-        self._process: subprocess.Popen[bytes] | None = None
         self._family: set[psutil.Process] = set()
-        self._tables = 0
-
-    def start(self) -> None:
-        """Starts it, and returns when it is ready."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")}
-        with self.home.log("test").open("ab") if self.home.folder.exists() else open(os.devnull, "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "core.embedded", "--database", str(self.database), "--idle-seconds", "0"],
-                cwd=ROOT,
-                env=inherited | settings(self.armed),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for(lambda: self._said().get("pid") == self._process.pid)
 
     def _said(self) -> dict[str, Any]:
         with contextlib.suppress(FileNotFoundError):
@@ -149,7 +144,7 @@ class Lake:
         return int(said["pid"] if name == "supervisor" else said["pids"][name])
 
     def connect(self) -> leman.Database:
-        """As a user does: the service file says where the services are."""
+        """As a user does: what is not running is started."""
         return leman.connect(self.database)
 
     def redis(self) -> redis.Redis:
@@ -190,9 +185,11 @@ class Lake:
     def stop(self) -> None:
         """Ends it; nothing is left."""
         family = self.family()
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(DEADLINE)
+        with contextlib.suppress(psutil.NoSuchProcess, KeyError):
+            os.kill(self.pid("supervisor"), signal.SIGTERM)
+        gone_by = time.monotonic() + DEADLINE
+        while any(alive(process) for process in family) and time.monotonic() < gone_by:
+            time.sleep(0.01)
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 import leman
 from leman import JobState
-from tests.faults.lake import LANES, ROWS_AT_RISK, Evidence, Lake, check_settled, wait_for
+from tests.faults.lake import LANES, ROWS_AT_RISK, Evidence, Lake, check_settled, checkpointed, watch_until
 from tests.integration.evidence import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
@@ -18,39 +15,21 @@ ROWS = 1200
 LAYOUTS = {"many": 40, "one": ROWS}
 
 
-@pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path, tmp_path.name)
-
-
-def begin(db: leman.Database, evidence: Evidence, name: str, per_fragment: int) -> tuple[leman.Table, leman.JobFuture]:
-    table = db.create_table(name, numbers(ROWS), max_rows_per_file=per_fragment)
-    table.add_columns({"y": evidence.double()})
-    return table, table.backfill_async("y")
-
-
-def watch_until(future: leman.JobFuture, reached: Callable[[leman.Progress], bool]) -> None:
-    """Until the job says so; it must not be over then."""
-    for job, _ in future.watch(timeout=60):
-        assert not job.state.terminal, "the job was over before the fault"
-        if reached(job.progress):
-            return
-
-
-def half_checkpointed(progress: leman.Progress) -> bool:
-    return progress.rows_checkpointed >= ROWS // 3
-
-
 @pytest.fixture(params=LAYOUTS)
 def layout(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_of_a_spark_worker(lake: Lake, db, evidence, layout):
-    table, future = begin(db, evidence, f"worker_{layout}", LAYOUTS[layout])
-    watch_until(future, half_checkpointed)
-    victim = evidence.worker()
-    lake.kill(victim)
+def begin(db: leman.Database, evidence: Evidence, name: str, layout: str) -> tuple[leman.Table, leman.JobFuture]:
+    table = db.create_table(name, numbers(ROWS), max_rows_per_file=LAYOUTS[layout])
+    table.add_columns({"y": evidence.double()})
+    return table, table.backfill_async("y")
+
+
+def test_of_a_spark_worker(lake, db, evidence, layout):
+    table, future = begin(db, evidence, f"worker_{layout}", layout)
+    watch_until(future, checkpointed(ROWS // 3))
+    lake.kill(evidence.worker())
     assert len(evidence.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 1)
@@ -59,25 +38,42 @@ def test_of_a_spark_worker(lake: Lake, db, evidence, layout):
     check_settled(db, table, ROWS)
 
 
-def test_of_the_executor(lake: Lake, db, evidence, layout):
-    table, future = begin(db, evidence, f"executor_{layout}", LAYOUTS[layout])
-    watch_until(future, half_checkpointed)
-    victim = lake.pid("executor")
-    lake.kill(victim)
+def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, evidence):
+    """What the dead worker had reserved is its job's: that one goes on with it, and the other need not."""
+    table, first = begin(db, evidence, "shared", "many")
+    second = table.backfill_async("y")
+    watch_until(first, checkpointed(ROWS // 6))
+    lake.kill(evidence.worker())
     assert len(evidence.seen()) < ROWS, "nothing was left to do"
-    committed = {x: y for x, y in values(table, "y").items() if y is not None}
-    job = db.job(future.result(timeout=60))
-    assert (job.state, job.attempt) == (JobState.DONE, 2)
-    assert lake.pid("executor") != victim
-    assert committed.items() <= values(table, "y").items()
-    assert evidence.again() <= LANES * ROWS_AT_RISK
+    jobs = [db.job(future.result(timeout=60)) for future in (first, second)]
+    assert [job.state for job in jobs] == [JobState.DONE, JobState.DONE]
+    assert evidence.again() <= ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
+def test_of_the_executor(lake, db, tmp_path):
+    """It runs both jobs, and both are taken over."""
+    evidence = {layout: Evidence(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
+    jobs = {layout: begin(db, evidence[layout], f"executor_{layout}", layout) for layout in LAYOUTS}
+    for _, future in jobs.values():
+        watch_until(future, checkpointed(ROWS // 4))
+    victim = lake.pid("executor")
+    lake.kill(victim)
+    for layout, (table, future) in jobs.items():
+        assert len(evidence[layout].seen()) < ROWS, "nothing was left to do"
+        committed = {x: y for x, y in values(table, "y").items() if y is not None}
+        job = db.job(future.result(timeout=60))
+        assert (job.state, job.attempt) == (JobState.DONE, 2)
+        assert committed.items() <= values(table, "y").items()
+        assert evidence[layout].again() <= LANES * ROWS_AT_RISK
+        check_settled(db, table, ROWS)
+    assert lake.pid("executor") != victim
+
+
 @pytest.mark.parametrize("victim", ["planner", "commit_coordinator", "redis"])
-def test_of_a_process_that_computes_nothing(lake: Lake, db, evidence, layout, victim):
-    table, future = begin(db, evidence, f"{victim}_{layout}", LAYOUTS[layout])
-    watch_until(future, half_checkpointed)
+def test_of_a_process_that_computes_nothing(lake, db, evidence, layout, victim):
+    table, future = begin(db, evidence, f"{victim}_{layout}", layout)
+    watch_until(future, checkpointed(ROWS // 3))
     pid = lake.pid(victim)
     lake.kill(pid)
     assert len(evidence.seen()) < ROWS, "nothing was left to do"
@@ -86,3 +82,14 @@ def test_of_a_process_that_computes_nothing(lake: Lake, db, evidence, layout, vi
     assert sorted(evidence.seen()) == list(range(ROWS)), "nothing was computed again"
     check_settled(db, table, ROWS)
     lake.wait_back(victim, before=pid)
+
+
+def test_of_the_planner_just_before_it_is_needed(lake: Lake, db, evidence):
+    table = db.create_table("unplanned", numbers(50))
+    table.add_columns({"y": evidence.double(seconds=0)})
+    pid = lake.pid("planner")
+    lake.kill(pid)
+    job = db.job(table.backfill("y", progress=False))
+    assert job.state is JobState.DONE
+    check_settled(db, table, 50)
+    lake.wait_back("planner", before=pid)

@@ -123,3 +123,9 @@ def test_the_running_interpreter_has_source():
     names = [row.qualified_name for row in definitions((stdlib / "textwrap.py").read_bytes(), Path("textwrap.py"))]
 
     assert {"TextWrapper", "TextWrapper.fill", "dedent"} <= set(names)
+
+
+def test_warnings_about_other_peoples_code_are_kept_to_ourselves():
+    (row,) = definitions(b"PATTERN = '\\d'\ndef f(): pass\n", Path("m.py"))
+
+    assert row.qualified_name == "f"

@@ -45,6 +45,10 @@ def test_a_method_is_read_without_its_indentation():
     assert complexity("    @property\n    def f(self):\n        return 1 if self else 2\n") == 2
 
 
+def test_a_warning_about_the_text_is_no_error():
+    assert complexity("def f(): return '\\d'\n") == 1
+
+
 def test_a_row_that_is_no_python_on_its_own_is_an_error_and_skipped():
     with pytest.raises(SyntaxError):
         complexity(METHOD_WITH_TEXT_AT_THE_MARGIN)

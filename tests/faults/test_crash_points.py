@@ -1,0 +1,78 @@
+"""Processes that die exactly between two steps: what the step before left must be found, and done once."""
+
+from __future__ import annotations
+
+import pytest
+
+from leman import JobState
+from tests.faults.lake import LANES, ROWS_AT_RISK, check_settled, wait_for
+from tests.integration.evidence import numbers
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark]
+
+ROWS = 800
+LAYOUTS = {"many": 100, "one": ROWS}
+
+
+@pytest.fixture(params=LAYOUTS)
+def per_fragment(request: pytest.FixtureRequest) -> int:
+    return LAYOUTS[request.param]
+
+
+@pytest.fixture
+def table(request, db, evidence, per_fragment):
+    table = db.create_table(request.node.name, numbers(ROWS), max_rows_per_file=per_fragment)
+    table.add_columns({"y": evidence.double()})
+    return table
+
+
+@pytest.mark.parametrize(
+    ("point", "passes", "lost"),
+    [
+        ("worker.checkpoint_stored", 2, 0),
+        ("worker.file_written", 1, ROWS_AT_RISK),
+        ("worker.record_stored", 1, 0),
+    ],
+)
+def test_a_worker_dies(lake, db, evidence, table, point, passes, lost):
+    lake.arm(point, passes)
+    job = db.job(table.backfill("y", progress=False))
+    assert lake.went_off(point)
+    assert (job.state, job.attempt) == (JobState.DONE, 1)
+    assert evidence.again() <= lost
+    check_settled(db, table, ROWS)
+
+
+@pytest.mark.parametrize("point", ["coordinator.before_commit", "coordinator.after_commit"])
+def test_the_coordinator_dies(lake, db, evidence, table, point):
+    """After the commit it had answered nobody: asked again it finds the commit, and makes no other."""
+    before, pid = table.version, lake.pid("commit_coordinator")
+    lake.arm(point)
+    job = db.job(table.backfill("y", progress=False))
+    assert lake.went_off(point)
+    assert (job.state, job.attempt) == (JobState.DONE, 1)
+    assert evidence.again() == 0
+    assert table.version - before == job.progress.commits
+    check_settled(db, table, ROWS)
+    lake.wait_back("commit_coordinator", before=pid)
+
+
+@pytest.mark.parametrize("per_fragment", [100])
+def test_the_executor_dies_with_the_answer_to_a_commit_and_its_lease_outlives_it(lake, db, evidence, table):
+    """The one that takes its place cannot know at once that the lease's holder is dead."""
+    pid = lake.pid("executor")
+    lake.arm("executor.commit_answered")
+    future = table.backfill_async("y")
+    wait_for(lambda: lake.went_off("executor.commit_answered"))
+    lease = f"leman:job:{future.job_id}"
+    with lake.redis() as redis:
+        assert redis.exists(lease)
+        redis.set(lease, "somebody else")
+        lake.wait_back("executor", before=pid)
+        assert future.job().attempt == 1
+        assert not future.done()
+        redis.delete(lease)
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 2)
+    assert evidence.again() <= LANES * ROWS_AT_RISK
+    check_settled(db, table, ROWS)
