@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from core import keys
 from core.domain.plan import FragmentTask, Plan
-from core.domain.work import Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentResult, Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.backlog import Backlog
 from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
+from executor.losses import Losses, Place, in_hand
 from executor.services import Services
 from executor.unit import STORAGE_ERROR
 
@@ -64,7 +64,7 @@ class Round:
         self._first: list[WorkUnit] = self._backlog.first_units()
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
-        self._lost: Counter[int] = Counter()
+        self._losses = Losses()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = False
 
@@ -152,8 +152,13 @@ class Round:
     def on_hint(self, hint: Hint) -> None:
         """Progress; a fragment that is staged need not wait for the end of its unit."""
         self._board.tally.hint(hint)
-        if hint.result is not None and hint.result.staged is not None:
-            self._committer.add(self._tasks[hint.result.fragment_id], hint.result.staged)
+        if hint.result is not None:
+            self._note_staged(hint.result)
+
+    def _note_staged(self, result: FragmentResult) -> None:
+        if result.staged is not None:
+            self._losses.settled(result.fragment_id)
+            self._committer.add(self._tasks[result.fragment_id], result.staged)
 
     def on_lost(self, unit: WorkUnit) -> None:
         """A worker died. Its work is handed out again, a few times."""
@@ -162,11 +167,12 @@ class Round:
         self._board.tally.lost(unit.unit_id)
         self._backlog.give_back(unit)
         self._freed.set()
-        self._board.note("error", f"a worker died; {_places(unit)} are handed out again")
-        self._lost.update(w.fragment_id for w in unit.works)
-        if max(self._lost.values()) >= _LOSSES_ALLOWED and not self._failure.done():
+        self._board.note("error", f"a worker died; {_places(in_hand(unit))} are handed out again")
+        self._losses.note(unit)
+        deadly = self._losses.at_least(_LOSSES_ALLOWED)
+        if deadly and not self._failure.done():
             message = (
-                f"A worker process died {_LOSSES_ALLOWED} times while it computed {_places(unit)}: the function may "
+                f"A worker process died {_LOSSES_ALLOWED} times while it computed {_places(deadly)}: the function may "
                 "use too much memory, or end its process. Finished work is kept."
             )
             self._failure.set_exception(FailedPrecondition("WORKER_LOST", message))
@@ -176,9 +182,7 @@ class Round:
         self._backlog.note(outcome)
         self._board.tally.outcome(outcome)
         for result in outcome.results:
-            self._lost.pop(result.fragment_id, None)
-            if result.staged is not None:
-                self._committer.add(self._tasks[result.fragment_id], result.staged)
+            self._note_staged(result)
         if self._plan.header.udf.error_policy.store_errors:
             self._board.failures.extend(outcome.errors)
         self._freed.set()
@@ -221,9 +225,9 @@ class Round:
                 await self._services.forget_record(self._plan.header.uri, key)
 
 
-def _places(unit: WorkUnit) -> str:
-    """Where a unit is, for a person."""
-    places = [f"rows {r.start} to {r.end - 1} of fragment {w.fragment_id}" for w in unit.works for r in w.ranges]
+def _places(rows: Sequence[Place]) -> str:
+    """Ranges for a person."""
+    places = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in rows]
     return ", ".join(places[:3]) + (f" and {len(places) - 3} more ranges" if len(places) > 3 else "")
 
 

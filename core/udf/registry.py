@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -56,19 +56,22 @@ class UdfRegistry:
         self._root = f"{root}/{FOLDER}"
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
-        """Stores a function; False: the same one was there already.
+        """Stores a function; False: the same one was there already. Its options (`batch_size`, checkpoint bounds, error
+        policy) may be set anew: they change how it is run, not what it computes.
 
         `bundle` may be empty where its digest is stored. Raises InvalidArgument (BAD_UDF), FailedPrecondition
         (UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING), AlreadyExists (UDF_EXISTS).
         """
         check_definition(udf)
         found = self.find(udf.name, udf.version)
-        if found is not None and found != udf:
+        if found is not None and _with_options_of(udf, found) != udf:
             raise _exists(udf)
         self._put_bundle(udf, bundle)
-        if found is not None:
-            return False
         path = self._path(udf.name, udf.version)
+        if found is not None:
+            if found != udf:
+                self._write(path, codec.encode(udf, time.time()))
+            return False
         if self._create(path, codec.encode(udf, time.time())):
             return True
         if self.find(udf.name, udf.version) != udf:
@@ -202,6 +205,10 @@ def check_definition(udf: UdfDefinition) -> None:
 
 def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
     return InvalidArgument("BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}")
+
+
+def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
+    return replace(found, batch_size=udf.batch_size, checkpoint=udf.checkpoint, error_policy=udf.error_policy)
 
 
 def _exists(udf: UdfDefinition) -> AlreadyExists:

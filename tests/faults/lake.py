@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pyarrow as pa
@@ -147,13 +148,18 @@ class Lake:
         """As a user does: what is not running is started."""
         return leman.connect(self.database)
 
-    def redis(self) -> redis.Redis:
-        """A client of the system's own Redis."""
+    @property
+    def redis_url(self) -> str:
+        """Of the system's own Redis."""
         words = dict(line.split(maxsplit=1) for line in (self.home.redis / "redis.conf").read_text().splitlines())
         password = words["requirepass"]
         if "unixsocket" in words:
-            return redis.Redis(unix_socket_path=str(self.home.redis / "redis.sock"), password=password)
-        return redis.Redis(port=int(words["port"]), password=password)
+            return f"unix://:{password}@{quote(str(self.home.redis / 'redis.sock'))}"
+        return f"redis://:{password}@127.0.0.1:{words['port']}"
+
+    def redis(self) -> redis.Redis:
+        """A client of it."""
+        return redis.Redis.from_url(self.redis_url)
 
     def family(self) -> set[psutil.Process]:
         """The supervisor and everything below it, now and at earlier calls."""
@@ -164,10 +170,15 @@ class Lake:
 
     def kill(self, pid: int) -> None:
         """kill -9, and proof that the process is gone."""
-        victim = psutil.Process(pid)
-        assert alive(victim)
+        assert alive(psutil.Process(pid))
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not alive(victim))
+        self.wait_gone(pid)
+
+    def wait_gone(self, pid: int) -> None:
+        """Until a process is dead."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim = psutil.Process(pid)
+            wait_for(lambda: not alive(victim))
 
     def wait_back(self, name: str, before: int) -> None:
         """Until the supervisor has a service up again."""
@@ -214,7 +225,7 @@ def check_settled(db: leman.Database, table: leman.Table, rows: int, column: str
     assert values(table, column) == {x: 2 * x for x in range(rows)}
     installed = installed_files(table, column)
     assert Counter(len(files) for files in installed.values()) == {1: len(table.to_lance().get_fragments())}
-    assert all(job.state.terminal for job in db.jobs())
+    assert all(job.state.terminal for job in db.jobs(table.name))
     version = table.version
     again = db.job(table.backfill(column, progress=False))
     assert again.state is leman.JobState.DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leman import JobState
-from tests.faults.lake import LANES, ROWS_AT_RISK, check_settled, wait_for
+from tests.faults.lake import ROWS_AT_RISK, check_settled
 from tests.integration.evidence import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
@@ -43,6 +43,7 @@ def test_a_worker_dies(lake, db, evidence, table, point, passes, lost):
     check_settled(db, table, ROWS)
 
 
+@pytest.mark.parametrize("per_fragment", [100])
 @pytest.mark.parametrize("point", ["coordinator.before_commit", "coordinator.after_commit"])
 def test_the_coordinator_dies(lake, db, evidence, table, point):
     """After the commit it had answered nobody: asked again it finds the commit, and makes no other."""
@@ -55,24 +56,3 @@ def test_the_coordinator_dies(lake, db, evidence, table, point):
     assert table.version - before == job.progress.commits
     check_settled(db, table, ROWS)
     lake.wait_back("commit_coordinator", before=pid)
-
-
-@pytest.mark.parametrize("per_fragment", [100])
-def test_the_executor_dies_with_the_answer_to_a_commit_and_its_lease_outlives_it(lake, db, evidence, table):
-    """The one that takes its place cannot know at once that the lease's holder is dead."""
-    pid = lake.pid("executor")
-    lake.arm("executor.commit_answered")
-    future = table.backfill_async("y")
-    wait_for(lambda: lake.went_off("executor.commit_answered"))
-    lease = f"leman:job:{future.job_id}"
-    with lake.redis() as redis:
-        assert redis.exists(lease)
-        redis.set(lease, "somebody else")
-        lake.wait_back("executor", before=pid)
-        assert future.job().attempt == 1
-        assert not future.done()
-        redis.delete(lease)
-    job = db.job(future.result(timeout=60))
-    assert (job.state, job.attempt) == (JobState.DONE, 2)
-    assert evidence.again() <= LANES * ROWS_AT_RISK
-    check_settled(db, table, ROWS)

@@ -12,7 +12,7 @@ from tests.integration.evidence import numbers, values
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 ROWS = 1200
-LAYOUTS = {"many": 40, "one": ROWS}
+LAYOUTS = {"many": 40, "one": 1 << 20}
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -20,8 +20,10 @@ def layout(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def begin(db: leman.Database, evidence: Evidence, name: str, layout: str) -> tuple[leman.Table, leman.JobFuture]:
-    table = db.create_table(name, numbers(ROWS), max_rows_per_file=LAYOUTS[layout])
+def begin(
+    db: leman.Database, evidence: Evidence, name: str, layout: str, rows: int = ROWS
+) -> tuple[leman.Table, leman.JobFuture]:
+    table = db.create_table(name, numbers(rows), max_rows_per_file=LAYOUTS[layout])
     table.add_columns({"y": evidence.double()})
     return table, table.backfill_async("y")
 
@@ -52,21 +54,33 @@ def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, evidence):
 
 
 def test_of_the_executor(lake, db, tmp_path):
-    """It runs both jobs, and both are taken over."""
+    """It dies with the answer to a commit of one job in its hand, in the middle of both. The one that takes its place
+    goes on with both: with the second one only when the lease is free, as it cannot know that its holder is dead."""
     evidence = {layout: Evidence(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
-    jobs = {layout: begin(db, evidence[layout], f"executor_{layout}", layout) for layout in LAYOUTS}
-    for _, future in jobs.values():
+    jobs = {layout: begin(db, evidence[layout], f"executor_{layout}", layout, rows=2 * ROWS) for layout in LAYOUTS}
+    futures = {layout: future for layout, (_, future) in jobs.items()}
+    for future in futures.values():
         watch_until(future, checkpointed(ROWS // 4))
     victim = lake.pid("executor")
-    lake.kill(victim)
+    lake.arm("executor.commit_answered")
+    lake.wait_gone(victim)
+    assert lake.went_off("executor.commit_answered")
+    assert all(len(e.seen()) < 2 * ROWS for e in evidence.values()), "nothing was left to do"
+    committed = {x: y for x, y in values(jobs["many"][0], "y").items() if y is not None}
+    assert committed
+    lease = f"leman:job:{futures['one'].job_id}"
+    with lake.redis() as redis:
+        assert redis.exists(lease)
+        redis.set(lease, "somebody else")
+        assert db.job(futures["many"].result(timeout=60)).attempt == 2
+        assert futures["one"].job().attempt == 1
+        redis.delete(lease)
     for layout, (table, future) in jobs.items():
-        assert len(evidence[layout].seen()) < ROWS, "nothing was left to do"
-        committed = {x: y for x, y in values(table, "y").items() if y is not None}
         job = db.job(future.result(timeout=60))
         assert (job.state, job.attempt) == (JobState.DONE, 2)
-        assert committed.items() <= values(table, "y").items()
         assert evidence[layout].again() <= LANES * ROWS_AT_RISK
-        check_settled(db, table, ROWS)
+        check_settled(db, table, 2 * ROWS)
+    assert committed.items() <= values(jobs["many"][0], "y").items()
     assert lake.pid("executor") != victim
 
 

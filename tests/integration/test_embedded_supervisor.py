@@ -234,7 +234,8 @@ def test_killed_it_leaves_no_orphan_and_the_next_one_starts_at_once(tmp_path):
 def test_it_ends_when_idle_but_not_while_a_service_works(tmp_path):
     busy, asked = tmp_path / "busy", tmp_path / "asked"
     busy.touch()
-    with system(tmp_path, "--idle-seconds", "0.3") as up:
+    asked.touch()
+    with system(tmp_path, "--idle-seconds", "0.4") as up:
         up.content()
         # Each service is asked eight times within the idle time: so often means that it is over.
         begun = asked.stat().st_size

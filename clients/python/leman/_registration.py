@@ -40,6 +40,8 @@ class Registration:
         except UdfNotFound:
             return self._upload(udf, wanted)
         _check_same(wanted, stored)
+        if _options(wanted) != _options(stored):
+            stored = self._set_options(wanted, stored)
         if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
             warnings.warn(
                 f"UDF '{udf.name}' was registered before with version {udf.version!r}: that code is used."
@@ -47,6 +49,18 @@ class Registration:
                 stacklevel=6,
             )
         return stored
+
+    def _set_options(self, wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
+        """The stored function with the options of `wanted`."""
+        definition = udf_pb2.UdfDefinition()
+        definition.CopyFrom(stored)
+        definition.batch_size = wanted.batch_size
+        definition.checkpoint.CopyFrom(wanted.checkpoint)
+        definition.error_policy.CopyFrom(wanted.error_policy)
+        self._services.catalog(
+            "RegisterUdf", catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
+        )
+        return definition
 
     def _upload(self, udf: UDF, definition: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
         described, data = udf.bundle()
@@ -73,17 +87,11 @@ class Registration:
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:
-    """Raises UdfExists where what is registered differs in more than the bytes of its pickle."""
+    """Raises UdfExists where what is registered differs in more than the bytes of its pickle and its options."""
     who = f"UDF '{wanted.name}' is registered with version {wanted.version!r}"
     changed = _differences(_interface(wanted), _interface(stored))
     if changed:
         raise UdfExists(f"{who} and another definition ({changed}): give it another version=")
-    options = _differences(_options(wanted), _options(stored))
-    if options:
-        raise UdfExists(
-            f"{who} and other options ({options}), which cannot change: keep them, or give it another version="
-            " (all rows are then computed again)"
-        )
 
 
 def _differences(wanted: dict[str, object], stored: dict[str, object]) -> str:

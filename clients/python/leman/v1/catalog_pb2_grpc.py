@@ -78,8 +78,9 @@ class CatalogServiceServicer(object):
     """
 
     def RegisterUdf(self, request, context):
-        """Stores a function under name and version. Idempotent: the same definition again is OK. Another definition or other
-        code under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
+        """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
+        `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+        computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
         digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

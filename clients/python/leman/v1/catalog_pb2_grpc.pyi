@@ -38,8 +38,9 @@ class CatalogServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     RegisterUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]
-    """Stores a function under name and version. Idempotent: the same definition again is OK. Another definition or other
-    code under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
+    """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
+    `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+    computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
     digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
     """
     GetUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]
@@ -65,8 +66,9 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]  # type: ignore[assignment]
-    """Stores a function under name and version. Idempotent: the same definition again is OK. Another definition or other
-    code under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
+    """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
+    `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+    computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
     digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
     """
     GetUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]  # type: ignore[assignment]
@@ -95,8 +97,9 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.RegisterUdfRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.RegisterUdfResponse, _abc.Awaitable[_catalog_pb2.RegisterUdfResponse]]:
-        """Stores a function under name and version. Idempotent: the same definition again is OK. Another definition or other
-        code under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
+        """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
+        `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+        computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
         digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
         """
 

@@ -23,8 +23,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
-    A definition never changes once registered: `name` and `version` identify it for ever. Two registrations of the same
-    name and version must be equal, byte for byte, or the second is refused with ALREADY_EXISTS.
+    `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
+    the options (`checkpoint`, `error_policy`, `batch_size`) and nothing else, or it is refused with ALREADY_EXISTS.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
