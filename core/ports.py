@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.domain.work import Hint
+from core.domain.work import Hint, RowFailure
 
 
 class CheckpointStore(Protocol):
@@ -74,6 +74,12 @@ class Reservations(Protocol):
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         """Gives granted ranges back; `finished` says that their results are stored."""
         ...
+
+
+class ErrorSink(Protocol):
+    """Stores failed rows, before the checkpoint or file that says that they failed."""
+
+    def store(self, failures: Sequence[RowFailure]) -> None: ...
 
 
 class HintSink(Protocol):

@@ -18,11 +18,11 @@ from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, chunks, merge, subtract
-from core.domain.work import FragmentResult, FragmentWork, WorkContext
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, WorkContext
 from core.errors import Internal
 from core.lance_io import column_files
 from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
-from core.ports import CheckpointStore
+from core.ports import CheckpointStore, ErrorSink
 from core.row_states import RowState
 from executor.evaluate import Evaluator
 from executor.fragment_writer import FragmentWriter
@@ -45,6 +45,7 @@ class Tools:
 
     reader: FragmentReader
     store: CheckpointStore
+    errors: ErrorSink
     evaluator: Callable[[], Evaluator]
     sizer: SliceSizer
     meter: Meter
@@ -69,6 +70,7 @@ class FragmentPass:
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
         self._checkpoints: list[CheckpointRef] = []
         self._pending = _Pending(0, [])
+        self._failures: list[RowFailure] = []
         self._writer: FragmentWriter | None = None
         self._known = self._known_rows()
 
@@ -147,6 +149,7 @@ class FragmentPass:
             replaces=work.current_file,
         )
         with self._meter.checkpointing():
+            self._store_failures()
             self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
         crash_point("worker.record_stored")
         self._meter.safe(self._meter.fragment.evaluated - self._meter.fragment.safe)
@@ -222,11 +225,13 @@ class FragmentPass:
     def _evaluate_slice(self, chunk: Chunk, part: slice) -> Piece:
         offsets = chunk.offsets[part]
         rows = chunk.rows.slice(part.start, len(offsets))
-        evaluator = self._tools.evaluator()
+        with self._meter.evaluating():
+            evaluator = self._tools.evaluator()
         with self._meter.evaluating() as seconds:
             result = evaluator(self._work.fragment_id, offsets, rows)
         self._tools.sizer.note(len(offsets), seconds())
-        self._meter.evaluated(len(offsets), result.failures)
+        self._meter.evaluated(len(offsets), len(result.failures))
+        self._failures.extend(result.failures)
         states = None
         if result.failed is not None:
             states = np.where(result.failed, RowState.FAILED, RowState.COMPUTED).astype(np.uint8)
@@ -255,11 +260,18 @@ class FragmentPass:
         work = self._work
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with self._meter.checkpointing():
+            self._store_failures()
             self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pending.pieces, self._field.type)
         crash_point("worker.checkpoint_stored")
         self._checkpoints.append(CheckpointRef(key, covered))
         self._meter.safe(pending.rows)
         self._pending = _Pending(covered.end, [])
+
+    def _store_failures(self) -> None:
+        if self._failures:
+            ids = self._reader.row_ids(self._work.fragment_id, [f.offset for f in self._failures])
+            self._tools.errors.store([replace(f, row_id=i) for f, i in zip(self._failures, ids, strict=True)])
+            self._failures = []
 
     def _forget(self, lost: CheckpointRef) -> None:
         """A checkpoint turned out damaged: its rows are computed after all."""

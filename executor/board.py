@@ -22,12 +22,12 @@ _EVENTS_KEPT = 1000
 
 
 class JobBoard:
-    """One for each job that runs here. `failures` are failed rows on their way to the error store."""
+    """One for each job that runs here. `blamed` is the row on which it failed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.tally = Tally()
-        self.failures: list[RowFailure] = []
+        self.blamed: RowFailure | None = None
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()

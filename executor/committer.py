@@ -59,7 +59,7 @@ class Committer:
         if task.fragment_id in self._seen:
             return
         self._seen.add(task.fragment_id)
-        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows)
+        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed)
         if not self._ready:
             self._since = time.monotonic()
         self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))

@@ -8,6 +8,7 @@ from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
 from core.domain.work import UdfRef, WorkContext
+from executor.error_store import errors_uri
 
 
 def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContext:
@@ -39,6 +40,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         checkpoint=job.spec.checkpoint.over(udf.checkpoint),
         checkpoint_seconds=settings.executor.checkpoint_interval_seconds,
         checkpoint_max_bytes=settings.executor.checkpoint_max_bytes,
+        errors_uri=errors_uri(job.spec.database) if udf.error_policy.store_errors else "",
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
     )

@@ -1,12 +1,13 @@
-"""Job history and failed rows of one database, kept as Lance tables in it."""
+"""Job history of one database, kept as a Lance table in it."""
 
 from __future__ import annotations
 
 import msgspec
 import pyarrow as pa
 
-from core.domain.job import Job, StoredRowError
+from core.domain.job import Job
 from core.lance_io.append_log import AppendLog
+from executor.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(
     [
@@ -22,28 +23,22 @@ _JOBS = pa.schema(
         ("record", pa.string()),
     ]
 )
-_ERRORS = pa.schema(
-    [
-        ("job_id", pa.string()),
-        ("column", pa.string()),
-        ("udf_version", pa.string()),
-        ("row_address", pa.int64()),
-        ("row_id", pa.int64()),
-        ("error_type", pa.string()),
-        ("error_message", pa.string()),
-        ("traceback", pa.string()),
-        ("attempt", pa.int32()),
-    ]
-)
 
 
 class History:
     """Blocking; call it in threads. One state of a job is one row: the last one counts."""
 
     def __init__(self, database: str) -> None:
-        root = f"{database.rstrip('/')}/_leman"
-        self._jobs = AppendLog(f"{root}/jobs.lance", _JOBS)
-        self._errors = AppendLog(f"{root}/errors.lance", _ERRORS)
+        self._jobs = AppendLog(f"{database.rstrip('/')}/_leman/jobs.lance", _JOBS)
+        self._errors = open_log(errors_uri(database))
+        self._prepared = False
+
+    def prepare(self) -> None:
+        """Makes the tables of jobs and failed rows if there are none."""
+        if not self._prepared:
+            self._jobs.create()
+            self._errors.create()
+            self._prepared = True
 
     def save(self, job: Job) -> None:
         """Appends the job's state."""
@@ -73,18 +68,3 @@ class History:
             if known is None or not known.state.terminal or job.state.terminal:
                 jobs[job.job_id] = job
         return jobs
-
-    def save_errors(self, errors: list[StoredRowError]) -> None:
-        """Appends failed rows."""
-        if errors:
-            self._errors.append([msgspec.to_builtins(e) for e in errors])
-
-    def errors(self, job_id: str, column: str = "") -> list[StoredRowError]:
-        """Failed rows of a job by row address, each once: the last attempt's."""
-        rows = self._errors.read(where=f"job_id = '{job_id}'")
-        found = {
-            e.row_address: e
-            for e in (msgspec.convert(r, StoredRowError) for r in rows)
-            if not column or e.column == column
-        }
-        return [found[address] for address in sorted(found)]

@@ -17,6 +17,7 @@ from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
+from executor.error_store import errors_of, errors_uri
 from executor.history import History
 from executor.run import JobRun
 from executor.services import Services
@@ -110,6 +111,7 @@ class JobManager:
         job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now)
         run = JobRun(job, self._services)
         plan = await run.plan()
+        await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         udf = (run.board.job.udf_name, run.board.job.udf_version)
         run.know_cost(self._costs.get(udf))
@@ -216,8 +218,7 @@ class JobManager:
     async def errors(self, database: str, job_id: str, column: str) -> list[StoredRowError]:
         """Failed rows of a job, by row address. Raises NotFound."""
         await self.get(database, job_id)
-        opened = await self._open(database)
-        return await self._pool.run(opened.history.errors, job_id, column)
+        return await self._pool.run(errors_of, errors_uri(database), job_id, column)
 
     # history
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from core.domain.work import FragmentResult, Hint, RowFailure, Timings
+from core.domain.work import FragmentResult, Hint, Timings
 from core.ports import HintSink
 
-_KEPT_FAILURES = 1000
 _HINT_SECONDS = 0.25
 
 
@@ -32,7 +31,6 @@ class Meter:
         self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write"), 0.0)
         self._hinted = time.monotonic()
         self.fragment = FragmentCounts()
-        self.failures: list[RowFailure] = []
         self._done = FragmentCounts()
 
     @property
@@ -74,12 +72,10 @@ class Meter:
         """Times writing column files."""
         return self._timed("write")
 
-    def evaluated(self, rows: int, failures: Sequence[RowFailure]) -> None:
-        """Rows were given to the function; `failures` are those that it did not get through."""
+    def evaluated(self, rows: int, failed: int) -> None:
+        """Rows were given to the function; it did not get through `failed` of them."""
         self.fragment.evaluated += rows
-        self.fragment.failed += len(failures)
-        room = _KEPT_FAILURES - len(self.failures)
-        self.failures.extend(failures[: max(0, room)])
+        self.fragment.failed += failed
         if time.monotonic() - self._hinted >= _HINT_SECONDS:
             self.hint()
 

@@ -183,8 +183,6 @@ class Round:
         self._board.tally.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)
-        if self._plan.header.udf.error_policy.store_errors:
-            self._board.failures.extend(outcome.errors)
         self._freed.set()
         error = self._too_many_errors() or self._failed(outcome)
         if error is not None and not self._failure.done():
@@ -199,7 +197,7 @@ class Round:
             return None
         error = FailedPrecondition(failure.reason, failure.message)
         if failure.row is not None:
-            self._board.failures.append(failure.row)
+            self._board.blamed = failure.row
             error.facts.update(_row_facts(failure.row))
         return error
 

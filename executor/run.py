@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import tenacity
 
-from core.domain.job import Job, JobError, JobState, StoredRowError
+from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
-from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError, Unavailable
 from executor.board import JobBoard
 from executor.round import Round, Unsettled
@@ -18,7 +17,6 @@ from executor.services import Services
 from executor.spark_runner import Cancelled
 
 _ROUNDS_WITHOUT_PROGRESS = 5
-_ERRORS_KEPT = 1000
 _PLANNER_PATIENCE_SECONDS = 120
 
 
@@ -104,7 +102,8 @@ class JobRun:
         self._services.spark.cancel(self.board.job.job_id)
 
     async def _end(self, state: JobState, error: JobError | None = None) -> None:
-        await self._store_failures(at_least=1)
+        if self.board.blamed is not None:
+            await self._services.save_error(self.board.job, self.board.blamed)
         await self.board.end(state, error, self._services.save_job)
 
     async def _rounds(self, plan: Plan) -> None:
@@ -117,7 +116,6 @@ class JobRun:
                 return
             self._cost = tally.seconds_per_row or self._cost
             idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
-            await self._store_failures(at_least=_ERRORS_KEPT)
             await self._pause(unsettled, idle)
             plan = await self.plan()
 
@@ -139,27 +137,6 @@ class JobRun:
         self.board.note("replan", f"planning again: {unsettled.why}")
         if idle:
             await asyncio.sleep(min(0.05 * 2**idle, 1.0))
-
-    async def _store_failures(self, at_least: int) -> None:
-        board = self.board
-        if len(board.failures) < at_least:
-            return
-        failures, board.failures = board.failures, []
-        await self._services.save_errors(board.job.spec.database, [_stored(board.job, f) for f in failures])
-
-
-def _stored(job: Job, failure: RowFailure) -> StoredRowError:
-    return StoredRowError(
-        job_id=job.job_id,
-        column=job.spec.column,
-        udf_version=job.udf_version,
-        row_address=failure.row_address,
-        row_id=failure.row_id,
-        error_type=failure.error_type,
-        error_message=failure.message,
-        traceback=failure.traceback,
-        attempt=failure.attempt,
-    )
 
 
 def _job_error(error: LemanError) -> JobError:

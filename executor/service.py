@@ -17,6 +17,7 @@ from core.config import Settings
 from core.coordination import JobLeases
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
 from core.domain.plan import BackfillSpec
+from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
 from core.rpc import convert
 from core.rpc.blocking import BlockingPool
@@ -25,7 +26,7 @@ from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
 from executor.dispatch import Dispatcher
-from executor.history import History
+from executor.error_store import JobErrors, errors_uri
 from executor.manager import JobManager
 from executor.services import Services
 from executor.spark_runner import SparkRunner
@@ -69,7 +70,7 @@ class ExecutorService:
             CommitClient(coordinator),
             settings.executor.slots or os.cpu_count() or 1,
             forget_record=self._forget_record,
-            save_errors=self._save_errors,
+            save_error=self._save_error,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
@@ -99,8 +100,9 @@ class ExecutorService:
     async def _forget_record(self, uri: str, key: str) -> None:
         await self._pool.run(LanceCheckpointStore(checkpoint_root(uri)).__delitem__, key)
 
-    async def _save_errors(self, database: str, errors: list[StoredRowError]) -> None:
-        await self._pool.run(History(database).save_errors, errors)
+    async def _save_error(self, job: Job, row: RowFailure) -> None:
+        errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)
+        await self._pool.run(errors.store, [row])
 
 
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):

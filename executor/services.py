@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from core.config import Settings
-from core.domain.job import Job, StoredRowError
+from core.domain.job import Job
+from core.domain.work import RowFailure
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.dispatch import Dispatcher
 from executor.spark_runner import SparkRunner
@@ -15,7 +16,7 @@ from executor.spark_runner import SparkRunner
 @dataclass(frozen=True, slots=True)
 class Services:
     """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
-    `forget_record(uri, key)` deletes a fragment record, `save_errors(database, errors)` stores failed rows."""
+    `forget_record(uri, key)` deletes a fragment record, `save_error(job, row)` stores the row that ended a job."""
 
     settings: Settings
     spark: SparkRunner
@@ -25,4 +26,4 @@ class Services:
     lanes: int
     save_job: Callable[[Job], Awaitable[None]]
     forget_record: Callable[[str, str], Awaitable[None]]
-    save_errors: Callable[[str, list[StoredRowError]], Awaitable[None]]
+    save_error: Callable[[Job, RowFailure], Awaitable[None]]

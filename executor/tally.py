@@ -21,9 +21,11 @@ class Tally:
         self._begin = clock()
         self._running: dict[str, Hint] = {}
         self._done: set[str] = set()
-        self._evaluated = self._failed = self._safe = self._skipped = 0
+        self._evaluated = self._safe = self._skipped = 0
+        self._failed: dict[int, int] = {}
         self._times = Timings()
         self._ready: dict[int, int] = {}
+        self._files: dict[int, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         self.rows_failed_before = 0
@@ -52,7 +54,7 @@ class Tally:
         for result in outcome.results:
             self._evaluated += result.rows_evaluated
             self._safe += result.rows_evaluated
-            self._failed += result.rows_failed
+            self._failed[result.fragment_id] = self._failed.get(result.fragment_id, 0) + result.rows_failed
             self._skipped += result.rows_skipped
         self._times = _sum(self._times, outcome.timings)
 
@@ -60,9 +62,10 @@ class Tally:
         """A unit died: what it had made safe will be found again, the rest is computed again."""
         self._running.pop(unit_id, None)
 
-    def staged(self, fragment_id: int, rows: int) -> None:
-        """A fragment's file waits for its commit."""
+    def staged(self, fragment_id: int, rows: int, rows_failed: int) -> None:
+        """A fragment's file waits for its commit. It knows all failed rows, those of earlier attempts too."""
         self._ready[fragment_id] = rows
+        self._files[fragment_id] = rows_failed
 
     def committed(self, fragment_id: int) -> None:
         """Queries see a fragment's rows."""
@@ -79,7 +82,7 @@ class Tally:
 
     @property
     def rows_failed(self) -> int:
-        return self._failed + sum(h.rows_failed for h in self._running.values())
+        return sum({**self._failed, **self._files}.values()) + sum(h.rows_failed for h in self._running.values())
 
     @property
     def seconds_per_row(self) -> float | None:
@@ -118,9 +121,13 @@ class Tally:
             elapsed_seconds=elapsed,
             spark_jobs=self.spark_jobs,
             rows_per_second=rate,
-            eta_seconds=left / rate if rate and evaluated else 0.0,
+            eta_seconds=left / rate if rate and self._settled_rate(evaluated, elapsed) else 0.0,
             commits=self.commits,
         )
+
+    def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
+        """Whether the rate says something about the rest."""
+        return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
         """Rows a second over the last seconds, or over all while those are few."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
@@ -21,7 +21,6 @@ from core.domain.udf import UdfKind
 from core.domain.work import (
     FragmentResult,
     FragmentWork,
-    RowFailure,
     UnitFailure,
     UnitOutcome,
     WorkContext,
@@ -29,7 +28,7 @@ from core.domain.work import (
 )
 from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
-from core.ports import CheckpointStore, HintSink, Reservations
+from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.udf.loading import load
 from executor.apply import FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
@@ -51,12 +50,14 @@ class UnitRunner:
         store: CheckpointStore,
         reservations: Reservations,
         sink: HintSink,
+        errors: ErrorSink,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._unit = unit
         self._store = store
         self._reservations = reservations
+        self._errors = errors
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
         self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
@@ -67,7 +68,6 @@ class UnitRunner:
     def run(self) -> UnitOutcome:
         """Never raises for what the function or the store does: that is in the outcome."""
         results: list[FragmentResult] = []
-        failures: list[RowFailure] = []
         failure = None
         with _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds) as leases:
             try:
@@ -77,15 +77,13 @@ class UnitRunner:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
                     else:
                         results.append(self._fragment(work, reader, leases))
-                failures = _with_row_ids(self._meter.failures, reader)
             except JobFailing as error:
                 failure = self._blame(error, reader)
-                failures = _with_row_ids(self._meter.failures, reader)
             except LemanError as error:
                 failure = UnitFailure(error.reason, error.message)
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
                 failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
-        return UnitOutcome(self._unit.unit_id, tuple(results), tuple(failures), failure, self._meter.timings)
+        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
         scope = f"{work.fragment_id}:{work.fingerprint}"
@@ -115,7 +113,13 @@ class UnitRunner:
 
     def _tools(self, reader: FragmentReader) -> Tools:
         return Tools(
-            reader, self._store, self._loaded, self._sizer, self._meter, lambda: self._clock() >= self._deadline
+            reader,
+            self._store,
+            self._errors,
+            self._loaded,
+            self._sizer,
+            self._meter,
+            lambda: self._clock() >= self._deadline,
         )
 
     def _loaded(self) -> Evaluator:
@@ -159,7 +163,8 @@ class UnitRunner:
         return tuple(found)
 
     def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
-        row = _with_row_ids([error.failure], reader)[0]
+        failed = error.failure
+        row = replace(failed, row_id=reader.row_ids(failed.fragment_id, [failed.offset])[0])
         start, end = error.rows
         place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
         return UnitFailure(
@@ -168,18 +173,6 @@ class UnitRunner:
             f"{row.error_type}: {row.message}",
             row,
         )
-
-
-def _with_row_ids(failures: Sequence[RowFailure], reader: FragmentReader) -> list[RowFailure]:
-    by_fragment: dict[int, list[int]] = {}
-    for failure in failures:
-        by_fragment.setdefault(failure.fragment_id, []).append(failure.offset)
-    ids = {
-        (fragment, offset): row_id
-        for fragment, offsets in by_fragment.items()
-        for offset, row_id in zip(offsets, reader.row_ids(fragment, offsets), strict=True)
-    }
-    return [replace(f, row_id=ids[f.fragment_id, f.offset]) for f in failures]
 
 
 class _LeaseKeeper:

@@ -6,11 +6,13 @@ import socket
 from dataclasses import dataclass
 
 import msgspec
+import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.coordination import GrantAll, RedisReservations
 from core.domain.work import Hint, WorkContext, WorkUnit
 from core.ports import Reservations
+from executor.error_store import JobErrors
 from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, framed
 from executor.unit import UnitRunner
 
@@ -55,6 +57,8 @@ def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     context = msgspec.json.decode(context_json, type=WorkContext)
     store = LanceCheckpointStore(checkpoint_root(context.uri))
     reservations = _reservations(context)
+    column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
+    errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
@@ -63,7 +67,7 @@ def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         connection = LaneConnection(link)
         connection.say(hello)
         while (unit := connection.next_unit()) is not None:
-            runner = UnitRunner(context, unit, store=store, reservations=reservations, sink=connection)
+            runner = UnitRunner(context, unit, store=store, reservations=reservations, sink=connection, errors=errors)
             connection.say(Done(runner.run()))
             units += 1
     return units

@@ -28,7 +28,8 @@ class UdfRef:
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field."""
+    """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
+    failed rows are stored in `errors_uri`, or nowhere where it is empty."""
 
     job_id: str
     uri: str
@@ -42,6 +43,7 @@ class WorkContext:
     checkpoint: CheckpointBounds
     checkpoint_seconds: float
     checkpoint_max_bytes: int
+    errors_uri: str = ""
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
 
@@ -127,11 +129,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class UnitOutcome:
-    """Result of one unit. `errors` holds at most the first thousand failed rows; the counts hold all."""
+    """Result of one unit."""
 
     unit_id: str
     results: tuple[FragmentResult, ...]
-    errors: tuple[RowFailure, ...] = ()
     failure: UnitFailure | None = None
     timings: Timings = Timings()
 

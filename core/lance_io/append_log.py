@@ -15,7 +15,7 @@ _KEEP = datetime.timedelta(hours=1)
 
 
 class AppendLog:
-    """Rows of one schema under a uri; the table appears with the first append. Not safe for threads; several
+    """Rows of one schema under a uri. Not safe for threads; several
     processes may append at once."""
 
     def __init__(self, uri: str, schema: pa.Schema) -> None:
@@ -23,11 +23,19 @@ class AppendLog:
         self._schema = schema
         self._appended = 0
 
+    def create(self) -> None:
+        """Makes the table if there is none. Call it before the first append: of two appends that both find no table,
+        Lance would keep one."""
+        if self._open() is not None:
+            return
+        if "://" not in self._uri:
+            Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            lance.write_dataset(self._schema.empty_table(), self._uri, mode="create")
+
     def append(self, rows: Sequence[dict[str, object]]) -> None:
         """Adds rows in one version. Raises OSError where the store refuses."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        if "://" not in self._uri:
-            Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
         lance.write_dataset(table, self._uri, mode="append")
         self._appended += 1
         if self._appended >= _COMPACT_AFTER:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.coordination import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import FragmentWork, Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentWork, Hint, RowFailure, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor.unit import UnitRunner
 
 COLUMN = "y"
@@ -38,7 +38,8 @@ class Lab:
         dataset.add_columns(pa.field(COLUMN, self.output))
         self.reservations = InProcessReservations(60)
         self.hints: list[Hint] = []
-        self.store = LanceCheckpointStore(checkpoint_root(self.uri))
+        self.errors: list[RowFailure] = []
+        self.checkpoints = LanceCheckpointStore(checkpoint_root(self.uri))
         self.field_id = next(f.id() for f in self.dataset.lance_schema.fields() if f.name() == COLUMN)
 
     @property
@@ -105,11 +106,15 @@ class Lab:
         return UnitRunner(
             context,
             WorkUnit(unit, works, budget_seconds, look_first),
-            store=self.store,
+            store=self.checkpoints,
             reservations=self.reservations,
             sink=self,
+            errors=self,
             clock=clock,
         ).run()
+
+    def store(self, failures: Sequence[RowFailure]) -> None:
+        self.errors.extend(failures)
 
     def send(self, hint: Hint) -> None:
         self.hints.append(hint)

@@ -47,7 +47,7 @@ def test_whole_fragments_are_written_without_checkpoints(lab):
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]), lab.work(context, 1, [(0, 20)]))
     assert outcome.failure is None
     assert [r.rows_computed for r in outcome.results] == [20, 20]
-    assert not [k for k in lab.store.list_keys() if "_range-" in k]
+    assert not [k for k in lab.checkpoints.list_keys() if "_range-" in k]
     lab.install(outcome)
     assert lab.values() == {x: 2 * x for x in range(40)}
     for result, field in zip(outcome.results, [pa.field("y", pa.int64())] * 2, strict=True):
@@ -230,7 +230,7 @@ def test_failed_rows_are_skipped_and_told_apart_from_null(lab):
     states = column_files.read_states(lab.uri, outcome.results[0].staged.file)
     assert states[7] == RowState.FAILED
     assert states[8] == RowState.COMPUTED
-    (error,) = outcome.errors
+    (error,) = lab.errors
     assert (error.error_type, error.message, error.row_address, error.row_id) == ("ValueError", "seven", 7, 7)
     assert "in odd" in error.traceback
 
@@ -245,7 +245,7 @@ def test_failing_policy_keeps_the_rows_before(lab):
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]))
     assert outcome.failure.reason == "UDF_FAILED"
     assert "row 7 of fragment 0: ValueError: seven" in outcome.failure.message
-    kept = [keys.parse_range_key(k).range for k in lab.store.list_keys()]
+    kept = [keys.parse_range_key(k).range for k in lab.checkpoints.list_keys()]
     assert kept == [(0, 6)]
 
 
@@ -295,7 +295,7 @@ def test_a_fragment_with_rows_that_nobody_computed_is_never_finished(lab):
 def test_a_checkpoint_without_its_rows_does_not_pass_for_nulls(lab):
     context = lab.context(lab.udf(lambda x: x))
     (ref,) = lab.run(context, lab.work(context, 0, [(0, 12)], finish=False)).results[0].checkpoints
-    lab.store[ref.key] = lab.store[ref.key].slice(0, 5)
+    lab.checkpoints[ref.key] = lab.checkpoints[ref.key].slice(0, 5)
     outcome = lab.run(context, lab.work(context, 0, [(12, 20)], checkpoints=(ref,)), unit="u2")
     assert "7 rows that are not deleted have no value" in outcome.failure.message
 
@@ -318,7 +318,7 @@ def test_batches_are_bisected_down_to_the_bad_rows(lab):
     context = lab.context(lab.udf(strict, UdfKind.ARRAY, error_policy=SKIP))
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]))
     lab.install(outcome)
-    assert [e.offset for e in outcome.errors] == [3, 11]
+    assert [e.offset for e in lab.errors] == [3, 11]
     assert {x: y for x, y in lab.values().items() if x < 20} == {x: None if x in (3, 11) else 2 * x for x in range(20)}
 
 
@@ -377,7 +377,7 @@ def test_a_range_without_matching_rows_is_recorded_as_done(lab):
     context = lab.context(lab.udf(lambda x: x), where="x > 1000")
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)], finish=False))
     assert [c.range for c in outcome.results[0].checkpoints] == [RowRange(0, 20)]
-    assert lab.store[outcome.results[0].checkpoints[0].key].num_rows == 0
+    assert lab.checkpoints[outcome.results[0].checkpoints[0].key].num_rows == 0
 
 
 def test_bundle_with_another_digest_is_refused(lab):
@@ -391,6 +391,6 @@ def test_checkpoint_key_names_what_it_covers(lab):
     outcome = lab.run(context, lab.work(context, 1, [(3, 9)], finish=False))
     (ref,) = outcome.results[0].checkpoints
     assert ref == CheckpointRef(ref.key, RowRange(3, 9))
-    batch = lab.store[ref.key]
+    batch = lab.checkpoints[ref.key]
     assert batch.column("y").to_pylist() == list(range(23, 29))
     assert batch.column("_rowaddr").to_pylist() == [1 << 32 | o for o in range(3, 9)]

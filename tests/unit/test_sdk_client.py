@@ -209,12 +209,15 @@ def test_registered_code_is_not_sent_again(fake, docs):
     assert len(fake.named("RegisterUdf")) == 1
 
 
-def test_other_options_under_the_same_version_are_refused(fake, docs):
+def test_other_options_under_the_same_version_are_set_without_sending_the_code(fake, docs):
     docs.add_columns({"n": words})
     other = leman.udf(batch_size=10)(words._target)
     assert other.version == words.version
-    with pytest.raises(errors.UdfExists, match="batch_size"):
-        docs.add_columns({"m": other})
+    docs.add_columns({"m": other})
+    first, second = fake.named("RegisterUdf")
+    assert second.definition.batch_size == 10
+    assert second.bundle == b""
+    assert second.definition.python_bundle == first.definition.python_bundle
 
 
 def test_other_type_under_an_explicit_version_is_refused(fake, docs):

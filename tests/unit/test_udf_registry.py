@@ -70,6 +70,16 @@ def test_the_same_again_is_no_news(registry):
     assert registry.put(UDF) is False
 
 
+def test_options_may_change_under_the_same_version(registry):
+    registry.put(UDF, BUNDLE)
+    changed = dataclasses.replace(UDF, batch_size=64, checkpoint=CheckpointBounds(), error_policy=ErrorPolicy())
+    assert registry.put(changed) is False
+    assert registry.get("embed", "3f2a") == changed
+    with pytest.raises(AlreadyExists):
+        registry.put(dataclasses.replace(changed, stateful=False))
+    assert registry.get("embed", "3f2a") == changed
+
+
 def test_other_content_under_the_same_name_and_version_is_refused(registry):
     registry.put(INSTALLED)
     with pytest.raises(AlreadyExists) as caught:

@@ -1,0 +1,76 @@
+"""The error store of a database: failed rows, as a Lance table that workers and executors append to.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from core.domain.job import StoredRowError
+from core.domain.work import RowFailure
+from core.lance_io.append_log import AppendLog
+
+_SCHEMA = pa.schema(
+    [
+        ("job_id", pa.string()),
+        ("column", pa.string()),
+        ("udf_version", pa.string()),
+        ("row_address", pa.int64()),
+        ("row_id", pa.int64()),
+        ("error_type", pa.string()),
+        ("error_message", pa.string()),
+        ("traceback", pa.string()),
+        ("attempt", pa.int32()),
+    ]
+)
+
+
+def errors_uri(database: str) -> str:
+    """Where a database's failed rows are."""
+    return f"{database.rstrip('/')}/_leman/errors.lance"
+
+
+def open_log(uri: str) -> AppendLog:
+    """The table of failed rows."""
+    return AppendLog(uri, _SCHEMA)
+
+
+class JobErrors:
+    """Failed rows of one job. See `core.ports.ErrorSink`; stores nothing where `uri` is empty."""
+
+    def __init__(self, uri: str, job_id: str, column: str, udf_version: str) -> None:
+        self._log = open_log(uri) if uri else None
+        self._job_id = job_id
+        self._column = column
+        self._udf_version = udf_version
+
+    def store(self, failures: Sequence[RowFailure]) -> None:
+        """Appends in one version. Raises OSError where the store refuses."""
+        if self._log is not None:
+            self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
+
+    def _stored(self, failure: RowFailure) -> StoredRowError:
+        return StoredRowError(
+            job_id=self._job_id,
+            column=self._column,
+            udf_version=self._udf_version,
+            row_address=failure.row_address,
+            row_id=failure.row_id,
+            error_type=failure.error_type,
+            error_message=failure.message,
+            traceback=failure.traceback,
+            attempt=failure.attempt,
+        )
+
+
+def errors_of(uri: str, job_id: str, column: str = "") -> list[StoredRowError]:
+    """Failed rows of a job by row address, each once: the last attempt's."""
+    rows = open_log(uri).read(where=f"job_id = '{job_id}'")
+    found = {
+        e.row_address: e for e in (msgspec.convert(r, StoredRowError) for r in rows) if not column or e.column == column
+    }
+    return [found[address] for address in sorted(found)]
