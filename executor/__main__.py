@@ -1,12 +1,29 @@
 """`python -m executor`: runs jobs."""
 
+import functools
 import sys
 
 from core.startup import without
 
 with without("rich"):  # Spark asks for pandas
-    from core.rpc.server import main
-    from executor.service import create
+    from core import config
+    from core.errors import InvalidArgument
+    from executor.spark_runner import SparkRunner
+
+
+def run() -> int:
+    """The life of the process. The JVM starts while the rest is imported."""
+    try:
+        spark = SparkRunner(config.load().spark)
+    except InvalidArgument as error:
+        sys.stderr.write(f"executor: {error}\n")
+        return 2
+    spark.start_meanwhile()
+    with without("rich"):
+        from core.rpc.server import main  # noqa: PLC0415
+        from executor.service import create  # noqa: PLC0415
+    return main("executor", functools.partial(create, spark=spark))
+
 
 if __name__ == "__main__":
-    sys.exit(main("executor", create))
+    sys.exit(run())

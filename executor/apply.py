@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,7 +69,7 @@ class FragmentPass:
         self._meter = tools.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
         self._checkpoints: list[CheckpointRef] = []
-        self._pending = _Pending(0, [])
+        self._pending = _Pending(0)
         self._failures: list[RowFailure] = []
         self._writer: FragmentWriter | None = None
         self._known = self._known_rows()
@@ -177,12 +177,15 @@ class FragmentPass:
 
     def _compute(self, covered: RowRange) -> None:
         self._flush()
-        self._pending = _Pending(covered.start, [])
+        self._pending = _Pending(covered.start)
         for chunk in self._chunks(covered):
-            known = self._known.settled(chunk.covered)
-            known += self._known.of_other_filters(chunk.covered, chunk.offsets)
+            others = self._known.of_other_filters(chunk.covered, chunk.offsets)
+            self._pending.add_others(others)
+            known = [*self._known.settled(chunk.covered), *others]
             pieces = [*known, *self._evaluate_chunk(_without(chunk, known), covered.end)]
             self._pending.covered_to = chunk.covered.end
+            if self._pending.bytes >= self._context.checkpoint_max_bytes:
+                self._flush()
             if self._writer is not None:
                 with self._meter.writing():
                     self._writer.emit(chunk.covered, pieces)
@@ -252,7 +255,8 @@ class FragmentPass:
 
     def _flush(self) -> None:
         """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
-        nothing to evaluate."""
+        nothing to evaluate. With it go rows of other filters' checkpoints that this filter asks for: which those are
+        is not known any more when the fragment is assembled."""
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
         if not covered.rows:
@@ -261,11 +265,12 @@ class FragmentPass:
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with self._meter.checkpointing():
             self._store_failures()
-            self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pending.pieces, self._field.type)
+            pieces = [*pending.pieces, *pending.others_within(covered)]
+            self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
         crash_point("worker.checkpoint_stored")
         self._checkpoints.append(CheckpointRef(key, covered))
         self._meter.safe(pending.rows)
-        self._pending = _Pending(covered.end, [])
+        self._pending = _Pending(covered.end, pending.others)
 
     def _store_failures(self) -> None:
         if self._failures:
@@ -317,12 +322,14 @@ class FragmentPass:
 
 
 class _Pending:
-    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`."""
+    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `others`: rows from
+    there on that other filters' checkpoints hold and this one asks for."""
 
-    def __init__(self, start: int, pieces: list[Piece]) -> None:
+    def __init__(self, start: int, others: Iterable[Piece] = ()) -> None:
         self.start = start
         self.covered_to = start
-        self.pieces = pieces
+        self.pieces: list[Piece] = []
+        self.others = [piece for piece in others if piece.offsets[-1] >= start]
         self.rows = 0
         self.bytes = 0
         self.since = time.monotonic()
@@ -332,6 +339,13 @@ class _Pending:
         self.covered_to = covered_to
         self.rows += len(piece.offsets)
         self.bytes += piece.values.nbytes
+
+    def add_others(self, pieces: Sequence[Piece]) -> None:
+        self.others.extend(pieces)
+        self.bytes += sum(piece.values.nbytes for piece in pieces)
+
+    def others_within(self, covered: RowRange) -> list[Piece]:
+        return [held for piece in self.others if (held := piece.within(covered)) is not None]
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:

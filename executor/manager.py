@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from core.config import Settings
-from core.coordination import JobLeases
+from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable

@@ -48,7 +48,8 @@ class Piece:
 
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
-    """Pieces as a checkpoint batch: the column, `_rowaddr`, and the states where a row failed."""
+    """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed. Of a
+    row that several pieces have, the first is kept."""
     pieces = list(pieces)
     values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
@@ -60,7 +61,10 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
         columns[ROW_STATE] = pa.array(
             np.concatenate([p.states if p.states is not None else _computed(p) for p in pieces])
         )
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    if len(pieces) > 1 and not (np.diff(offsets) > 0).all():
+        batch = batch.take(pa.array(np.unique(offsets, return_index=True)[1]))
+    return batch
 
 
 def from_checkpoint(batch: pa.RecordBatch) -> Piece:

@@ -138,7 +138,7 @@ class Round:
 
     async def next_unit(self) -> WorkUnit | None:
         """The next unit, or None when there are none and none can come back."""
-        while not (self._over or self._trouble):
+        while not (self._over or self._trouble or self._failure.done()):
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
                 return unit

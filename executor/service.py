@@ -14,7 +14,7 @@ from core import errors as error_tree
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
-from core.coordination import JobLeases
+from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
@@ -35,9 +35,9 @@ from leman.v1 import jobs_pb2, jobs_pb2_grpc
 _HEARTBEAT_SECONDS = 10.0
 
 
-def create(settings: Settings, draining: asyncio.Event) -> ExecutorService:
-    """Starts the Spark session, then makes the service. Blocks for seconds."""
-    spark = SparkRunner(settings.spark)
+def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
+    """Starts the Spark session (or waits for one that starts already), then makes the service. Blocks for seconds."""
+    spark = spark or SparkRunner(settings.spark)
     spark.start()
     return ExecutorService(settings, draining, spark)
 

@@ -19,7 +19,6 @@ from core.domain.work import WorkContext
 from core.errors import Unavailable
 from executor.dispatch import LaneAddress
 from executor.messages import Hello
-from executor.worker import run_lane
 
 _SCHEMA = "units long"
 _MAX_CALLS = 256
@@ -35,14 +34,22 @@ class SparkRunner:
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
         self._session: SparkSession | None = None
+        self._starting: Future[None] | None = None
         self._frames: dict[int, DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
         self._calls: dict[str, set[Future[None]]] = {}
 
+    def start_meanwhile(self) -> None:
+        """Begins to start in a thread: the JVM takes seconds that imports can use."""
+        self._starting = self._threads.submit(self._start)
+
     def start(self) -> None:
         """Starts the session and one job, so that the first user's job is a warm one. Blocks for seconds."""
+        (self._starting or self._threads.submit(self._start)).result()
+
+    def _start(self) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
@@ -74,6 +81,8 @@ class SparkRunner:
         context_json = msgspec.json.encode(context)
 
         def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from executor.worker import run_lane  # noqa: PLC0415 on the worker: the driver starts sooner without
+
             for batch in batches:
                 units = sum(run_lane(host, port, hello, context_json) for _ in range(batch.num_rows))
                 yield pa.record_batch({"units": pa.array([units], pa.int64())})

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from core.coordination import GrantAll, RedisReservations
+from core.coordination.reservations import GrantAll, RedisReservations
 from core.domain.work import Hint, WorkContext, WorkUnit
 from core.ports import Reservations
 from executor.error_store import JobErrors

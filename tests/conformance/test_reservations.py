@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.coordination import InProcessReservations, RedisReservations
+from core.coordination.reservations import InProcessReservations, RedisReservations
 from core.domain.ranges import RowRange, merge
 from tests.redis_process import RedisProcess
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from core.coordination import InProcessReservations
+from core.coordination.reservations import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import FragmentWork, Hint, RowFailure, UdfRef, UnitOutcome, WorkContext, WorkUnit

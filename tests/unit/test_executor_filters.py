@@ -1,0 +1,55 @@
+"""Rows that were computed under another filter, in a fragment that takes more than one unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.domain.plan import CheckpointRef
+from core.domain.udf import CheckpointBounds
+from tests.unit.executor_helpers import Lab
+
+
+@pytest.fixture
+def lab(tmp_path) -> Lab:
+    return Lab(tmp_path)
+
+
+def others(refs: tuple[CheckpointRef, ...]) -> tuple[CheckpointRef, ...]:
+    return tuple(replace(ref, settles=False) for ref in refs)
+
+
+@pytest.mark.parametrize("checkpoint", [CheckpointBounds(), CheckpointBounds(max_checkpoint_size=2)])
+def test_they_are_in_the_file_that_a_later_unit_writes(lab, tmp_path, checkpoint):
+    log = tmp_path / "seen"
+
+    def double(x):
+        with log.open("a") as f:
+            f.write(f"{x}\n")
+        return 2 * x
+
+    udf = lab.udf(double)
+    low = lab.context(udf, where="x BETWEEN 3 AND 8")
+    known = others(lab.run(low, lab.work(low, 0, [(0, 20)], finish=False)).results[0].checkpoints)
+    third = lab.context(udf, where="x % 3 = 0")
+    more = lab.run(third, lab.work(third, 0, [(0, 20)], checkpoints=known, finish=False), unit="u2")
+    known += others(more.results[0].checkpoints)
+
+    even = lab.context(udf, where="x % 2 = 0", checkpoint=checkpoint)
+    first = lab.run(even, lab.work(even, 0, [(0, 10)], checkpoints=known, finish=False), unit="u3").results[0]
+    rest = lab.work(even, 0, [(10, 20)], checkpoints=(*known, *first.checkpoints))
+    lab.install(lab.run(even, rest, unit="u4"))
+    assert {x: lab.values()[x] for x in range(20)} == {x: None if x % 2 else 2 * x for x in range(20)}
+    evaluated = [int(x) for x in log.read_text().split()]
+    assert sorted(evaluated) == sorted({*range(3, 9), *range(0, 20, 3), *range(0, 20, 2)})
+
+
+def test_they_do_not_pile_up_in_memory(lab):
+    udf = lab.udf(lambda x: 2 * x)
+    low = lab.context(udf, where="x < 18")
+    known = others(lab.run(low, lab.work(low, 0, [(0, 20)], finish=False)).results[0].checkpoints)
+    every = lab.context(udf, where="x >= 0", checkpoint_max_bytes=64)
+    parts = [lab.run(every, lab.work(every, 0, [r], checkpoints=known, finish=False)).results[0] for r in [(0, 20)]]
+    (refs,) = [part.checkpoints for part in parts]
+    assert max(len(lab.store[ref.key]) for ref in refs) <= 20
