@@ -109,5 +109,3 @@ def beside_limit(name: str, workload: Workload, options: Options) -> None:
     rule = f"Leman ≤ {'1.2 × ' if factor > 1 else ''}P + 0.25 s"
     target = Target(rule, done.leman_seconds, factor * done.plain_seconds + 0.25)
     report(name, options, [target], **done.document())
-
-

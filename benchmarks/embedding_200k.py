@@ -6,7 +6,9 @@ from benchmarks.practical_limit import EMBEDDING
 
 
 def main() -> None:
-    beside_limit("embedding_200k", EMBEDDING, options_of(__doc__ or "", rows=EMBEDDING.rows, fragments=EMBEDDING.fragments))
+    beside_limit(
+        "embedding_200k", EMBEDDING, options_of(__doc__ or "", rows=EMBEDDING.rows, fragments=EMBEDDING.fragments)
+    )
 
 
 if __name__ == "__main__":

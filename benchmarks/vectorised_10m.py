@@ -6,7 +6,9 @@ from benchmarks.practical_limit import VECTORISED
 
 
 def main() -> None:
-    beside_limit("vectorised_10m", VECTORISED, options_of(__doc__ or "", rows=VECTORISED.rows, fragments=VECTORISED.fragments))
+    beside_limit(
+        "vectorised_10m", VECTORISED, options_of(__doc__ or "", rows=VECTORISED.rows, fragments=VECTORISED.fragments)
+    )
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ def settings(folder: Path) -> dict[str, str]:
     return {
         "LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
         "LEMAN_EXECUTOR__SLOTS": str(LANES),
+        "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
         "LEMAN_CRASH": str(folder),

@@ -43,13 +43,3 @@ def test_they_are_in_the_file_that_a_later_unit_writes(lab, tmp_path, checkpoint
     assert {x: lab.values()[x] for x in range(20)} == {x: None if x % 2 else 2 * x for x in range(20)}
     evaluated = [int(x) for x in log.read_text().split()]
     assert sorted(evaluated) == sorted({*range(3, 9), *range(0, 20, 3), *range(0, 20, 2)})
-
-
-def test_they_do_not_pile_up_in_memory(lab):
-    udf = lab.udf(lambda x: 2 * x)
-    low = lab.context(udf, where="x < 18")
-    known = others(lab.run(low, lab.work(low, 0, [(0, 20)], finish=False)).results[0].checkpoints)
-    every = lab.context(udf, where="x >= 0", checkpoint_max_bytes=64)
-    parts = [lab.run(every, lab.work(every, 0, [r], checkpoints=known, finish=False)).results[0] for r in [(0, 20)]]
-    (refs,) = [part.checkpoints for part in parts]
-    assert max(len(lab.store[ref.key]) for ref in refs) <= 20
