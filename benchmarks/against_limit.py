@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import lance
 
-from benchmarks.common import CORES, Document, Options, Target, figures, interleaved, medians, report, scratch
+from benchmarks.common import (
+    CORES,
+    Document,
+    Options,
+    Target,
+    figures,
+    interleaved,
+    medians,
+    options_of,
+    report,
+    scratch,
+)
 from benchmarks.leman_side import Caller, Run, running
 from benchmarks.practical_limit import Filled, PlainPool, Workload, discard_column, even, make_table
 
@@ -102,10 +112,11 @@ def same_values(one: str, other: str, column: str) -> bool:
     return all(a.to_table(columns=[column]).equals(b.to_table(columns=[column])) for a, b in pairs)
 
 
-def beside_limit(name: str, workload: Workload, options: Options) -> None:
+def beside_limit(name: str, workload: Workload, what: str) -> None:
     """Measures and reports a workload whose target is P + 0.25 s; 1.2 × P + 0.25 s at ten times the rows and more."""
+    options = options_of(what, rows=workload.rows, fragments=workload.fragments)
     done = compare(workload, options)
-    factor = 1.2 if options.rows >= 10 * workload.rows else 1.0
-    rule = f"Leman ≤ {'1.2 × ' if factor > 1 else ''}P + 0.25 s"
+    larger = options.rows >= 10 * workload.rows
+    rule, factor = ("Leman ≤ 1.2 × P + 0.25 s", 1.2) if larger else ("Leman ≤ P + 0.25 s", 1.0)
     target = Target(rule, done.leman_seconds, factor * done.plain_seconds + 0.25)
     report(name, options, [target], **done.document())

@@ -28,7 +28,7 @@ from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _JOB_SECONDS = 3600.0
-_TERMINAL = {
+TERMINAL = {
     jobs_pb2.Job.STATE_DONE,
     jobs_pb2.Job.STATE_DONE_WITH_ERRORS,
     jobs_pb2.Job.STATE_FAILED,
@@ -73,6 +73,12 @@ class Caller:
         self.sdk.close()
         self._channel.close()
 
+    def processes(self) -> dict[str, int]:
+        """Process ids by name, as they are now."""
+        content = json.loads(Path(self.database, "_leman", "service.json").read_text())
+        pids: dict[str, int] = content["pids"]
+        return pids
+
     def uri(self, table: str) -> str:
         """Of the table's Lance dataset."""
         return f"{self.database}/{table}.lance"
@@ -105,7 +111,7 @@ class Caller:
         job = self.begin(spec)
         phases = {"create_job_answered": time.perf_counter() - begin}
         events: list[jobs_pb2.JobEvent] = []
-        if job.state not in _TERMINAL:  # nothing was to do: the answer is the end
+        if job.state not in TERMINAL:  # nothing was to do: the answer is the end
             for message in self.watch(job.job_id):
                 events.extend(message.events)
                 job = message.job

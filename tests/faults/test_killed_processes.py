@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 ROWS = 1200
 LAYOUTS = {"many": 40, "one": 1 << 20}
+#: Units of 1.5 s, many checkpoint intervals: nothing but checkpoints makes the rows of a unit safe.
+TASK_SIZES = {"many": None, "one": 300}
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -25,7 +27,7 @@ def begin(
 ) -> tuple[leman.Table, leman.JobFuture]:
     table = db.create_table(name, numbers(rows), max_rows_per_file=LAYOUTS[layout])
     table.add_columns({"y": evidence.double()})
-    return table, table.backfill_async("y")
+    return table, table.backfill_async("y", task_size=TASK_SIZES[layout])
 
 
 def test_of_a_spark_worker(lake, db, evidence, layout):

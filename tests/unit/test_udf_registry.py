@@ -170,7 +170,7 @@ def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
     answers = []
 
     def write(number):
-        udf = dataclasses.replace(INSTALLED, batch_size=number)
+        udf = dataclasses.replace(INSTALLED, entrypoint=f"pkg.mod:f{number}")
         barrier.wait()
         try:
             answers.append((number, UdfRegistry(str(tmp_path)).put(udf)))
@@ -185,7 +185,7 @@ def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
     winners = [number for number, answer in answers if answer is True]
     assert len(winners) == 1
     assert sorted(str(answer) for _, answer in answers) == ["True"] + ["UDF_EXISTS"] * 7
-    assert UdfRegistry(str(tmp_path)).get("f").batch_size == winners[0]
+    assert UdfRegistry(str(tmp_path)).get("f").entrypoint == f"pkg.mod:f{winners[0]}"
     assert [p.name for p in (tmp_path / "_leman" / "udfs").iterdir()] == ["f@1.json"]
 
 
