@@ -61,9 +61,11 @@ class FragmentWriter:
         if covered.start != self._at:
             raise ValueError(f"range {covered} does not follow offset {self._at}")
         self._at = covered.end
-        if len(pieces) == 1 and len(pieces[0].offsets) == covered.rows:
-            self._writer.write(pieces[0].values)
-            self._note(covered, pieces[0].states)
+        if _in_sequence(covered, pieces):
+            for piece in pieces:
+                self._writer.write(piece.values)
+                at = int(piece.offsets[0])
+                self._note(RowRange(at, at + len(piece.offsets)), piece.states)
             return
         values, states = self._aligned(covered, pieces)
         self._writer.write(values)
@@ -103,3 +105,14 @@ class FragmentWriter:
             raise ValueError(f"{self.untouched} rows that are not deleted have no value")
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
         return self._writer.close(self._states, filters, name)
+
+
+def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
+    """Whether the pieces, as they come, are the rows of the range without a gap: then nothing has to be aligned."""
+    at = covered.start
+    for piece in pieces:
+        first, last = int(piece.offsets[0]), int(piece.offsets[-1])
+        if first != at or last - first + 1 != len(piece.offsets):
+            return False
+        at = last + 1
+    return at == covered.end

@@ -27,16 +27,16 @@ def table(request, db, evidence, per_fragment):
 
 
 @pytest.mark.parametrize(
-    ("point", "passes", "lost"),
+    ("point", "passes", "min_checkpoint_size", "lost"),
     [
-        ("worker.checkpoint_stored", 2, 0),
-        ("worker.file_written", 1, ROWS_AT_RISK),
-        ("worker.record_stored", 1, 0),
+        ("worker.checkpoint_stored", 2, None, 0),
+        ("worker.file_written", 1, None, ROWS_AT_RISK),
+        ("worker.record_stored", 1, ROWS, 0),  # no checkpoint in between, so that it must be the file that is found
     ],
 )
-def test_a_worker_dies(lake, db, evidence, table, point, passes, lost):
+def test_a_worker_dies(lake, db, evidence, table, point, passes, min_checkpoint_size, lost):
     lake.arm(point, passes)
-    job = db.job(table.backfill("y", progress=False))
+    job = db.job(table.backfill("y", progress=False, min_checkpoint_size=min_checkpoint_size))
     assert lake.went_off(point)
     assert (job.state, job.attempt) == (JobState.DONE, 1)
     assert evidence.again() <= lost
