@@ -20,7 +20,7 @@ from benchmarks.common import (
     scratch,
 )
 from benchmarks.leman_side import Caller, Run, running
-from benchmarks.practical_limit import Filled, PlainPool, Workload, discard_column, even, make_table
+from benchmarks.practical_limit import Filled, PlainPool, Workload, discard, even, make_table
 
 _TABLE = "t"
 
@@ -99,8 +99,8 @@ def _both(workload: Workload, options: Options, caller: Caller, pool: PlainPool,
             filled.append(result)
         if repetition == options.repetitions:
             equal.append(same_values(leman_uri, plain_uri, column))
-        discard_column(leman_uri, column)
-        discard_column(plain_uri, column)
+        discard(leman_uri, column)
+        discard(plain_uri, column)
 
     interleaved(options.repetitions, leman, plain)
     return Comparison(runs, filled, all(equal))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.common import Document, Options, Target, figures, interleaved, medians, options_of, report, scratch
 from benchmarks.leman_side import Caller, Run, running
-from benchmarks.practical_limit import HEAVY, VECTORISED, Workload, discard_column, even, make_table
+from benchmarks.practical_limit import HEAVY, VECTORISED, Workload, discard, even, make_table
 
 _CHEAP_ROWS = 500
 _NEVER = {
@@ -55,7 +55,7 @@ def _measure(workload: Workload, rows: int, options: Options, callers: dict[str,
             runs[name].append(run)
             if name == "adaptive":
                 stored.append(_checkpoints(caller, workload.name) - before)
-        discard_column(caller.uri(workload.name), column)
+        discard(caller.uri(workload.name), column)
 
     interleaved(options.repetitions, lambda r: side("adaptive", r), lambda r: side("never", r))
     seconds = {name: figures([run.seconds for run in runs[name]]) for name in callers}

@@ -1,20 +1,20 @@
 """16 jobs commit on one table at once, through CommitService: fragments a second, latency, and whether any is lost.
 
 Plans and files are made before the clock runs; a job then sends its requests one after the other, a tenth of its
-fragments each, as an executor does. Two cases: each job has a column of its own, and all jobs fill parts of the same
-column. The other side is 16 writers that commit to Lance by themselves and try again on conflict.
+fragments each, as an executor does. Two cases: each job has a column of its own; and all jobs fill parts of the same
+column, of a table with four times the fragments. The other side is 16 writers that commit to Lance by themselves and
+try again on conflict.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import lance
 import pyarrow as pa
 from lance.commit import CommitConflictError
@@ -23,7 +23,7 @@ from lance.fragment import DataFile
 import leman
 from benchmarks.common import Document, Options, Target, figures, interleaved, options_of, percentile, report, scratch
 from benchmarks.leman_side import Caller, running
-from benchmarks.practical_limit import discard_column, double, even, make_table
+from benchmarks.practical_limit import discard, double, make_table
 from core import keys
 from core.lance_io.column_files import ColumnFileWriter
 from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
@@ -31,6 +31,8 @@ from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
 JOBS = 16
 ROWS_OF_FRAGMENT = 10
 _TENTHS = 10
+#: Cases, with the table's fragments as a multiple of `--fragments`.
+FRAGMENTS = {"own_columns": 1, "one_column": 4}
 
 Send = Callable[[Any], None]
 
@@ -53,17 +55,17 @@ class Burst:
 class Coordinated:
     """Side A."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, table: str) -> None:
         self._caller = caller
-        self._planner = planner_pb2_grpc.PlannerServiceStub(grpc.insecure_channel(caller.service["planner"]))
-        channel = grpc.insecure_channel(caller.service["commit_coordinator"])
-        self._commits = commit_pb2_grpc.CommitServiceStub(channel)
-        self.uri = caller.uri("t")
+        self._table = table
+        self._planner = planner_pb2_grpc.PlannerServiceStub(caller.channel("planner"))
+        self._commits = commit_pb2_grpc.CommitServiceStub(caller.channel("commit_coordinator"))
+        self.uri = caller.uri(table)
 
     def add_columns(self, names: Sequence[str]) -> None:
         """New columns in one version."""
         make = leman.udf(name="double", version=f"v{uuid.uuid4().hex[:12]}")
-        self._caller.sdk.open_table("t").add_columns(dict.fromkeys(names, make(double)))
+        self._caller.sdk.open_table(self._table).add_columns(dict.fromkeys(names, make(double)))
 
     def stage(self, column: str, share: slice, size: int) -> list[commit_pb2.SubmitCommitRequest]:
         """Requests of a job that has computed a share of a column's fragments."""
@@ -86,7 +88,7 @@ class Coordinated:
         ]
 
     def _plan(self, column: str) -> tuple[planner_pb2.PlanHeader, list[planner_pb2.FragmentTask]]:
-        request = planner_pb2.CreatePlanRequest(spec=self._caller.spec("t", column))
+        request = planner_pb2.CreatePlanRequest(spec=self._caller.spec(self._table, column))
         first, *rest = self._planner.CreatePlan(request, metadata=self._caller.metadata)
         return first.header, [task for message in rest for task in message.tasks.tasks]
 
@@ -155,6 +157,9 @@ class Uncoordinated:
         return [name for _, name in request]
 
 
+Side = Coordinated | Uncoordinated
+
+
 def _write(uri: str, name: str, column: str, rows: int) -> Any:
     writer = ColumnFileWriter(uri, pa.field(column, pa.int64()))
     writer.open(name)
@@ -162,7 +167,7 @@ def _write(uri: str, name: str, column: str, rows: int) -> Any:
     return writer.close(None, frozenset(), name)
 
 
-def burst(side: Coordinated | Uncoordinated, repetition: int, fragments: int, *, one_column: bool) -> Burst:
+def burst(side: Side, repetition: int, fragments: int, *, one_column: bool) -> Burst:
     """Stages everything, then lets all jobs commit at once."""
     columns = [f"c{repetition}"] if one_column else [f"c{repetition}_{job}" for job in range(JOBS)]
     side.add_columns(columns)
@@ -180,8 +185,7 @@ def burst(side: Coordinated | Uncoordinated, repetition: int, fragments: int, *,
     wanted = {file for requests in jobs for request in requests for file in side.files(request)}
     dataset = lance.dataset(side.uri)
     present = {data.path for fragment in dataset.get_fragments() for data in fragment.metadata.files}
-    for column in columns:
-        discard_column(side.uri, column)
+    discard(side.uri, *columns)
     latencies = [latency for job in timed for latency in job]
     return Burst(seconds, latencies, len(wanted), len(wanted - present), dataset.version - before)
 
@@ -205,16 +209,12 @@ def _document(bursts: Sequence[Burst]) -> Document:
     }
 
 
-def measure(options: Options, case: str, caller: Caller, plain_uri: str) -> tuple[list[Target], Document]:
+def measure(case: str, options: Options, sides: Mapping[str, Side]) -> tuple[list[Target], Document]:
     """Both sides of one case."""
-    sides: dict[str, Coordinated | Uncoordinated] = {
-        "leman": Coordinated(caller),
-        "uncoordinated": Uncoordinated(plain_uri),
-    }
     bursts: dict[str, list[Burst]] = {name: [] for name in sides}
 
     def run(name: str, repetition: int) -> None:
-        done = burst(sides[name], repetition, options.fragments, one_column=case == "one_column")
+        done = burst(sides[name], repetition, FRAGMENTS[case] * options.fragments, one_column=case == "one_column")
         if repetition:
             bursts[name].append(done)
 
@@ -234,11 +234,12 @@ def main() -> None:
     targets: list[Target] = []
     documents: Document = {}
     with scratch(options) as folder, running(folder / "lake") as caller:
-        sizes = [ROWS_OF_FRAGMENT] * options.fragments
-        for uri in (caller.uri("t"), str(folder / "plain.lance")):
-            make_table(uri, sizes)
-        for case in ("own_columns", "one_column"):
-            found, documents[case] = measure(options, case, caller, str(folder / "plain.lance"))
+        for case, factor in FRAGMENTS.items():
+            plain_uri = str(folder / f"{case}.lance")
+            for uri in (caller.uri(case), plain_uri):
+                make_table(uri, [ROWS_OF_FRAGMENT] * (factor * options.fragments))
+            sides: dict[str, Side] = {"leman": Coordinated(caller, case), "uncoordinated": Uncoordinated(plain_uri)}
+            found, documents[case] = measure(case, options, sides)
             targets += found
     report("commit_rate", options, targets, jobs=JOBS, **documents)
 

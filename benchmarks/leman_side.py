@@ -58,20 +58,26 @@ class Run:
 
 
 class Caller:
-    """A caller of one embedded system, with an open channel to its executor."""
+    """A caller of one embedded system, with open channels to its services."""
 
     def __init__(self, database: Path, service: Mapping[str, Any]) -> None:
         self.database = str(database)
         self.service = service
-        self._channel = grpc.insecure_channel(service["executor"])
-        self.jobs = jobs_pb2_grpc.JobServiceStub(self._channel)
+        self._channels: list[grpc.Channel] = []
+        self.jobs = jobs_pb2_grpc.JobServiceStub(self.channel("executor"))
         self.metadata = (("authorization", f"Bearer {service['token']}"),)
         self.sdk = leman.connect(database, endpoint=service["executor"], token=service["token"])
 
     def close(self) -> None:
         """Closes the channels."""
         self.sdk.close()
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
+
+    def channel(self, service: str) -> grpc.Channel:
+        """To one of the services; closed with the caller."""
+        self._channels.append(grpc.insecure_channel(self.service[service]))
+        return self._channels[-1]
 
     def processes(self) -> dict[str, int]:
         """Process ids by name, as they are now."""

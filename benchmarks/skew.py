@@ -2,7 +2,7 @@
 
 from benchmarks.common import Target, figures, interleaved, medians, options_of, report, scratch
 from benchmarks.leman_side import Run, running
-from benchmarks.practical_limit import HEAVY, discard_column, even, make_table
+from benchmarks.practical_limit import HEAVY, discard, even, make_table
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
             run = caller.run(name, column)
             if repetition:
                 runs[name].append(run)
-            discard_column(caller.uri(name), column)
+            discard(caller.uri(name), column)
 
         interleaved(options.repetitions, lambda r: side("skewed", r), lambda r: side("even", r))
     seconds = {name: figures([run.seconds for run in runs[name]]) for name in layouts}

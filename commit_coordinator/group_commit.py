@@ -66,7 +66,9 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
         raise Aborted(
             "TABLE_REPLACED", f"Table {request.uri} was dropped and created again: try again", uri=request.uri
         )
-    return table.add_null_columns(base, request.schema)
+    version = table.add_null_columns(base, request.schema)
+    crash_point("coordinator.columns_added")
+    return version
 
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:

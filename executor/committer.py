@@ -127,7 +127,7 @@ class Committer:
     @tenacity.retry(
         retry=tenacity.retry_if_exception_type(Unavailable),
         stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        wait=tenacity.wait_exponential_jitter(initial=0.2, max=3),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
         reraise=True,
     )
     async def _submit(self, batch: list[Replacement], request_id: str) -> tuple[int, list[FragmentVerdict]]:

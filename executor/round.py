@@ -112,18 +112,23 @@ class Round:
         job_id = self._board.job.job_id
         address = self._services.dispatcher.open(job_id, self)
         try:
+            fruitless = 0
             while not (self._backlog.empty or self._trouble):
                 self._board.tally.spark_jobs += 1
-                await self._run_lanes(address)
+                units = self._backlog.units_made
+                error = await self._run_lanes(address)
+                fruitless = fruitless + 1 if self._backlog.units_made == units else 0
+                if error is not None and fruitless >= _LOSSES_ALLOWED:
+                    raise error
         finally:
             self._over = True
             self._freed.set()
             await self._services.dispatcher.close(job_id)
         self._committer.close()
 
-    async def _run_lanes(self, address: LaneAddress) -> None:
-        """Until the lanes end by themselves, or a unit's failure ends the job. That Spark gave up on a lane is no
-        failure by itself: `on_lost` counts."""
+    async def _run_lanes(self, address: LaneAddress) -> Unavailable | None:
+        """Until the lanes end by themselves, or a unit's failure ends the job. Returns that Spark gave up on a lane:
+        it is no failure by itself, as `on_lost` counts, unless it does so before a lane has asked for a unit."""
         lanes = asyncio.ensure_future(self._services.spark.run_lanes(address, self._context, self._lanes))
         await asyncio.wait((lanes, self._failure), return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
@@ -133,6 +138,8 @@ class Round:
             await lanes
         except Unavailable as error:
             self._board.note("error", error.message)
+            return error
+        return None
 
     # what lanes ask and say (executor.dispatch.Feed)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import structlog
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
@@ -20,8 +24,13 @@ from core.errors import Unavailable
 from executor.dispatch import LaneAddress
 from executor.messages import Hello
 
+_log = structlog.get_logger(__name__)
+
 _SCHEMA = "units long"
 _MAX_CALLS = 256
+_EXIT_JVM_LOST = 70
+#: Its sockets close a moment before it is dead.
+_JVM_DIES_SECONDS = 0.5
 
 
 class Cancelled(Exception):
@@ -29,12 +38,16 @@ class Cancelled(Exception):
 
 
 class SparkRunner:
-    """One warm session. Safe to use from one event loop; Spark is called in threads."""
+    """One warm session. Safe to use from one event loop; Spark is called in threads.
+
+    A JVM that died cannot be had back in this process: the process ends, whoever runs it starts it again, and its jobs
+    are taken over."""
 
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
+        self._stopping = False
         self._frames: dict[int, DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
@@ -58,6 +71,7 @@ class SparkRunner:
             builder = builder.config(key, value)
         self._session = builder.getOrCreate()
         self._session.sparkContext.setLogLevel("ERROR")
+        threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
         self._collect("warm-up", _nothing, min(4, os.cpu_count() or 1))
 
     @property
@@ -69,6 +83,7 @@ class SparkRunner:
 
     def stop(self) -> None:
         """Ends the session."""
+        self._stopping = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._session is not None:
             self._session.stop()
@@ -125,17 +140,38 @@ class SparkRunner:
         if session is None:
             raise Unavailable("SPARK_STARTING", "The Spark session is not up yet")
         context = session.sparkContext
-        context.addJobTag(tag)
         try:
+            context.addJobTag(tag)
             self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
         except Exception as error:
             if tag in self._cancelled:
                 raise Cancelled(tag) from None
+            self._end_without_jvm()
             raise Unavailable(
                 "SPARK_FAILED", f"Spark gave up on a task: {_cause(error)}. Finished work is kept."
             ) from error
         finally:
             context.removeJobTag(tag)
+
+    def _watch_jvm(self) -> None:
+        process = self._jvm()
+        if process is not None:
+            process.wait()
+            self._end_without_jvm()
+
+    def _end_without_jvm(self) -> None:
+        process = self._jvm()
+        if process is None or self._stopping:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_JVM_DIES_SECONDS)
+            _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            os._exit(_EXIT_JVM_LOST)
+
+    def _jvm(self) -> subprocess.Popen[bytes] | None:
+        """None where somebody else started it."""
+        gateway: Any = SparkContext._gateway
+        return getattr(gateway, "proc", None)
 
     def _frame(self, session: SparkSession, count: int) -> DataFrame:
         """One row in each of `count` partitions; building the frame costs more than running it."""

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 import leman
 
+START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -43,8 +46,13 @@ def start_system(database: Path, **settings: str) -> System:
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    with leman.connect(database) as db:  # waits for the supervisor that was just started
-        db.table_names()
+    # not through leman.connect: it would start a supervisor of its own, and either might win
+    service_file, pause = database / "_leman" / "service.json", threading.Event()
+    deadline = time.monotonic() + START_SECONDS
+    while not service_file.exists():
+        assert process.poll() is None, "the supervisor ended"
+        assert time.monotonic() < deadline, "the system did not start"
+        pause.wait(0.02)
     return System(database, process)
 
 

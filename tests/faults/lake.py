@@ -91,6 +91,10 @@ class Evidence:
         """All inputs, in the order of the calls."""
         return [x for x, _ in self._lines()]
 
+    def wait(self, rows: int) -> None:
+        """Until so many calls were made."""
+        wait_for(lambda: len(self.seen()) >= rows)
+
     def again(self) -> int:
         """How many calls were for a row that had been seen before."""
         seen = self.seen()

@@ -43,6 +43,19 @@ def test_a_worker_dies(lake, db, evidence, table, point, passes, min_checkpoint_
     check_settled(db, table, ROWS)
 
 
+def test_the_coordinator_dies_before_it_says_that_columns_are_added(lake, db, evidence):
+    table = db.create_table("unanswered", numbers(10))
+    pid = lake.pid("commit_coordinator")
+    lake.arm("coordinator.columns_added")
+    version = table.add_columns({"y": evidence.double(seconds=0)})
+    assert lake.went_off("coordinator.columns_added")
+    assert table.version == version
+    assert table.schema.names == ["x", "y"]
+    table.backfill("y", progress=False)
+    check_settled(db, table, 10)
+    lake.wait_back("commit_coordinator", before=pid)
+
+
 @pytest.mark.parametrize("per_fragment", [100])
 @pytest.mark.parametrize("point", ["coordinator.before_commit", "coordinator.after_commit"])
 def test_the_coordinator_dies(lake, db, evidence, table, point):

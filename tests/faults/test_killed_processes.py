@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
+import psutil
 import pytest
 
 import leman
 from leman import JobState
-from tests.faults.lake import LANES, ROWS_AT_RISK, Evidence, Lake, check_settled, checkpointed, watch_until
+from tests.faults.lake import LANES, ROWS_AT_RISK, Evidence, Lake, check_settled, checkpointed, wait_for, watch_until
 from tests.integration.evidence import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
@@ -23,11 +27,11 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 
 def begin(
-    db: leman.Database, evidence: Evidence, name: str, layout: str, rows: int = ROWS
+    db: leman.Database, evidence: Evidence, name: str, layout: str, *, rows: int = ROWS, task_size: int | None = None
 ) -> tuple[leman.Table, leman.JobFuture]:
     table = db.create_table(name, numbers(rows), max_rows_per_file=LAYOUTS[layout])
     table.add_columns({"y": evidence.double()})
-    return table, table.backfill_async("y", task_size=TASK_SIZES[layout])
+    return table, table.backfill_async("y", task_size=task_size or TASK_SIZES[layout])
 
 
 def test_of_a_spark_worker(lake, db, evidence, layout):
@@ -46,12 +50,58 @@ def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, evidence):
     """What the dead worker had reserved is its job's: that one goes on with it, and the other need not."""
     table, first = begin(db, evidence, "shared", "many")
     second = table.backfill_async("y")
-    watch_until(first, checkpointed(ROWS // 6))
+    evidence.wait(ROWS // 3)
     lake.kill(evidence.worker())
     assert len(evidence.seen()) < ROWS, "nothing was left to do"
     jobs = [db.job(future.result(timeout=60)) for future in (first, second)]
     assert [job.state for job in jobs] == [JobState.DONE, JobState.DONE]
     assert evidence.again() <= ROWS_AT_RISK
+    check_settled(db, table, ROWS)
+
+
+def test_of_a_spark_worker_that_is_not_dead_after_all(lake, db, evidence):
+    """It hangs past its reservations, the other job takes them over and finishes, and then it goes on: there are two
+    results for its rows, and the first one stays."""
+    table, first = begin(db, evidence, "hanging", "many", task_size=LAYOUTS["many"])
+    futures = {first, table.backfill_async("y", task_size=LAYOUTS["many"])}
+    evidence.wait(ROWS // 3)
+    victim = evidence.worker()
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        (done,) = wait_for(lambda: {future for future in futures if future.done()})
+        (other,) = futures - {done}
+        assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
+        assert not other.done(), "the hanging worker was not its last one"
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    assert [db.job(future.result(timeout=60)).state for future in futures] == [JobState.DONE] * 2
+    assert evidence.again() <= LAYOUTS["many"], "no more than the fragment that it had in hand"
+    check_settled(db, table, ROWS)
+
+
+def test_of_the_fork_server_of_the_spark_workers(lake, db, evidence):
+    table, future = begin(db, evidence, "daemon", "many")
+    watch_until(future, checkpointed(ROWS // 3))
+    lake.kill(psutil.Process(evidence.worker()).ppid())
+    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 1)
+    assert evidence.again() <= LANES * ROWS_AT_RISK
+    check_settled(db, table, ROWS)
+
+
+def test_of_the_java_machine_below_the_executor(lake, db, evidence):
+    """The executor is no use without it: it ends, and its jobs are taken over."""
+    table, future = begin(db, evidence, "java", "many")
+    watch_until(future, checkpointed(ROWS // 3))
+    executor = psutil.Process(lake.pid("executor"))
+    (java,) = [p for p in executor.children(recursive=True) if p.name() == "java"]
+    lake.kill(java.pid)
+    lake.wait_gone(executor.pid)
+    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 2)
+    assert evidence.again() <= LANES * ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
