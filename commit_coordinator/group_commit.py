@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from commit_coordinator import preconditions
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
-from commit_coordinator.requests import AddColumnsRequest, Outcome, Status
+from commit_coordinator.requests import AddColumnsRequest, BindColumnsRequest, Outcome, Status
 from core.crash import crash_point
+from core.domain.table import TableSnapshot
 from core.errors import Aborted, LemanError
 from core.lance_io import history
 from core.lance_io.commits import InstallableFile, TableHandle
@@ -61,14 +62,24 @@ def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:
 def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
     """Version of the table with the columns. Raises Aborted (TABLE_REPLACED) and what
     `TableHandle.add_null_columns` raises."""
+    version = table.add_null_columns(_base(table, request), request.schema)
+    crash_point("coordinator.columns_added")
+    return version
+
+
+def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
+    """Version of the table with the columns bound. Raises Aborted (TABLE_REPLACED) and what
+    `TableHandle.bind_columns` raises."""
+    return table.bind_columns(_base(table, request), request.schema)
+
+
+def _base(table: TableHandle, request: AddColumnsRequest | BindColumnsRequest) -> TableSnapshot:
     base = table.latest()
     if request.incarnation and request.incarnation != base.incarnation:
         raise Aborted(
             "TABLE_REPLACED", f"Table {request.uri} was dropped and created again: try again", uri=request.uri
         )
-    version = table.add_null_columns(base, request.schema)
-    crash_point("coordinator.columns_added")
-    return version
+    return base
 
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:

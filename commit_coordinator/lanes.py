@@ -17,6 +17,7 @@ from commit_coordinator.group_commit import Candidate
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import (
     AddColumnsRequest,
+    BindColumnsRequest,
     CommitRequest,
     CommitResult,
     Outcome,
@@ -128,7 +129,9 @@ class Lane:
     async def _commit(self, tickets: Sequence[_Ticket]) -> None:
         for ticket in tickets:
             if isinstance(ticket.request, AddColumnsRequest):
-                await self._add_columns(ticket, ticket.request)
+                await self._change_schema(ticket, "AddColumns", group_commit.add_columns, ticket.request)
+            elif isinstance(ticket.request, BindColumnsRequest):
+                await self._change_schema(ticket, "BindColumns", group_commit.bind_columns, ticket.request)
         for turn in turns([candidate for ticket in tickets for candidate in ticket.candidates]):
             await self._install(turn)
             for ticket in tickets:
@@ -152,9 +155,12 @@ class Lane:
         with contextlib.suppress(Exception):  # then it stays unknown
             await self._commits.run(self._step, group_commit.look, turn)
 
-    async def _add_columns(self, ticket: _Ticket, request: AddColumnsRequest) -> None:
+    async def _change_schema(
+        self, ticket: _Ticket, operation: str, step: Callable[[TableHandle, Subject], int], request: Subject
+    ) -> None:
         try:
-            ticket.succeed(CommitResult(await self._retrying(group_commit.add_columns, request)))
+            version = await self._retrying(step, request)
+            ticket.succeed(CommitResult(version, operation=operation))
         except CommitConflict as conflict:
             ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
         except LemanError as error:

@@ -48,7 +48,17 @@ class AddColumnsRequest:
     schema: pa.Schema
 
 
-CommitRequest = ReplaceRequest | AddColumnsRequest
+@dataclass(frozen=True, slots=True)
+class BindColumnsRequest:
+    """Say which functions compute columns. `incarnation` empty: whichever table is there."""
+
+    uri: str
+    incarnation: str
+    request_id: str
+    schema: pa.Schema
+
+
+CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest
 
 
 class Status(enum.Enum):
@@ -72,7 +82,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """Answer to a request: outcomes in the order of its fragments; `version` 0: nothing was committed."""
+    """Answer to a request: outcomes in the order of its fragments; `version` 0: nothing was committed. `operation`
+    names what had no fragments."""
 
     version: int
     outcomes: tuple[Outcome, ...] = ()
+    operation: str = ""

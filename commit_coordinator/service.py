@@ -7,11 +7,13 @@ import hashlib
 from typing import Any, TypeAlias
 
 import grpc
+import pyarrow as pa
 
 from commit_coordinator.lanes import Lanes, Limits
 from commit_coordinator.outcomes import RequestMemory
 from commit_coordinator.requests import (
     AddColumnsRequest,
+    BindColumnsRequest,
     CommitRequest,
     CommitResult,
     Outcome,
@@ -101,7 +103,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         request_id = _required(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
         if remembered is not None and not remembered.outcomes:
-            return commit_pb2.GetCommitResponse(commit=_addition(request_id, remembered))
+            return commit_pb2.GetCommitResponse(commit=_schema_change(request_id, remembered))
         record = await self._readers.run(history.find_commit, uri, request_id)
         if record is None:
             raise NotFound(
@@ -128,10 +130,11 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, FRAGMENT_TWICE)."""
     uri, request_id = _uri(message.uri), _required(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
-        schema = convert.schema_from_bytes(message.add_null_columns.schema, "add_null_columns.schema")
-        if not len(schema):
-            raise InvalidArgument("MISSING_FIELD", "There is no column to add", field="add_null_columns.schema")
+        schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
         return AddColumnsRequest(uri, message.incarnation, request_id, schema)
+    if message.HasField("bind_columns"):
+        schema = _columns(message.bind_columns.schema, "bind_columns.schema")
+        return BindColumnsRequest(uri, message.incarnation, request_id, schema)
     _required(message.WhichOneof("operation") or "", "operation")
     replace = message.replace_column
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
@@ -149,6 +152,13 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
         replacements=replacements,
         input_field_ids=tuple(replace.input_field_ids),
     )
+
+
+def _columns(raw: bytes, field: str) -> pa.Schema:
+    schema = convert.schema_from_bytes(raw, field)
+    if not len(schema):
+        raise InvalidArgument("MISSING_FIELD", "There is no column", field=field)
+    return schema
 
 
 def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacement:
@@ -191,5 +201,5 @@ def _record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
     )
 
 
-def _addition(request_id: str, result: CommitResult) -> commit_pb2.Commit:
-    return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation="AddColumns")
+def _schema_change(request_id: str, result: CommitResult) -> commit_pb2.Commit:
+    return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation=result.operation)

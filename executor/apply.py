@@ -9,8 +9,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from core import keys
@@ -18,17 +20,19 @@ from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, chunks, merge, subtract
+from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, WorkContext
 from core.errors import Internal
 from core.lance_io import column_files
 from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
 from core.ports import CheckpointStore, ErrorSink
 from core.row_states import RowState
-from executor.evaluate import Evaluator
+from executor.evaluate import Evaluated
 from executor.fragment_writer import FragmentWriter
 from executor.meter import Meter
 from executor.pieces import CheckpointLost, KnownRows, Piece, partial_file_rows, to_checkpoint
 from executor.slices import SliceSizer
+from executor.sql import SqlSource
 
 
 class OutOfBudget(Exception):
@@ -39,6 +43,12 @@ class OutOfBudget(Exception):
         self.at = at
 
 
+class Evaluates(Protocol):
+    """Gives the values of rows; see `Evaluator`."""
+
+    def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What the fragments of a unit share. `evaluator` loads the function when it is first called."""
@@ -46,7 +56,7 @@ class Tools:
     reader: FragmentReader
     store: CheckpointStore
     errors: ErrorSink
-    evaluator: Callable[[], Evaluator]
+    evaluator: Callable[[], Evaluates]
     sizer: SliceSizer
     meter: Meter
     out_of_time: Callable[[], bool]
@@ -193,19 +203,22 @@ class FragmentPass:
             self._flush()
 
     def _chunks(self, covered: RowRange) -> Iterator[Chunk]:
-        source = self._reader.read(
-            self._work.fragment_id,
-            covered,
-            self._context.input_columns,
-            deletions=self._work.deleted_rows > 0,
-            where=self._context.where,
-        )
+        source = self._source(covered)
         while True:
             with self._meter.reading():
                 chunk = next(source, None)
             if chunk is None:
                 return
             yield chunk
+
+    def _source(self, covered: RowRange) -> Iterator[Chunk]:
+        work, context = self._work, self._context
+        deletions = work.deleted_rows > 0
+        if context.udf.kind is UdfKind.SQL:
+            return SqlSource(self._reader, context).read(work.fragment_id, covered, deletions=deletions)
+        return self._reader.read(
+            work.fragment_id, covered, context.input_columns, deletions=deletions, where=context.where
+        )
 
     def _evaluate_chunk(self, chunk: Chunk, end: int) -> list[Piece]:
         """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""

@@ -35,6 +35,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
             udf.stateful,
             udf.batch_size,
             udf.error_policy,
+            udf.sql_expression,
         ),
         where=header.where,
         checkpoint=job.spec.checkpoint.over(udf.checkpoint),

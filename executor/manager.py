@@ -291,6 +291,7 @@ class JobManager:
     async def stop(self) -> None:
         """Lets go of all jobs: their leases expire, another executor takes them over from their checkpoints."""
         for job_id in list(self._tasks):
+            self._services.local.cancel(job_id)
             self._services.spark.cancel(job_id)
         tasks = [*self._adopting.values(), *self._tasks.values()]
         for task in tasks:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from core import keys
 from core.domain.plan import FragmentTask, Plan
+from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.backlog import Backlog
@@ -77,6 +78,7 @@ class Round:
         except BaseException:
             # what is finished stays finished, also where the job ends early
             await self._services.spark.stop_job(self._board.job.job_id)
+            await self._services.local.stop_job(self._board.job.job_id)
             self._committer.close()
             with contextlib.suppress(LemanError):
                 await committing
@@ -114,9 +116,8 @@ class Round:
         try:
             fruitless = 0
             while not (self._backlog.empty or self._trouble):
-                self._board.tally.spark_jobs += 1
                 units = self._backlog.units_made
-                error = await self._run_lanes(address)
+                error = await self._until_end(self._lane_work(address))
                 fruitless = fruitless + 1 if self._backlog.units_made == units else 0
                 if error is not None and fruitless >= _LOSSES_ALLOWED:
                     raise error
@@ -126,10 +127,17 @@ class Round:
             await self._services.dispatcher.close(job_id)
         self._committer.close()
 
-    async def _run_lanes(self, address: LaneAddress) -> Unavailable | None:
+    def _lane_work(self, address: LaneAddress) -> Awaitable[None]:
+        """Lanes in this process where no user code is to run, else on Spark."""
+        if self._context.udf.kind is UdfKind.SQL:
+            return self._services.local.run_lanes(self, self._context, self._lanes)
+        self._board.tally.spark_jobs += 1
+        return self._services.spark.run_lanes(address, self._context, self._lanes)
+
+    async def _until_end(self, work: Awaitable[None]) -> Unavailable | None:
         """Until the lanes end by themselves, or a unit's failure ends the job. Returns that Spark gave up on a lane:
         it is no failure by itself, as `on_lost` counts, unless it does so before a lane has asked for a unit."""
-        lanes = asyncio.ensure_future(self._services.spark.run_lanes(address, self._context, self._lanes))
+        lanes = asyncio.ensure_future(work)
         await asyncio.wait((lanes, self._failure), return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
             lanes.cancel()

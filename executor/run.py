@@ -95,10 +95,12 @@ class JobRun:
         finally:
             ticking.cancel()
             self._services.spark.forget(board.job.job_id)
+            self._services.local.forget(board.job.job_id)
 
     def cancel(self) -> None:
         """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self.cancelling = True
+        self._services.local.cancel(self.board.job.job_id)
         self._services.spark.cancel(self.board.job.job_id)
 
     async def _end(self, state: JobState, error: JobError | None = None) -> None:

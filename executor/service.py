@@ -27,6 +27,7 @@ from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
 from executor.dispatch import Dispatcher
 from executor.error_store import JobErrors, errors_uri
+from executor.local_runner import LocalRunner
 from executor.manager import JobManager
 from executor.services import Services
 from executor.spark_runner import SparkRunner
@@ -65,6 +66,7 @@ class ExecutorService:
             Services,
             settings,
             self._spark,
+            LocalRunner(),
             self._dispatcher,
             PlannerClient(planner),
             CommitClient(coordinator),

@@ -10,6 +10,7 @@ from core.domain.job import Job
 from core.domain.work import RowFailure
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.dispatch import Dispatcher
+from executor.local_runner import LocalRunner
 from executor.spark_runner import SparkRunner
 
 
@@ -20,6 +21,7 @@ class Services:
 
     settings: Settings
     spark: SparkRunner
+    local: LocalRunner
     dispatcher: Dispatcher
     planner: PlannerClient
     commits: CommitClient

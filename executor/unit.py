@@ -30,17 +30,23 @@ from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.udf.loading import load
-from executor.apply import FragmentPass, Tools
+from executor.apply import Evaluates, FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
 from executor.slices import SliceSizer
+from executor.sql import SqlValues
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
 STORAGE_ERROR = "STORAGE_ERROR"
 
 
+def never() -> bool:
+    """Nobody asks the unit to stop."""
+    return False
+
+
 class UnitRunner:
-    """Runs one unit."""
+    """Runs one unit. `stopped`: asked now and then, whether to give back what is left."""
 
     def __init__(
         self,
@@ -52,6 +58,7 @@ class UnitRunner:
         sink: HintSink,
         errors: ErrorSink,
         clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = never,
     ) -> None:
         self._context = context
         self._unit = unit
@@ -60,10 +67,12 @@ class UnitRunner:
         self._errors = errors
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
+        self._stopped = stopped
         self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
-        self._evaluator: Evaluator | None = None
-        scalar = context.udf.kind is UdfKind.SCALAR
-        self._sizer = SliceSizer(scalar=scalar, most=CHUNK_ROWS, fixed=context.udf.batch_size)
+        self._evaluator: Evaluates | None = None
+        kind = context.udf.kind
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size  # Lance has cut it already
+        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=CHUNK_ROWS, fixed=fixed)
 
     def run(self) -> UnitOutcome:
         """Never raises for what the function or the store does: that is in the outcome."""
@@ -73,7 +82,7 @@ class UnitRunner:
             try:
                 reader = FragmentReader(self._context.uri, self._context.read_version)
                 for work in self._unit.works:
-                    if self._clock() >= self._deadline and work.ranges:
+                    if self._out_of_time() and work.ranges:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
                     else:
                         results.append(self._fragment(work, reader, leases))
@@ -119,14 +128,20 @@ class UnitRunner:
             self._loaded,
             self._sizer,
             self._meter,
-            lambda: self._clock() >= self._deadline,
+            self._out_of_time,
         )
 
-    def _loaded(self) -> Evaluator:
+    def _out_of_time(self) -> bool:
+        return self._stopped() or self._clock() >= self._deadline
+
+    def _loaded(self) -> Evaluates:
         """The function, loaded when the first row needs it."""
         if self._evaluator is None:
             context = self._context
             output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+            if context.udf.kind is UdfKind.SQL:
+                self._evaluator = SqlValues(output)
+                return self._evaluator
             self._evaluator = Evaluator(
                 load(context.udf),
                 context.udf.kind,

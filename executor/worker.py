@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.coordination.reservations import GrantAll, RedisReservations
-from core.domain.work import Hint, WorkContext, WorkUnit
-from core.ports import Reservations
+from core.domain.work import Hint, UnitOutcome, WorkContext, WorkUnit
+from core.ports import HintSink, Reservations
 from executor.error_store import JobErrors
 from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, framed
-from executor.unit import UnitRunner
+from executor.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
 
@@ -52,13 +53,32 @@ class LaneConnection:
         return b"".join(parts)
 
 
+class Bench:
+    """What the units of one lane share."""
+
+    def __init__(self, context: WorkContext) -> None:
+        self._context = context
+        self._store = LanceCheckpointStore(checkpoint_root(context.uri))
+        self._reservations = _reservations(context)
+        column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
+        self._errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
+
+    def run(self, unit: WorkUnit, sink: HintSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
+        """See `UnitRunner`."""
+        return UnitRunner(
+            self._context,
+            unit,
+            store=self._store,
+            reservations=self._reservations,
+            sink=sink,
+            errors=self._errors,
+            stopped=stopped,
+        ).run()
+
+
 def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Runs units until there are none; returns how many."""
-    context = msgspec.json.decode(context_json, type=WorkContext)
-    store = LanceCheckpointStore(checkpoint_root(context.uri))
-    reservations = _reservations(context)
-    column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
-    errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
+    bench = Bench(msgspec.json.decode(context_json, type=WorkContext))
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
@@ -67,8 +87,7 @@ def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         connection = LaneConnection(link)
         connection.say(hello)
         while (unit := connection.next_unit()) is not None:
-            runner = UnitRunner(context, unit, store=store, reservations=reservations, sink=connection, errors=errors)
-            connection.say(Done(runner.run()))
+            connection.say(Done(bench.run(unit, connection)))
             units += 1
     return units
 

@@ -10,17 +10,21 @@ import pyarrow as pa
 
 from core import keys
 from core.domain.table import TableSnapshot
-from core.domain.udf import ColumnBinding, UdfDefinition
-from core.errors import InvalidArgument
+from core.domain.udf import ColumnBinding, UdfDefinition, UdfKind
+from core.errors import FailedPrecondition, InvalidArgument
+from core.lance_io import expressions
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
-from core.udf import binding, validation
+from core.udf import binding, sql, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
+from planner.question import check_inputs, defined_column, inputs_of
+
+_KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Validated columns that the commit coordinator is to add."""
+    """Validated columns that the commit coordinator is to add, or to bind to other functions."""
 
     uri: str
     request_id: str
@@ -61,20 +65,94 @@ class Catalog:
 
         Raises what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
         """
-        names = [column.name for column in columns]
-        if not names or len(set(names)) != len(names):
-            problem = "name at least one column" if not names else "a column is named twice"
-            raise InvalidArgument("BAD_REQUEST", f"{problem}: {', '.join(names)}", field="columns")
+        _check_named(columns)
         snapshot = self.table(database, table)
         registry = self.registry(database)
         asked = request_id or uuid.uuid4().hex
-        fields = []
+        fields: list[pa.Field] = []
+        functions: list[UdfDefinition] = []
         for column in columns:
-            udf = registry.get(column.udf_name, column.udf_version)
+            udf = self._function(registry, snapshot, column)
             column_id = keys.md5(f"{snapshot.uri}\n{asked}\n{column.name}")
-            added = _added_before(snapshot, column.name, column_id, udf)
-            fields.append(added or validation.new_field(column, udf, snapshot, column_id))
+            field = _added_before(snapshot, column.name, column_id, udf)
+            if field is None:
+                field = validation.new_field(column, udf, snapshot, column_id)
+            fields.append(field)
+            functions.append(udf)
+        self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, asked, pa.schema(fields))
+
+    def alteration(self, database: str, table: str, columns: Sequence[NewColumn], request_id: str) -> Addition:
+        """Checks all columns. Raises what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names."""
+        _check_named(columns)
+        snapshot = self.table(database, table)
+        registry = self.registry(database)
+        fields: list[pa.Field] = []
+        functions: list[UdfDefinition] = []
+        for column in columns:
+            existing, bound = defined_column(snapshot, column.name)
+            udf = self._function(registry, snapshot, column)
+            if column.input_columns:
+                inputs = validation.find_inputs(column.input_columns, udf, snapshot)
+            else:
+                inputs = inputs_of(snapshot, bound, udf, registry.find(bound.udf_name, bound.udf_version))
+            check_inputs(column.name, inputs, udf)
+            validation.check_output_type(existing, udf, _KEEP_TYPE)
+            fields.append(binding.bind(existing.arrow, validation.bound_to(bound.column_id, udf, inputs)))
+            functions.append(udf)
+        self._check_expressions(snapshot, registry, columns, functions, fields)
+        return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
+
+    def _function(self, registry: UdfRegistry, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
+        """The registered function, or that of the expression, which is not registered yet."""
+        if not column.sql_expression:
+            return registry.get(column.udf_name, column.udf_version)
+        if column.udf_name or column.udf_version or column.input_columns:
+            raise InvalidArgument(
+                "BAD_REQUEST",
+                f"column {column.name}: give either a function or a SQL expression, which names its columns itself",
+                field="columns.sql_expression",
+            )
+        names = [field.name for field in table.fields]
+        expressions.check(column.sql_expression, names)
+        output = self._tables.expression_type(table.uri, column.sql_expression)
+        return sql.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
+
+    def _check_expressions(
+        self,
+        table: TableSnapshot,
+        registry: UdfRegistry,
+        columns: Sequence[NewColumn],
+        functions: Sequence[UdfDefinition],
+        fields: Sequence[pa.Field],
+    ) -> None:
+        """Registers the expressions that came with the columns, once all is checked. One that was registered before
+        was written without this table."""
+        triples = list(zip(columns, functions, fields, strict=True))
+        for column, udf, field in triples:
+            if udf.kind is UdfKind.SQL and not column.sql_expression:
+                self._check_expression(table, udf, binding.read(field))
+        for column, udf, _ in triples:
+            if column.sql_expression:
+                registry.put(udf)
+
+    def _check_expression(self, table: TableSnapshot, udf: UdfDefinition, bound: ColumnBinding | None) -> None:
+        here = [column.name for column in bound.inputs] if bound is not None else []
+        expression = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, here, strict=True)))
+        actual = self._tables.expression_type(table.uri, expression)
+        if not validation.same_type(udf.output_type, actual):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Function {udf.name} declares {udf.output_type}, `{expression}` gives {actual} on this table",
+                udf=udf.name,
+            )
+
+
+def _check_named(columns: Sequence[NewColumn]) -> None:
+    names = [column.name for column in columns]
+    if not names or len(set(names)) != len(names):
+        problem = "name at least one column" if not names else "a column is named twice"
+        raise InvalidArgument("BAD_REQUEST", f"{problem}: {', '.join(names)}", field="columns")
 
 
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:

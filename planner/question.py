@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from core import keys
@@ -78,12 +78,8 @@ def resolve(
     Raises FailedPrecondition (COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH).
     """
     column, bound = defined_column(table, spec.column)
-    inputs = _inputs(table, bound, udf, bound_udf)
-    if any(field.name == column.name for field in inputs):
-        raise FailedPrecondition(
-            "INPUT_IS_OUTPUT", f"Column '{column.name}' cannot be computed from itself", column=column.name
-        )
-    validation.check_input_types(inputs, udf)
+    inputs = inputs_of(table, bound, udf, bound_udf)
+    check_inputs(column.name, inputs, udf)
     validation.check_output_type(column, udf)
     return Question(
         table=table,
@@ -179,10 +175,21 @@ def at_version(question: Question, old: TableSnapshot) -> Question:
     return dataclasses.replace(question, table=dataclasses.replace(question.table, fragments=tuple(kept)))
 
 
-def _inputs(
+def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:
+    """Raises FailedPrecondition (INPUT_IS_OUTPUT, TYPE_MISMATCH)."""
+    if any(field.name == column for field in inputs):
+        raise FailedPrecondition("INPUT_IS_OUTPUT", f"Column '{column}' cannot be computed from itself", column=column)
+    validation.check_input_types(inputs, udf)
+
+
+def inputs_of(
     table: TableSnapshot, bound: ColumnBinding, udf: UdfDefinition, bound_udf: UdfDefinition | None
 ) -> tuple[TableField, ...]:
-    """The column's mapping holds for its own function, and for another one with the same parameter names."""
+    """The columns that a function reads to compute a column. The column's mapping holds for its own function, and for
+    another one with the same parameter names.
+
+    Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING).
+    """
     own = (udf.name, udf.version) == (bound.udf_name, bound.udf_version)
     if not own and (bound_udf is None or bound_udf.input_columns != udf.input_columns):
         return validation.find_inputs(udf.input_columns, udf, table)

@@ -26,7 +26,7 @@ from leman.v1 import (
     planner_pb2,
     planner_pb2_grpc,
 )
-from planner.catalog import Addition, Catalog, computed_columns
+from planner.catalog import Catalog, computed_columns
 from planner.explain import summarise
 from planner.snapshot import PlanReader
 
@@ -61,7 +61,7 @@ class Planner:
         """Adds CatalogService and PlannerService."""
         self._pool = BlockingPool(_THREADS, name="planner")
         tables = LanceTables()
-        catalog = CatalogServicer(Catalog(tables), self._pool, self._add_columns)
+        catalog = CatalogServicer(Catalog(tables), self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
         planner = PlannerServicer(PlanReader(tables), self._pool)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(planner, server)
@@ -74,15 +74,10 @@ class Planner:
         if self._coordinator is not None:
             await self._coordinator.close()
 
-    async def _add_columns(self, addition: Addition) -> int:
-        """Has the commit coordinator add them; the table version in which they exist."""
+    async def _commit(self, request: commit_pb2.SubmitCommitRequest) -> int:
+        """Has the commit coordinator do it; the table version after it."""
         if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
             self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
-        request = commit_pb2.SubmitCommitRequest(
-            uri=addition.uri,
-            request_id=addition.request_id,
-            add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(addition.schema)),
-        )
         try:
             answer = await commit_pb2_grpc.CommitServiceStub(self._coordinator).SubmitCommit(request)
         except grpc.RpcError as error:
@@ -93,10 +88,15 @@ class Planner:
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     """The RPCs. Their contracts stand in protos/leman/v1/catalog.proto."""
 
-    def __init__(self, catalog: Catalog, pool: BlockingPool, add_columns: Callable[[Addition], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        pool: BlockingPool,
+        commit: Callable[[commit_pb2.SubmitCommitRequest], Awaitable[int]],
+    ) -> None:
         self._catalog = catalog
         self._pool = pool
-        self._add_columns = add_columns
+        self._commit = commit
 
     async def RegisterUdf(
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
@@ -127,11 +127,28 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
-        columns = [NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in request.columns]
-        addition = await self._pool.run(
-            self._catalog.addition, request.table.database, request.table.table, columns, request.request_id
+        wanted = await self._pool.run(self._catalog.addition, *_wanted(request))
+        version = await self._commit(
+            commit_pb2.SubmitCommitRequest(
+                uri=wanted.uri,
+                request_id=wanted.request_id,
+                add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema)),
+            )
         )
-        return catalog_pb2.AddColumnsResponse(version=await self._add_columns(addition))
+        return catalog_pb2.AddColumnsResponse(version=version)
+
+    async def AlterColumns(
+        self, request: catalog_pb2.AlterColumnsRequest, _context: Context
+    ) -> catalog_pb2.AlterColumnsResponse:
+        wanted = await self._pool.run(self._catalog.alteration, *_wanted(request))
+        version = await self._commit(
+            commit_pb2.SubmitCommitRequest(
+                uri=wanted.uri,
+                request_id=wanted.request_id,
+                bind_columns=commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema)),
+            )
+        )
+        return catalog_pb2.AlterColumnsResponse(version=version)
 
     async def DescribeTable(
         self, request: catalog_pb2.DescribeTableRequest, _context: Context
@@ -193,6 +210,15 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         return planner_pb2.ExplainPlanResponse(
             header=convert.header_to_proto(plan.header), tasks=first.tasks, summary=summarise(plan)
         )
+
+
+def _wanted(
+    request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
+) -> tuple[str, str, list[NewColumn], str]:
+    columns = [
+        NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression) for c in request.columns
+    ]
+    return request.table.database, request.table.table, columns, request.request_id
 
 
 def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.FragmentTaskBatch]:

@@ -14,6 +14,7 @@ class UdfKind(enum.Enum):
     SCALAR = "scalar"
     ARRAY = "array"
     RECORD_BATCH = "record_batch"
+    SQL = "sql"
 
 
 class ErrorAction(enum.Enum):
@@ -91,6 +92,7 @@ class UdfDefinition:
     checkpoint: CheckpointBounds = CheckpointBounds()
     error_policy: ErrorPolicy = ErrorPolicy()
     batch_size: int = 0
+    sql_expression: str = ""
 
 
 @dataclass(frozen=True, slots=True)

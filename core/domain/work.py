@@ -24,6 +24,7 @@ class UdfRef:
     stateful: bool
     batch_size: int
     error_policy: ErrorPolicy
+    sql_expression: str = ""
 
 
 @dataclass(frozen=True, slots=True)

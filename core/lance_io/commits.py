@@ -166,6 +166,28 @@ class TableHandle:
                 raise
         return int(self._dataset.version)
 
+    def bind_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
+        """Replaces what the columns' metadata says about their functions; version after it. Values stay.
+
+        Where all of it is said already, nothing is done. All are changed or none. Raises FailedPrecondition
+        (COLUMN_NOT_DEFINED, TYPE_MISMATCH), CommitConflict and CommitUnclear.
+        """
+        changed = {}
+        for wanted in schema:
+            column = _bindable(base, wanted)
+            if binding.read(column.arrow) != binding.read(wanted):
+                changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
+        if not changed:
+            return base.version
+        operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
+        with _outcomes():
+            self._dataset = lance.LanceDataset.commit(
+                self._dataset,
+                lance.Transaction(base.version, operation, str(uuid.uuid4())),
+                commit_timeout=_COMMIT_TIMEOUT,
+            )
+        return int(self._dataset.version)
+
     def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
         """Leman's commits later than version `after` among the last `limit` versions, newest first."""
         return self._history.records(self._dataset, int(self._dataset.version), after, limit)
@@ -229,6 +251,23 @@ def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
         return False
     column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
     return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
+
+
+def _bindable(base: TableSnapshot, wanted: pa.Field) -> TableField:
+    column = base.column(wanted.name)
+    if column is None or binding.read(wanted) is None or not _same_column(column, wanted):
+        raise FailedPrecondition(
+            "COLUMN_NOT_DEFINED",
+            f"Column {wanted.name} is not the one that was to be altered: it was dropped or added again meanwhile",
+            column=wanted.name,
+        )
+    if column.arrow.type != wanted.type:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {wanted.name}: it is {column.arrow.type}, {wanted.type} was to be altered",
+            column=wanted.name,
+        )
+    return column
 
 
 def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:

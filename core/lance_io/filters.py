@@ -176,7 +176,7 @@ def _check_functions(found: list[Token]) -> None:
         if name not in FUNCTIONS and name not in CLOCKS:
             close = difflib.get_close_matches(name, FUNCTIONS | CLOCKS, 1)
             hint = f"did you mean {close[0]}?" if close else "such as lower, length, coalesce, date_trunc"
-            raise invalid(f"function '{name}' is not one of those that a filter may call; {hint}")
+            raise invalid(f"function '{name}' is not one of those that may be called; {hint}")
     for token, after in itertools.pairwise(found):
         if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
             raise invalid(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ _READAHEAD = 4
 _OFFSET_MASK = (1 << 32) - 1
 
 Offsets = npt.NDArray[np.int64]
+Columns = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,20 @@ class FragmentReader:
         return bool(self._dataset.has_stable_row_ids)
 
     def read(
-        self, fragment_id: int, covered: RowRange, columns: Sequence[str], *, deletions: bool, where: str = ""
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each."""
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each.
+
+        `columns` may map names to SQL expressions; those are evaluated for no other rows than are given back.
+        """
         if where:
             yield from self._filtered(fragment_id, covered, columns, where)
-        elif deletions:
-            yield from self._without_deleted(fragment_id, covered, columns)
-        else:
+        elif not deletions:
             yield from self._dense(fragment_id, covered, columns)
+        elif isinstance(columns, Mapping):
+            yield from self._filtered(fragment_id, covered, columns, "")
+        else:
+            yield from self._without_deleted(fragment_id, covered, columns)
 
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
         """One column, one value for each physical row of `covered`; deleted rows are NULL."""
@@ -93,9 +99,9 @@ class FragmentReader:
             raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the table any more")
         return fragment
 
-    def _scan(self, fragment_id: int, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+    def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
         scanner = self._fragment(fragment_id).scanner(
-            columns=list(columns),
+            columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
             batch_size=CHUNK_ROWS,
             batch_size_bytes=_CHUNK_BYTES,
             batch_readahead=_READAHEAD,
@@ -103,7 +109,7 @@ class FragmentReader:
         )
         return iter(scanner.to_batches())
 
-    def _dense(self, fragment_id: int, covered: RowRange, columns: Sequence[str]) -> Iterator[Chunk]:
+    def _dense(self, fragment_id: int, covered: RowRange, columns: Columns) -> Iterator[Chunk]:
         at = covered.start
         for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows):
             end = at + batch.num_rows
@@ -120,12 +126,13 @@ class FragmentReader:
             yield Chunk(RowRange(at, end), at + np.flatnonzero(live.to_numpy(zero_copy_only=False)), rows)
             at = end
 
-    def _filtered(self, fragment_id: int, covered: RowRange, columns: Sequence[str], where: str) -> Iterator[Chunk]:
+    def _filtered(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         base = fragment_id << 32
         for piece in chunks(covered, CHUNK_ROWS):
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
-            for batch in self._scan(fragment_id, columns, filter=f"({where}) AND {inside}", with_row_address=True):
+            asked = f"({where}) AND {inside}" if where else inside
+            for batch in self._scan(fragment_id, columns, filter=asked, with_row_address=True):
                 offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
                 if len(offsets):
                     end = int(offsets[-1]) + 1
@@ -135,6 +142,8 @@ class FragmentReader:
                 nothing = pa.RecordBatch.from_pylist([], schema=self._schema(columns))
                 yield Chunk(RowRange(at, piece.end), np.empty(0, np.int64), nothing)
 
-    def _schema(self, columns: Sequence[str]) -> pa.Schema:
+    def _schema(self, columns: Columns) -> pa.Schema:
+        if isinstance(columns, Mapping):
+            return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([schema.field(c) for c in columns])

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.domain.table import TableField, TableSnapshot
-from core.errors import InvalidArgument, LemanError, NotFound, Unavailable
-from core.lance_io import filters
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io import expressions, filters
 from core.lance_io.manifest import read_fragments
+from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
 TABLE_ENDING = ".lance"
@@ -24,6 +26,9 @@ _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<p
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
 _MISSING = ("was not found", "Not found:", "No such file", "Not a directory")
 _COLUMNS_LISTED = 40
+_NO_COLUMN = "Scans must request at least one column"
+#: Lance computes with views, and stores none.
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def normalise_database(database: str) -> str:
@@ -87,6 +92,22 @@ class LanceTables:
             _explain(dataset, f"({where})", columns)
         except InvalidArgument:  # Lance passes over what follows a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
+
+    def expression_type(self, uri: str, expression: str) -> pa.DataType:
+        """Type of what a checked expression gives on this table. Reads no rows.
+
+        Raises InvalidArgument (INVALID_EXPRESSION), FailedPrecondition (INPUT_COLUMN_MISSING).
+        """
+        dataset = self._open(uri, 0)
+        try:
+            with panics_as_errors():
+                schema = dataset.scanner(columns={"value": f"({expression})"}).projected_schema
+        except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
+            raise _expression_error(error, dataset.schema.names) from None
+        found = schema.field(0).type
+        if pa.types.is_null(found):
+            raise expressions.invalid("it is NULL for every row, of no type; write cast(NULL as …)")
+        return _PLAIN.get(found, found)
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables in a database, sorted; none where there is no such folder yet."""
@@ -168,13 +189,26 @@ def _clean(message: str) -> str:
     return text.split("\n")[0][:500]
 
 
+def _expression_error(error: Exception, columns: list[str]) -> LemanError:
+    text = _clean(str(error))
+    if _NO_COLUMN in text:
+        return expressions.invalid("it reads no column of the table: every row would get the same value")
+    missing = _unknown_column(text, columns)
+    return FailedPrecondition("INPUT_COLUMN_MISSING", missing) if missing else expressions.invalid(text)
+
+
 def _filter_message(error: Exception, columns: list[str]) -> str:
     text = _clean(str(error))
+    if "INTERVAL" in text:
+        return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+    return _unknown_column(text, columns) or text
+
+
+def _unknown_column(text: str, columns: list[str]) -> str:
+    """What to say about a column that Lance does not find; empty where that is not what it says."""
     unknown = _NO_FIELD.search(text)
     if unknown is None:
-        if "INTERVAL" in text:
-            return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
-        return text
+        return ""
     name = unknown["plain"] or unknown["quoted"].replace('""', '"')
     listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
     return f"Column '{name}' not found in table schema. Its columns are: {listed}"

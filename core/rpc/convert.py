@@ -48,6 +48,7 @@ _KIND_TO = {
     UdfKind.SCALAR: udf_pb2.UdfDefinition.KIND_SCALAR,
     UdfKind.ARRAY: udf_pb2.UdfDefinition.KIND_ARRAY,
     UdfKind.RECORD_BATCH: udf_pb2.UdfDefinition.KIND_RECORD_BATCH,
+    UdfKind.SQL: udf_pb2.UdfDefinition.KIND_SQL,
 }
 _ACTION_TO = {
     ErrorAction.FAIL: udf_pb2.ErrorRule.ACTION_FAIL,
@@ -117,6 +118,8 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         message.python_bundle.size_bytes = udf.bundle_size
     elif udf.entrypoint:
         message.entrypoint = udf.entrypoint
+    elif udf.sql_expression:
+        message.sql_expression = udf.sql_expression
     return message
 
 
@@ -137,6 +140,7 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         checkpoint=bounds_from_proto(message.checkpoint),
         error_policy=ErrorPolicy() if policy is None else error_policy_from_proto(policy),
         batch_size=message.batch_size,
+        sql_expression=message.sql_expression,
     )
 
 

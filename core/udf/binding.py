@@ -29,6 +29,12 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
     )
 
 
+def entries(field: pa.Field) -> dict[str, str | None]:
+    """The binding in a field's metadata, as it is stored."""
+    metadata = field.metadata or {}
+    return {key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS)}
+
+
 def read(field: pa.Field) -> ColumnBinding | None:
     """The binding of a computed column; None for any other. Raises DataLoss (BINDING_DAMAGED)."""
     metadata = field.metadata or {}

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from core.domain.udf import UdfDefinition
+from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from core.lance_io import expressions
 from core.udf import codec
 
 FOLDER = "_leman/udfs"
@@ -191,6 +192,9 @@ def check_identity(name: str, version: str) -> None:
 def check_definition(udf: UdfDefinition) -> None:
     """Raises InvalidArgument (BAD_UDF) for a definition that contradicts itself."""
     check_identity(udf.name, udf.version)
+    if udf.kind is UdfKind.SQL or udf.sql_expression:
+        _check_sql(udf)
+        return
     if bool(udf.bundle_sha256) == bool(udf.entrypoint):
         raise _bad(udf, "needs either a bundle or an entrypoint", "code")
     if udf.bundle_sha256 and (not _SHA256.fullmatch(udf.bundle_sha256) or not udf.bundle_python):
@@ -201,6 +205,20 @@ def check_definition(udf: UdfDefinition) -> None:
         raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")
     if not udf.input_columns or not all(udf.input_columns):
         raise _bad(udf, "has to name the columns it reads", "input_columns")
+
+
+def _check_sql(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
+    policy = udf.error_policy
+    if udf.stateful or udf.batch_size or udf.input_types or policy.rules or policy.max_errors:
+        raise _bad(udf, "is SQL: it has no state, batch size, input types or error policy", "kind")
+    expressions.check(udf.sql_expression, udf.input_columns)
+    read = expressions.inputs(udf.sql_expression, udf.input_columns)
+    if not read or set(read) != set(udf.input_columns):
+        raise _bad(
+            udf, f"has to name the columns it reads and no others; those it reads: {list(read)}", "input_columns"
+        )
 
 
 def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:

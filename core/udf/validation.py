@@ -21,12 +21,14 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A computed column to be added. `input_columns`, if any, take the place of the function's own."""
+    """A computed column to be added or altered. `input_columns`, if any, take the place of the function's own;
+    `sql_expression`, if any, that of the function."""
 
     name: str
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...] = ()
+    sql_expression: str = ""
 
 
 def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
@@ -51,13 +53,17 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    bound = ColumnBinding(
+    return binding.bind(pa.field(column.name, udf.output_type, nullable=True), bound_to(column_id, udf, inputs))
+
+
+def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField]) -> ColumnBinding:
+    """The binding of a column to a function that reads these columns."""
+    return ColumnBinding(
         column_id=column_id,
         udf_name=udf.name,
         udf_version=udf.version,
         inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
     )
-    return binding.bind(pa.field(column.name, udf.output_type, nullable=True), bound)
 
 
 def check_column_name(name: str) -> None:
@@ -122,13 +128,17 @@ def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
             )
 
 
-def check_output_type(column: TableField, udf: UdfDefinition) -> None:
+def check_output_type(
+    column: TableField,
+    udf: UdfDefinition,
+    advice: str = "Drop the column and add it again, or use another function",
+) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
     if not same_type(udf.output_type, column.arrow.type):
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {column.name}: function {udf.name} gives {udf.output_type}, the "
-            f"column is {column.arrow.type}. Drop the column and add it again, or use another function",
+            f"column is {column.arrow.type}. {advice}",
             column=column.name,
             declared=udf.output_type,
             actual=column.arrow.type,

@@ -162,6 +162,9 @@ class _Servicer(
     def AddColumns(self, request, context):
         return self._answer("AddColumns", request, context, catalog_pb2.AddColumnsResponse(version=2))
 
+    def AlterColumns(self, request, context):
+        return self._answer("AlterColumns", request, context, catalog_pb2.AlterColumnsResponse(version=3))
+
     def DescribeTable(self, request, context):
         schema = pa.schema([("text", pa.string()), ("size", pa.int32())])
         answer = catalog_pb2.DescribeTableResponse(

@@ -17,6 +17,7 @@ from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import Unavailable
 from executor.board import JobBoard
+from executor.local_runner import LocalRunner
 from executor.round import Round
 
 
@@ -51,7 +52,7 @@ def test_a_spark_that_starts_no_lane_ends_the_job():
         task = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
         job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
         services: Any = SimpleNamespace(
-            settings=Settings(), spark=spark, dispatcher=NoDispatcher(), commits=None, lanes=2
+            settings=Settings(), spark=spark, local=LocalRunner(), dispatcher=NoDispatcher(), commits=None, lanes=2
         )
         async with asyncio.timeout(10):
             await Round(JobBoard(job), Plan(header, (task,)), services, None).work()

@@ -203,6 +203,35 @@ def test_add_columns_registers_and_maps(fake, docs):
     assert len(fake.named("RegisterUdf")) == 1
 
 
+def test_sql_is_sent_as_it_is(fake, docs):
+    docs.add_columns({"up": "upper(text)"})
+    (sent,) = fake.named("AddColumns")[0].columns
+    assert (sent.name, sent.sql_expression, sent.udf_name) == ("up", "upper(text)", "")
+    assert not fake.named("RegisterUdf")
+
+
+def test_alter_columns_registers_and_maps(fake, docs):
+    assert docs.alter_columns({"n": (words, ["text"]), "up": "upper(text)"}) == 3
+    (sent,) = fake.named("AlterColumns")
+    assert [(c.name, c.udf_name, c.sql_expression, list(c.input_columns)) for c in sent.columns] == [
+        ("n", "words", "", ["text"]),
+        ("up", "", "upper(text)", []),
+    ]
+    assert sent.request_id
+    with pytest.raises(errors.InvalidArgument, match=r"alter_columns.* takes at least one"):
+        docs.alter_columns({})
+
+
+def test_alter_columns_checks_annotations_where_the_columns_are_known(fake, docs):
+    def words(size: str) -> int:
+        return 0
+
+    with pytest.raises(TypeError, match="Type mismatch for column size"):
+        docs.alter_columns({"n": (leman.udf(version="1")(words), ["size"])})
+    # the column's own mapping may hold: the planner knows
+    docs.alter_columns({"n": leman.udf(version="1")(words)})
+
+
 def test_registered_code_is_not_sent_again(fake, docs):
     docs.add_columns({"n": words})
     docs.add_columns({"m": words})
@@ -248,7 +277,8 @@ def test_annotation_is_checked_against_the_column(fake, docs):
     ("columns", "kind", "message"),
     [
         ({}, errors.InvalidArgument, "at least one"),
-        ({"n": "upper(text)"}, NotImplementedError, "SQL"),
+        ({"n": " "}, errors.InvalidArgument, "expression is empty"),
+        ({"n": ("upper(text)", ["text"])}, errors.InvalidArgument, "@leman.udf"),
         ({"n": len}, errors.InvalidArgument, "@leman.udf"),
         ({"n": (words, "text")}, TypeError, "list of column names"),
         ({"": words}, errors.InvalidArgument, "named by a str"),

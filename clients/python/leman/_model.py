@@ -146,7 +146,7 @@ class RowError:
 
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
-    """A registered function. `kind`: `scalar`, `array` or `record_batch`."""
+    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`."""
 
     name: str
     version: str
@@ -154,6 +154,7 @@ class UdfInfo:
     input_columns: tuple[str, ...]
     data_type: pa.DataType
     stateful: bool
+    sql_expression: str = ""
 
 
 @dataclass(frozen=True, slots=True)

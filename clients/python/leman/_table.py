@@ -20,7 +20,7 @@ from leman._plan import Plan
 from leman._registration import Registration
 from leman._signature import check_columns
 from leman._udf import UDF
-from leman.errors import InvalidArgument, NotSupported
+from leman.errors import InvalidArgument
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leman")
 
-NewColumn = UDF | tuple[UDF, Sequence[str]]
-"""A function, or a function and the columns that take the place of its inputs."""
+NewColumn = UDF | str | tuple[UDF, Sequence[str]]
+"""A function, a SQL expression, or a function and the columns that take the place of its inputs."""
 
 
 class Table:
@@ -88,22 +88,31 @@ class Table:
         """Adds computed columns, all NULL, without writing data; `backfill` computes them. All are added,
         or none.
 
-        `columns`: name of the new column to a function, or to `(function, [columns])` where the function's
-        inputs are called otherwise in this table. Returns the table version in which they exist.
+        `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
+        called otherwise in this table, or to a SQL expression over its columns, such as `"upper(title)"`, which is
+        computed without Spark. Returns the table version in which they exist.
 
         Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        if not columns:
-            raise InvalidArgument("add_columns() takes at least one column: {'name': function}")
-        parts = [(name, *_taken_apart(name, value)) for name, value in columns.items()]
-        schema = self.schema
-        for _, udf, inputs in parts:
-            udf.check_inputs(schema, inputs or udf.input_columns)
         request = catalog_pb2.AddColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
-        for name, udf, inputs in parts:
-            found = self._registration.resolve(udf)
-            request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)
+        request.columns.extend(self._wanted("add_columns", columns))
         version: int = self._services.catalog("AddColumns", request).version
+        return version
+
+    @boundary
+    def alter_columns(self, columns: Mapping[str, NewColumn]) -> int:
+        """Gives computed columns other functions: all of them or none. Their values stay and are stale: the next
+        `backfill` computes them again. With the earlier function again, those that were not computed again since are
+        current.
+
+        `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads
+        if their parameters have the same names. A column keeps its type. Returns the table version with the change.
+
+        Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
+        """
+        request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        request.columns.extend(self._wanted("alter_columns", columns))
+        version: int = self._services.catalog("AlterColumns", request).version
         return version
 
     @boundary
@@ -171,18 +180,42 @@ class Table:
         name, version = (found.name, found.version) if found is not None else ("", "")
         return options.spec(self._ref(), column, name, version)
 
+    def _wanted(self, method: str, columns: Mapping[str, NewColumn]) -> list[catalog_pb2.NewColumn]:
+        """The columns on the wire, their functions registered once all is checked that can be checked here."""
+        if not columns:
+            raise InvalidArgument(f"{method}() takes at least one column: {{'name': function}}")
+        parts = [(check_name(name, "column"), *_taken_apart(name, value)) for name, value in columns.items()]
+        table = self.describe()
+        mapped = {column.name: column.input_columns for column in table.computed_columns}
+        for name, udf, inputs in parts:
+            if isinstance(udf, UDF):
+                own = mapped.get(name, udf.input_columns) == udf.input_columns
+                udf.check_inputs(table.schema, inputs or (udf.input_columns if own else ()))
+        wanted = []
+        for name, udf, inputs in parts:
+            if isinstance(udf, str):
+                wanted.append(catalog_pb2.NewColumn(name=name, sql_expression=udf))
+            else:
+                f = self._registration.resolve(udf)
+                wanted.append(
+                    catalog_pb2.NewColumn(name=name, udf_name=f.name, udf_version=f.version, input_columns=inputs)
+                )
+        return wanted
+
     def _ref(self) -> catalog_pb2.TableRef:
         return catalog_pb2.TableRef(database=self._database, table=self.name)
 
 
-def _taken_apart(name: Any, value: Any) -> tuple[UDF, list[str]]:
-    check_name(name, "column")
+def _taken_apart(name: str, value: Any) -> tuple[UDF | str, list[str]]:
     if isinstance(value, str):
-        raise NotSupported(f"column {name!r}: SQL expressions are not supported in this release; use a function")
+        if not value.strip():
+            raise InvalidArgument(f"column {name!r}: the SQL expression is empty")
+        return value, []
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
     if not isinstance(udf, UDF):
         raise InvalidArgument(
-            f"column {name!r}: give a function made by @leman.udf, or (function, ['input column', ...]), not {value!r}"
+            f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...])"
+            f" or a SQL expression, not {value!r}"
         )
     return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []
 

@@ -68,6 +68,7 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
         input_columns=tuple(message.input_columns),
         data_type=schema(message.output_schema).field(0).type,
         stateful=message.stateful,
+        sql_expression=message.sql_expression,
     )
 
 

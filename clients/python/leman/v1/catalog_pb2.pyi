@@ -247,7 +247,9 @@ Global___AddColumnsRequest: _TypeAlias = AddColumnsRequest  # noqa: Y015
 
 @_typing.final
 class NewColumn(_message.Message):
-    """A computed column to be added."""
+    """A computed column to be added, or a column and the function that it is to have. Says either `udf_name` or
+    `sql_expression`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,15 +257,22 @@ class NewColumn(_message.Message):
     UDF_NAME_FIELD_NUMBER: _builtins.int
     UDF_VERSION_FIELD_NUMBER: _builtins.int
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the new column. Lance allows no `.` in it."""
+    """Name of the column. Lance allows no `.` in it."""
     udf_name: _builtins.str
     """Name of a registered function."""
     udf_version: _builtins.str
     """Its version."""
+    sql_expression: _builtins.str
+    """An expression over this table's columns, see UdfDefinition.sql_expression. It is registered as function `sql`, with
+    a version that follows from the expression, the columns it reads and its type. Without `input_columns`.
+    """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The table's columns that take the place of the function's inputs, in order; empty: as the function names them."""
+        """The table's columns that take the place of the function's inputs, in order; empty: as the function names them
+        (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+        """
 
     def __init__(
         self,
@@ -272,10 +281,11 @@ class NewColumn(_message.Message):
         udf_name: _builtins.str = ...,
         udf_version: _builtins.str = ...,
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        sql_expression: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -302,6 +312,62 @@ class AddColumnsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddColumnsResponse: _TypeAlias = AddColumnsResponse  # noqa: Y015
+
+@_typing.final
+class AlterColumnsRequest(_message.Message):
+    """See CatalogService.AlterColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Chosen by the caller. The same id and body again is answered like the first time."""
+    @_builtins.property
+    def table(self) -> Global___TableRef:
+        """The table."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewColumn]:
+        """Columns that exist, with the functions that they are to have."""
+
+    def __init__(
+        self,
+        *,
+        table: Global___TableRef | None = ...,
+        columns: _abc.Iterable[Global___NewColumn] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "request_id", b"request_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterColumnsRequest: _TypeAlias = AlterColumnsRequest  # noqa: Y015
+
+@_typing.final
+class AlterColumnsResponse(_message.Message):
+    """See CatalogService.AlterColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The table version in which the columns have these functions."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterColumnsResponse: _TypeAlias = AlterColumnsResponse  # noqa: Y015
 
 @_typing.final
 class DescribeTableRequest(_message.Message):

@@ -58,6 +58,11 @@ class CatalogServiceStub(object):
                 request_serializer=leman_dot_v1_dot_catalog__pb2.AddColumnsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_catalog__pb2.AddColumnsResponse.FromString,
                 _registered_method=True)
+        self.AlterColumns = channel.unary_unary(
+                '/leman.v1.CatalogService/AlterColumns',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.AlterColumnsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.AlterColumnsResponse.FromString,
+                _registered_method=True)
         self.DescribeTable = channel.unary_unary(
                 '/leman.v1.CatalogService/DescribeTable',
                 request_serializer=leman_dot_v1_dot_catalog__pb2.DescribeTableRequest.SerializeToString,
@@ -103,7 +108,16 @@ class CatalogServiceServicer(object):
 
     def AddColumns(self, request, context):
         """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND); adds all of them or none.
+        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterColumns(self, request, context):
+        """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
+        (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
+        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +159,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.AddColumns,
                     request_deserializer=leman_dot_v1_dot_catalog__pb2.AddColumnsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_catalog__pb2.AddColumnsResponse.SerializeToString,
+            ),
+            'AlterColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterColumns,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.AlterColumnsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.AlterColumnsResponse.SerializeToString,
             ),
             'DescribeTable': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeTable,
@@ -269,6 +288,33 @@ class CatalogService(object):
             '/leman.v1.CatalogService/AddColumns',
             leman_dot_v1_dot_catalog__pb2.AddColumnsRequest.SerializeToString,
             leman_dot_v1_dot_catalog__pb2.AddColumnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CatalogService/AlterColumns',
+            leman_dot_v1_dot_catalog__pb2.AlterColumnsRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.AlterColumnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

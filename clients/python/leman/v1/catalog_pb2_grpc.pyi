@@ -49,7 +49,12 @@ class CatalogServiceStub:
     """All functions of a database, by name, then newest first."""
     AddColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]
     """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND); adds all of them or none.
+    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+    """
+    AlterColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]
+    """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
+    (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
+    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
     """
     DescribeTable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]
     """Schema, version, rows and computed columns of one table."""
@@ -77,7 +82,12 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """All functions of a database, by name, then newest first."""
     AddColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]  # type: ignore[assignment]
     """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND); adds all of them or none.
+    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+    """
+    AlterColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]  # type: ignore[assignment]
+    """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
+    (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
+    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
     """
     DescribeTable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]  # type: ignore[assignment]
     """Schema, version, rows and computed columns of one table."""
@@ -126,7 +136,18 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.AddColumnsResponse, _abc.Awaitable[_catalog_pb2.AddColumnsResponse]]:
         """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND); adds all of them or none.
+        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+        """
+
+    @_abc_1.abstractmethod
+    def AlterColumns(
+        self,
+        request: _catalog_pb2.AlterColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_pb2.AlterColumnsResponse, _abc.Awaitable[_catalog_pb2.AlterColumnsResponse]]:
+        """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
+        (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
+        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

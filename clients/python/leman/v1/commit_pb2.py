@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x16leman/v1/planner.proto\"\xe7\x01\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x31\n\x0ereplace_column\x18\x06 \x01(\x0b\x32\x17.leman.v1.ReplaceColumnH\x00\x12\x34\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32\x18.leman.v1.AddNullColumnsH\x00\x42\x0b\n\toperation\"\x81\x01\n\rReplaceColumn\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x30\n\tfragments\x18\x02 \x03(\x0b\x32\x1d.leman.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\"u\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\"\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"T\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08outcomes\x18\x02 \x03(\x0b\x32\x19.leman.v1.FragmentOutcome\"\xe2\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .leman.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\"3\n\x10GetCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"H\n\x12ListCommitsRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf0\x01\n\rCommitService\x12M\n\x0cSubmitCommit\x12\x1d.leman.v1.SubmitCommitRequest\x1a\x1e.leman.v1.SubmitCommitResponse\x12\x44\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\x12J\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x16leman/v1/planner.proto\"\x96\x02\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x31\n\x0ereplace_column\x18\x06 \x01(\x0b\x32\x17.leman.v1.ReplaceColumnH\x00\x12\x34\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32\x18.leman.v1.AddNullColumnsH\x00\x12-\n\x0c\x62ind_columns\x18\x08 \x01(\x0b\x32\x15.leman.v1.BindColumnsH\x00\x42\x0b\n\toperation\"\x81\x01\n\rReplaceColumn\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x30\n\tfragments\x18\x02 \x03(\x0b\x32\x1d.leman.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\"u\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\"\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"\x1d\n\x0b\x42indColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"T\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08outcomes\x18\x02 \x03(\x0b\x32\x19.leman.v1.FragmentOutcome\"\xe2\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .leman.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\"3\n\x10GetCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"H\n\x12ListCommitsRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf0\x01\n\rCommitService\x12M\n\x0cSubmitCommit\x12\x1d.leman.v1.SubmitCommitRequest\x1a\x1e.leman.v1.SubmitCommitResponse\x12\x44\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\x12J\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,29 +33,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.commit_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SUBMITCOMMITREQUEST']._serialized_start=60
-  _globals['_SUBMITCOMMITREQUEST']._serialized_end=291
-  _globals['_REPLACECOLUMN']._serialized_start=294
-  _globals['_REPLACECOLUMN']._serialized_end=423
-  _globals['_FRAGMENTREPLACEMENT']._serialized_start=425
-  _globals['_FRAGMENTREPLACEMENT']._serialized_end=542
-  _globals['_ADDNULLCOLUMNS']._serialized_start=544
-  _globals['_ADDNULLCOLUMNS']._serialized_end=576
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=578
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=662
-  _globals['_FRAGMENTOUTCOME']._serialized_start=665
-  _globals['_FRAGMENTOUTCOME']._serialized_end=891
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=788
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=891
-  _globals['_GETCOMMITREQUEST']._serialized_start=893
-  _globals['_GETCOMMITREQUEST']._serialized_end=944
-  _globals['_GETCOMMITRESPONSE']._serialized_start=946
-  _globals['_GETCOMMITRESPONSE']._serialized_end=999
-  _globals['_COMMIT']._serialized_start=1001
-  _globals['_COMMIT']._serialized_end=1102
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=1104
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=1176
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1178
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1259
-  _globals['_COMMITSERVICE']._serialized_start=1262
-  _globals['_COMMITSERVICE']._serialized_end=1502
+  _globals['_SUBMITCOMMITREQUEST']._serialized_end=338
+  _globals['_REPLACECOLUMN']._serialized_start=341
+  _globals['_REPLACECOLUMN']._serialized_end=470
+  _globals['_FRAGMENTREPLACEMENT']._serialized_start=472
+  _globals['_FRAGMENTREPLACEMENT']._serialized_end=589
+  _globals['_ADDNULLCOLUMNS']._serialized_start=591
+  _globals['_ADDNULLCOLUMNS']._serialized_end=623
+  _globals['_BINDCOLUMNS']._serialized_start=625
+  _globals['_BINDCOLUMNS']._serialized_end=654
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=656
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=740
+  _globals['_FRAGMENTOUTCOME']._serialized_start=743
+  _globals['_FRAGMENTOUTCOME']._serialized_end=969
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=866
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=969
+  _globals['_GETCOMMITREQUEST']._serialized_start=971
+  _globals['_GETCOMMITREQUEST']._serialized_end=1022
+  _globals['_GETCOMMITRESPONSE']._serialized_start=1024
+  _globals['_GETCOMMITRESPONSE']._serialized_end=1077
+  _globals['_COMMIT']._serialized_start=1079
+  _globals['_COMMIT']._serialized_end=1180
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=1182
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=1254
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1256
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1337
+  _globals['_COMMITSERVICE']._serialized_start=1340
+  _globals['_COMMITSERVICE']._serialized_end=1580
 # @@protoc_insertion_point(module_scope)

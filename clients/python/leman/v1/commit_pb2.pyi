@@ -33,10 +33,11 @@ class SubmitCommitRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     REPLACE_COLUMN_FIELD_NUMBER: _builtins.int
     ADD_NULL_COLUMNS_FIELD_NUMBER: _builtins.int
+    BIND_COLUMNS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
-    """From the plan; empty only for AddNullColumns."""
+    """From the plan; empty only for AddNullColumns and BindColumns."""
     request_id: _builtins.str
     """Chosen by the caller. The same id and body is answered with the first outcome; the same id with another body is
     refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -53,6 +54,10 @@ class SubmitCommitRequest(_message.Message):
     def add_null_columns(self) -> Global___AddNullColumns:
         """Add columns without data."""
 
+    @_builtins.property
+    def bind_columns(self) -> Global___BindColumns:
+        """Say which functions compute columns."""
+
     def __init__(
         self,
         *,
@@ -63,12 +68,13 @@ class SubmitCommitRequest(_message.Message):
         job_id: _builtins.str = ...,
         replace_column: Global___ReplaceColumn | None = ...,
         add_null_columns: Global___AddNullColumns | None = ...,
+        bind_columns: Global___BindColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "operation", b"operation", "replace_column", b"replace_column"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "operation", b"operation", "replace_column", b"replace_column"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -171,6 +177,28 @@ class AddNullColumns(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddNullColumns: _TypeAlias = AddNullColumns  # noqa: Y015
+
+@_typing.final
+class BindColumns(_message.Message):
+    """Replaces what the metadata of computed columns says about their functions, in one version. Values stay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    schema: _builtins.bytes
+    """Arrow IPC schema message of the columns, metadata included; the column id in it must be the table's."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindColumns: _TypeAlias = BindColumns  # noqa: Y015
 
 @_typing.final
 class SubmitCommitResponse(_message.Message):

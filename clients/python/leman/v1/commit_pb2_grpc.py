@@ -61,8 +61,8 @@ class CommitServiceServicer(object):
     def SubmitCommit(self, request, context):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
         can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-        could not be added), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT,
-        RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+        could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -72,7 +72,7 @@ class CommitServiceServicer(object):
     def GetCommit(self, request, context):
         """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
         that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-        restarts; sent again it is answered like the first time.
+        restarts, like a change of functions; sent again it is answered like the first time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,14 +38,14 @@ class CommitServiceStub:
     SubmitCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
     can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-    could not be added), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT,
-    RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+    could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
+    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
     GetCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]
     """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
     that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-    restarts; sent again it is answered like the first time.
+    restarts, like a change of functions; sent again it is answered like the first time.
     """
     ListCommits: _grpc.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]
     """Leman's commits in a table's history, newest first."""
@@ -60,14 +60,14 @@ class CommitServiceAsyncStub(CommitServiceStub):
     SubmitCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]  # type: ignore[assignment]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
     can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-    could not be added), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT,
-    RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+    could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
+    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
     GetCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]  # type: ignore[assignment]
     """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
     that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-    restarts; sent again it is answered like the first time.
+    restarts, like a change of functions; sent again it is answered like the first time.
     """
     ListCommits: _aio.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]  # type: ignore[assignment]
     """Leman's commits in a table's history, newest first."""
@@ -85,8 +85,8 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_commit_pb2.SubmitCommitResponse, _abc.Awaitable[_commit_pb2.SubmitCommitResponse]]:
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
         can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-        could not be added), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT,
-        RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+        could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
 
@@ -98,7 +98,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_commit_pb2.GetCommitResponse, _abc.Awaitable[_commit_pb2.GetCommitResponse]]:
         """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
         that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-        restarts; sent again it is answered like the first time.
+        restarts, like a change of functions; sent again it is answered like the first time.
         """
 
     @_abc_1.abstractmethod

@@ -43,6 +43,8 @@ class UdfDefinition(_message.Message):
         """Called once a batch with one pyarrow.Array for each input column; returns an array of the same length."""
         KIND_RECORD_BATCH: UdfDefinition._Kind.ValueType  # 3
         """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
+        KIND_SQL: UdfDefinition._Kind.ValueType  # 4
+        """Not called: a SQL expression that Lance evaluates, without Spark."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """How the function is called. The unit of a call is what the worker hands over at once."""
@@ -55,6 +57,8 @@ class UdfDefinition(_message.Message):
     """Called once a batch with one pyarrow.Array for each input column; returns an array of the same length."""
     KIND_RECORD_BATCH: UdfDefinition.Kind.ValueType  # 3
     """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
+    KIND_SQL: UdfDefinition.Kind.ValueType  # 4
+    """Not called: a SQL expression that Lance evaluates, without Spark."""
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -64,6 +68,7 @@ class UdfDefinition(_message.Message):
     OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     PYTHON_BUNDLE_FIELD_NUMBER: _builtins.int
     ENTRYPOINT_FIELD_NUMBER: _builtins.int
+    SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
     STATEFUL_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
@@ -82,6 +87,11 @@ class UdfDefinition(_message.Message):
     """The output type: an Arrow IPC schema message with exactly one field."""
     entrypoint: _builtins.str
     """`package.module:name`, installed on every worker."""
+    sql_expression: _builtins.str
+    """For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
+    functions from a list, none that answers differently from call to call (`now()`, `random()`). Has no error
+    policy, batch size or state: a row for which it cannot be evaluated ends the job.
+    """
     stateful: _builtins.bool
     """True when the code is a class that is built once a worker process and then called."""
     batch_size: _builtins.int
@@ -113,16 +123,17 @@ class UdfDefinition(_message.Message):
         output_schema: _builtins.bytes = ...,
         python_bundle: Global___PythonBundle | None = ...,
         entrypoint: _builtins.str = ...,
+        sql_expression: _builtins.str = ...,
         stateful: _builtins.bool = ...,
         checkpoint: Global___CheckpointBounds | None = ...,
         error_policy: Global___ErrorPolicy | None = ...,
         batch_size: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint"]  # noqa: Y015
+    _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_code) -> _WhichOneofReturnType_code | None: ...
 

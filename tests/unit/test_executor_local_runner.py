@@ -1,0 +1,150 @@
+"""Units of SQL columns in threads of the executor: a feed of units, a real table."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import ErrorPolicy, UdfKind
+from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from executor import local_runner
+from executor.local_runner import LocalRunner
+from executor.spark_runner import Cancelled
+from tests.unit.executor_helpers import Lab
+
+
+class Units:
+    """A feed of given units. `on_first`: called when the first outcome is in."""
+
+    def __init__(self, units: list[WorkUnit]):
+        self.units = units
+        self.outcomes: list[UnitOutcome] = []
+        self.said: list[Hint | UnitOutcome] = []
+
+    async def next_unit(self) -> WorkUnit | None:
+        return self.units.pop(0) if self.units else None
+
+    def on_hint(self, hint: Hint) -> None:
+        self.said.append(hint)
+
+    def on_outcome(self, outcome: UnitOutcome) -> None:
+        self.said.append(outcome)
+        self.outcomes.append(outcome)
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        raise AssertionError(unit)
+
+
+def sql_context(lab: Lab, expression: str, **changes: object) -> WorkContext:
+    ref = UdfRef("sql", "v1", UdfKind.SQL, ("x",), "", "", "", "", False, 0, ErrorPolicy(), expression)
+    return lab.context(ref, **changes)
+
+
+def units_of(lab: Lab, context: WorkContext) -> list[WorkUnit]:
+    rows = [f.physical_rows for f in lab.dataset.get_fragments()]
+    return [WorkUnit(f"u{i}", (lab.work(context, i, [(0, n)]),)) for i, n in enumerate(rows)]
+
+
+def test_units_are_computed_and_hints_come_before_outcomes(tmp_path):
+    lab = Lab(tmp_path, rows=60, per_fragment=10)
+    lab.dataset.delete("x = 3")
+    context = sql_context(lab, "x * 2")
+    feed = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_lanes(feed, context, 3))
+    assert sorted(o.unit_id for o in feed.outcomes) == [f"u{i}" for i in range(6)]
+    for outcome in feed.outcomes:
+        lab.install(outcome)
+        at = feed.said.index(outcome)
+        assert any(isinstance(s, Hint) and s.unit_id == outcome.unit_id for s in feed.said[:at])
+    assert lab.values() == {x: 2 * x for x in range(60) if x != 3}
+
+
+def test_another_encoding_of_the_type_is_cast(tmp_path):
+    lab = Lab(tmp_path, rows=10, output=pa.large_string())
+    context = sql_context(lab, "cast(x as string)")
+    feed = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
+    lab.install(feed.outcomes[0])
+    assert lab.values() == {x: str(x) for x in range(10)}
+
+
+def test_the_row_without_a_value_is_named_and_what_came_before_is_kept(tmp_path):
+    lab = Lab(tmp_path, rows=200_000, per_fragment=200_000)
+    context = sql_context(lab, "1000 / (x - 150000)")
+    feed = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
+    failure = feed.outcomes[0].failure
+    assert failure.reason == "UDF_FAILED"
+    assert (failure.row.fragment_id, failure.row.offset) == (0, 150_000)
+    assert "Divide by zero" in failure.message
+    assert len(lab.checkpoints.list_keys()) == 1
+
+
+def test_values_that_do_not_fit_the_column_blame_their_rows(tmp_path):
+    lab = Lab(tmp_path, rows=10, output=pa.int8())
+    context = sql_context(lab, "x * 1000")
+    feed = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
+    assert feed.outcomes[0].failure.reason == "UDF_FAILED"
+    assert "rows 0 to 9" in feed.outcomes[0].failure.message
+
+
+def test_cancelled_units_give_back_what_is_left(tmp_path):
+    lab = Lab(tmp_path, rows=200_000, per_fragment=200_000)
+    context = sql_context(lab, "x * 2", checkpoint_seconds=0.0)
+    runner = LocalRunner()
+
+    class Cancelling(Units):
+        async def next_unit(self) -> WorkUnit | None:
+            unit = await super().next_unit()
+            runner.cancel(context.job_id)
+            return unit
+
+    feed = Cancelling(units_of(lab, context) * 3)
+    with pytest.raises(Cancelled):
+        asyncio.run(runner.run_lanes(feed, context, 1))
+    (outcome,) = feed.outcomes
+    assert outcome.results[0].left
+    assert outcome.results[0].staged is None
+    with pytest.raises(Cancelled):
+        asyncio.run(runner.run_lanes(feed, context, 1))
+    runner.forget(context.job_id)
+    feed = Units(units_of(lab, context))
+    asyncio.run(runner.run_lanes(feed, context, 1))
+    assert feed.outcomes[0].results[0].staged is not None
+
+
+def test_stop_returns_when_no_thread_is_at_it(tmp_path, monkeypatch):
+    lab = Lab(tmp_path)
+    context = sql_context(lab, "x * 2")
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, context: WorkContext): ...
+
+        def run(self, unit: WorkUnit, sink: object, stopped: object) -> UnitOutcome:
+            begun.set()
+            go_on.wait(10)
+            ended.set()
+            return UnitOutcome(unit.unit_id, ())
+
+    monkeypatch.setattr(local_runner, "Bench", Slow)
+
+    async def scenario() -> None:
+        runner = LocalRunner()
+        work = asyncio.ensure_future(runner.run_lanes(Units(units_of(lab, context)), context, 1))
+        await asyncio.to_thread(begun.wait, 10)
+        work.cancel()
+        stopping = asyncio.ensure_future(runner.stop_job(context.job_id))
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+        assert ended.is_set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(scenario())

@@ -1,0 +1,113 @@
+"""Expressions that compute a column: judged from the text, followed through renames, registered as functions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.errors import InvalidArgument
+from core.lance_io import expressions
+from core.rpc import convert
+from core.udf import codec, sql
+from core.udf.registry import UdfRegistry, check_definition
+
+COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "read"),
+    [
+        ("upper(Title)", ("Title",)),
+        ("TITLE || title", ("Title",)),
+        ("X * 2 + `we ird`", ("x", "we ird")),
+        ("length(length)", ("length",)),
+        ("'x' || \"x\"", ()),
+        ("s.Title + s['x'] + s.x", ("s",)),
+        ("cast(x as double)", ("x",)),
+        ("x::double + double", ("x", "double")),
+        ("nope", ()),
+    ],
+)
+def test_columns_that_it_reads(expression, read):
+    assert expressions.inputs(expression, COLUMNS) == read
+
+
+def test_a_name_as_it_stands_comes_before_one_in_another_case():
+    assert expressions.inputs("X + x", ["x", "X"]) == ("X", "x")
+
+
+def test_other_names_in_place_of_its_columns():
+    names = {"title": "head `line", "s": "s"}
+    text = "upper(title) || 'title' || s.title || title(title)"
+    expected = "upper(`head ``line`) || 'title' || s.title || title(`head ``line`)"
+    assert expressions.with_names(text, names) == expected
+    swapped = expressions.with_names("a - b", {"a": "b", "b": "a"})
+    assert swapped == "`b` - `a`"
+
+
+@given(st.lists(st.sampled_from([*"x()[]+-.,2", "`we ird`", "upper", "in", "'a  b'", "::"])))
+@example(["2", ".", "2"])
+@example(["x", ".", "x", "[", "2", "]"])
+def test_white_space_makes_no_difference(pieces):
+    once = expressions.normal(" ".join(pieces))
+    assert expressions.normal("\n\t".join(pieces)) == once
+    assert expressions.normal(once) == once
+    assert [t.text for t in expressions.filters.tokens(once)] == pieces
+
+
+@pytest.mark.parametrize("name", ["now()", "random() + x", "`random`() + x", "uuid()", "x > CURRENT_DATE", "today()"])
+def test_what_says_something_else_each_time_is_refused(name):
+    with pytest.raises(InvalidArgument, match="at each call") as raised:
+        expressions.check(name, COLUMNS)
+    assert raised.value.reason == "INVALID_EXPRESSION"
+
+
+def test_what_filters_refuse_is_refused():
+    with pytest.raises(InvalidArgument, match=r"^Invalid SQL expression: function 'repeat'"):
+        expressions.check("repeat(Title, 1000000000)", COLUMNS)
+    with pytest.raises(InvalidArgument, match="comments are not allowed"):
+        expressions.check("x -- y", COLUMNS)
+
+
+def test_the_version_says_what_is_computed():
+    one = sql.definition("x * 2", ("x",), pa.int64())
+    assert one == sql.definition(" x*2 ", ("x",), pa.int64())
+    others = [
+        sql.definition("x * 3", ("x",), pa.int64()),
+        sql.definition("x * 2", ("x",), pa.int32()),
+        sql.definition("x * 2", ("X",), pa.int64()),
+    ]
+    assert len({one.version, *(o.version for o in others)}) == 4
+    assert (one.name, one.kind, one.sql_expression) == ("sql", UdfKind.SQL, "x * 2")
+
+
+def test_a_definition_travels_and_is_stored(tmp_path):
+    one = sql.definition("upper(Title)", ("Title",), pa.string())
+    assert convert.udf_from_proto(convert.udf_to_proto(one)) == one
+    assert codec.decode(codec.encode(one, 1.0), "f") == (one, 1.0)
+    registry = UdfRegistry(str(tmp_path))
+    assert registry.put(one)
+    assert not registry.put(one)
+    assert registry.get("sql", one.version) == one
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sql_expression": ""}, "needs an expression"),
+        ({"kind": UdfKind.SCALAR}, "needs an expression"),
+        ({"entrypoint": "a:b"}, "needs an expression"),
+        ({"batch_size": 5}, "no state, batch size"),
+        ({"stateful": True}, "no state, batch size"),
+        ({"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP),))}, "no state, batch size"),
+        ({"input_columns": ("x", "Title")}, "the columns it reads and no others"),
+        ({"sql_expression": "now()"}, "at each call"),
+    ],
+)
+def test_a_contradicting_definition_is_refused(changes, said):
+    fields = {"sql_expression": "x + 1", "kind": UdfKind.SQL, "input_columns": ("x",), **changes}
+    with pytest.raises(InvalidArgument, match=said):
+        check_definition(UdfDefinition("plus", "1", output_type=pa.int64(), **fields))
