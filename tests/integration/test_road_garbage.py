@@ -79,7 +79,7 @@ def test_after_a_backfill_all_checkpoints_go_and_nothing_is_lost(db, evidence):
 
 
 def test_checkpoints_of_a_job_that_did_not_finish_stay_and_are_used(db, evidence):
-    table = db.create_table("t", numbers(1000))
+    table = db.create_table("t", numbers(500))
     table.add_columns({"y": evidence.double(seconds=0.01)})
     cancel_when(table, lambda p: p.rows_checkpointed >= 100, checkpoint_size=10)
     safe = table.checkpoints()
@@ -91,8 +91,8 @@ def test_checkpoints_of_a_job_that_did_not_finish_stay_and_are_used(db, evidence
     assert table.collect_checkpoints(older_than="0").files_removed == 0
     evidence.clear()
     table.backfill("y", concurrency=16)
-    assert len(evidence.seen()) == 1000 - rows
-    assert values(table, "y") == {x: 2 * x for x in range(1000)}
+    assert len(evidence.seen()) == 500 - rows
+    assert values(table, "y") == {x: 2 * x for x in range(500)}
 
 
 def test_a_dropped_column_leaves_its_checkpoints_for_a_while(db, evidence):
@@ -147,7 +147,6 @@ def test_while_a_job_runs_nothing_of_its_goes(db, tmp_path):
 
 
 def test_commits_and_collections_at_once_lose_nothing(db, evidence):
-    """The one thing that no job history could save: a file that goes between its check and its commit."""
     table = db.create_table("t", numbers(300), max_rows_per_file=10)
     table.add_columns({"y": evidence.double()})
     over, collections = threading.Event(), []
