@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +14,12 @@ import pytest
 from commit_coordinator.collector import GarbageCollector
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
 from core.errors import NotFound, Unavailable
 from core.lance_io.column_files import digest_of
+from core.lance_io.open_jobs import open_jobs
+from executor.history import History
 from tests.integration.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)
@@ -203,6 +208,29 @@ def test_what_is_written_anew_after_the_look_stays(lake):
     os.utime(path, (time.time() + 1, time.time() + 1))
     assert collector.sweep(verdicts) == []
     assert key in lake.store
+
+
+def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
+    """Of this table; whoever runs them, and if nobody does."""
+    task = lake.plan().tasks[0]
+    lake.fill(lake.plan())
+    lake.checkpoint(task, 0, 5)
+    history = History(lake.database)
+    history.prepare()
+    now = time.time()
+    spec = BackfillSpec(lake.database, "t", "c")
+    other = Job("other", "", JobState.RUNNING, BackfillSpec(lake.database, "u", "c"), now, now)
+    running = Job("job", "", JobState.RUNNING, spec, now - DAY, now)
+    for job in (other, running):
+        history.save(job)
+    (found,) = open_jobs(lake.uri)
+    assert (found.job_id, found.column, found.created_at) == ("job", "c", pytest.approx(now - DAY, abs=1e-3))
+    assert collect(lake) == []
+    history.save(replace(running, state=JobState.CANCELLING))
+    assert collect(lake) == []
+    history.save(replace(running, state=JobState.CANCELLED))
+    assert open_jobs(lake.uri) == []
+    assert collect(lake) == ["SETTLED"]
 
 
 def test_no_table_and_an_unreadable_history(lake, tmp_path):
