@@ -8,15 +8,13 @@ from collections.abc import Iterable
 import structlog
 
 from commit_coordinator.garbage import (
-    CHECKPOINTS,
-    DATA,
     Inventory,
     PartialStates,
-    Uses,
     judge,
     partial_files,
     removal_order,
 )
+from commit_coordinator.uses import CHECKPOINTS, DATA, Uses
 from core import keys
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
