@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from commit_coordinator import group_commit, preconditions
 from commit_coordinator.file_checks import FileChecks
+from commit_coordinator.gates import Gate
 from commit_coordinator.group_commit import Candidate
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import (
@@ -203,9 +205,23 @@ class Lanes:
         self._checks = BlockingPool(CHECK_THREADS, max_queued=UNBOUNDED, name="check")
         self._lanes: dict[str, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
 
     async def submit(self, request: CommitRequest) -> CommitResult:
         """See `Lane.submit`."""
+        async with self._gate(request.uri).together():
+            return await self._lane(request).submit(request)
+
+    @contextlib.asynccontextmanager
+    async def alone(self, uri: str) -> AsyncIterator[None]:
+        """While nothing of a table is checked or committed here: between the two a file must not vanish."""
+        async with self._gate(uri).alone():
+            yield
+
+    def _gate(self, uri: str) -> Gate:
+        return self._gates.setdefault(uri, Gate())
+
+    def _lane(self, request: CommitRequest) -> Lane:
         lane = self._lanes.get(request.uri)
         if lane is None:
             lane = Lane(request.uri, self._limits, self._commits, FileChecks(request.uri, self._checks, CHECK_THREADS))
@@ -213,7 +229,7 @@ class Lanes:
             task = asyncio.create_task(self._serve(request.uri, lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await lane.submit(request)
+        return lane
 
     @property
     def tables(self) -> frozenset[str]:

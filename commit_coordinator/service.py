@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import grpc
 import pyarrow as pa
 
+from commit_coordinator.collector import GarbageCollector
 from commit_coordinator.lanes import Lanes, Limits
 from commit_coordinator.outcomes import RequestMemory
 from commit_coordinator.requests import (
@@ -23,17 +24,22 @@ from commit_coordinator.requests import (
 )
 from core import keys
 from core.config import Settings
+from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
 from core.lance_io import history
 from core.lance_io.history import CommitRecord
 from core.lance_io.tables import normalise_database
 from core.rpc import convert, paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.convert_garbage import collection_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.
 REMEMBERED = 100_000
+#: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
+FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
+_COLLECTORS = 2
 _SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
 _STATUS = {
     Status.COMMITTED: commit_pb2.FragmentOutcome.STATUS_COMMITTED,
@@ -80,11 +86,13 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._draining = draining
         self._memory = RequestMemory(REMEMBERED)
         self._readers = BlockingPool(_READERS, name="history")
+        self._collectors = BlockingPool(_COLLECTORS, name="garbage")
 
     async def close(self) -> None:
         await self._memory.settled()
         await self._lanes.close()
         self._readers.close()
+        self._collectors.close()
 
     async def SubmitCommit(
         self, request: commit_pb2.SubmitCommitRequest, _context: Context
@@ -124,6 +132,26 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             commits=[_record_to_proto(record) for record in records],
             next_page_token=page.token(go_on) if go_on else "",
         )
+
+    async def CollectGarbage(
+        self, request: commit_pb2.CollectGarbageRequest, _context: Context
+    ) -> commit_pb2.CollectGarbageResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        uri, age = _uri(request.uri), _age(request)
+        found = await asyncio.shield(self._collect(uri, age, dry_run=request.dry_run))
+        most = min(request.max_files or FILES_NAMED, MAX_FILES_NAMED)
+        return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
+
+    async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
+        """To be shielded: a caller that goes away must not let commits in while files are being removed."""
+        collector = GarbageCollector(uri, age)
+        version, verdicts = await self._collectors.run(collector.look)
+        removed = [v.file for v in verdicts if v.fate is Fate.GARBAGE]
+        if removed and not dry_run:
+            async with self._lanes.alone(uri):
+                removed = await self._collectors.run(collector.sweep, verdicts)
+        return Collection(version, tuple(verdicts), tuple(removed), dry_run)
 
 
 def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest:
@@ -170,6 +198,13 @@ def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacem
             field="replace_column.fragments.file.file",
         )
     return Replacement(message.fragment_id, staged, tuple(message.input_files), message.replaces)
+
+
+def _age(request: commit_pb2.CollectGarbageRequest) -> float:
+    for field in ("older_than_seconds", "max_files"):
+        if getattr(request, field) < 0:
+            raise InvalidArgument("BAD_NUMBER", f"{field} cannot be negative", field=field)
+    return float(request.older_than_seconds) if request.HasField("older_than_seconds") else DEFAULT_AGE
 
 
 def _uri(text: str) -> str:

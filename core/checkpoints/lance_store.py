@@ -13,6 +13,7 @@ import structlog
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
 from core.checkpoints.digest import batch_digest
+from core.domain.garbage import StoredFile
 from core.lance_io.panics import panics_as_errors
 
 _log = structlog.get_logger(__name__)
@@ -86,6 +87,29 @@ class LanceCheckpointStore:
             elif name.startswith(wanted):
                 keys.append(name[: -len(_ENDING)])
         return sorted(keys)
+
+    def files(self) -> list[StoredFile]:
+        """Everything in the folder, damaged and foreign files too, by name. A file of an older writer has its name as
+        key, whatever this store would call it: name files, not keys, to remove what was found."""
+        filesystem, root = self._filesystem()
+        folder = root.rpartition("/")[2]
+        found = [i for i in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)) if i.is_file]
+        return [
+            StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9, self._key_of(i.base_name))
+            for i in sorted(found, key=lambda i: i.base_name)
+        ]
+
+    def read_file(self, name: str) -> pa.RecordBatch:
+        """What a file of `files` holds. Raises KeyError where it is gone or damaged."""
+        key = self._key_of(name)
+        if _file_name(key) != name:
+            raise KeyError(name)
+        return self[key]
+
+    def _key_of(self, name: str) -> str:
+        if not name.endswith(_ENDING):
+            return ""
+        return self._key_in(name) or "" if name.startswith(_HASHED) else name[: -len(_ENDING)]
 
     def _names(self) -> list[str]:
         filesystem, root = self._filesystem()

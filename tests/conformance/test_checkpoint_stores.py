@@ -64,6 +64,75 @@ def test_absent_keys(store):
     assert store.list_keys() == []
 
 
+def test_keys_that_differ_in_little_are_different_keys(store):
+    """Hashed names, case, and endings that a file system or a store might confuse."""
+    pairs = ["k", "K", "k.lance", "k.lance.lance", "k ", " k", "k/", "k\\", "k\n", "é", "e\u0301", "x" * 200, "x" * 201]
+    for n, key in enumerate(pairs):
+        store[key] = batch(n)
+    assert {key: store[key].num_rows for key in pairs} == {key: n for n, key in enumerate(pairs)}
+    assert store.list_keys() == sorted(pairs)
+    for key in pairs[::2]:
+        del store[key]
+    assert store.list_keys() == sorted(pairs[1::2])
+
+
+def test_a_listing_takes_the_prefix_literally(store):
+    for key in ["a*c", "abc", "a.c", "a[bc", "a?c"]:
+        store[key] = batch(1)
+    assert store.list_keys("a*") == ["a*c"]
+    assert store.list_keys("a[") == ["a[bc"]
+    assert store.list_keys("") == store.list_keys() == sorted(["a*c", "abc", "a.c", "a[bc", "a?c"])
+
+
+def test_a_deleted_key_can_be_set_again(store):
+    store["k"] = batch(1)
+    del store["k"]
+    with pytest.raises(KeyError):
+        store["k"]
+    store["k"] = batch(4)
+    assert store["k"] == batch(4)
+
+
+def test_another_handle_sees_the_same(tmp_path):
+    first, second = (LanceCheckpointStore(str(tmp_path / "_checkpoints")) for _ in range(2))
+    assert "k" not in second
+    first["k"] = batch(2)
+    assert "k" in second
+    assert second["k"] == batch(2)
+    second["k"] = batch(3)
+    assert first["k"] == batch(3)
+    del first["k"]
+    assert "k" not in second
+    assert second.list_keys() == []
+
+
+def test_a_file_under_the_name_of_another_key_is_not_taken_for_it(tmp_path):
+    store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
+    store["a"] = batch(2)
+    (tmp_path / "_checkpoints" / "a.lance").rename(tmp_path / "_checkpoints" / "b.lance")
+    with pytest.raises(KeyError):
+        store["b"]
+    assert "b" not in store
+
+
+def test_every_file_of_the_folder_is_listed_with_its_key(tmp_path):
+    folder = tmp_path / "_checkpoints"
+    store = LanceCheckpointStore(str(folder))
+    assert store.files() == []
+    store["plain"] = batch(1)
+    store["h/ashed"] = batch(2)
+    for name in ("fragment_data_file:1.lance", "k.1.damaged", ".tmpX", "key-unreadable.lance"):
+        (folder / name).write_bytes(b"123")
+    found = {f.name: f for f in store.files()}
+    assert {f.key for f in found.values()} == {"plain", "h/ashed", "fragment_data_file:1", ""}
+    assert [found[n].key for n in ("k.1.damaged", ".tmpX", "key-unreadable.lance")] == ["", "", ""]
+    assert all(f.folder == "_checkpoints" and f.size_bytes == (folder / f.name).stat().st_size for f in found.values())
+    hashed = next(f.name for f in found.values() if f.key == "h/ashed")
+    assert store.read_file(hashed) == batch(2)
+    with pytest.raises(KeyError):
+        store.read_file("fragment_data_file:1.lance")
+
+
 def test_an_empty_batch_keeps_its_schema(store):
     store["k"] = batch(0)
     assert store["k"].num_rows == 0

@@ -18,6 +18,8 @@ from grpc_status import rpc_status
 from leman.v1 import (
     catalog_pb2,
     catalog_pb2_grpc,
+    commit_pb2,
+    commit_pb2_grpc,
     info_pb2,
     info_pb2_grpc,
     jobs_pb2,
@@ -75,6 +77,7 @@ class FakeLeman:
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(servicer, server)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(servicer, server)
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
+        commit_pb2_grpc.add_CommitServiceServicer_to_server(servicer, server)
         info_pb2_grpc.add_InfoServiceServicer_to_server(servicer, server)
         port = server.add_insecure_port(address)
         server.start()
@@ -104,6 +107,7 @@ class _Servicer(
     catalog_pb2_grpc.CatalogServiceServicer,
     planner_pb2_grpc.PlannerServiceServicer,
     jobs_pb2_grpc.JobServiceServicer,
+    commit_pb2_grpc.CommitServiceServicer,
     info_pb2_grpc.InfoServiceServicer,
 ):
     def __init__(self, fake: FakeLeman) -> None:
@@ -225,6 +229,23 @@ class _Servicer(
         errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1
         answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
         return self._answer("ListJobErrors", request, context, answer)
+
+    def CollectGarbage(self, request, context):
+        answer = commit_pb2.CollectGarbageResponse(
+            version=7, files_removed=2, bytes_removed=1234, files_kept=3, bytes_kept=9
+        )
+        file = answer.files.add(path="_checkpoints/k.lance", size_bytes=5, udf_name="f_range-1-2", udf_version="ab")
+        file.column, file.fragment_id, file.removed = "n", 3, not request.dry_run
+        file.kind, file.use, file.fate = file.KIND_CHECKPOINT, file.USE_SETTLED, file.FATE_GARBAGE
+        file.range.start, file.range.end = 0, 100
+        answer.files.add(
+            path="_checkpoints/abc.lance",
+            fragment_id=-1,
+            kind=file.KIND_CHECKPOINT,
+            use=file.USE_LEGACY,
+            fate=file.FATE_GARBAGE,
+        )
+        return self._answer("CollectGarbage", request, context, answer)
 
 
 def _abort(context: grpc.ServicerContext, found: status_pb2.Status) -> None:

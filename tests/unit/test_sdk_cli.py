@@ -212,26 +212,47 @@ def test_brackets_in_values_are_shown(run, db, fake):
     assert "[red]x[/]" in run("jobs", "ls", db)[1]
 
 
-def test_checkpoints(run, tmp_path):
-    folder = tmp_path / "docs.lance" / "_checkpoints"
-    folder.mkdir(parents=True)
-    head = "udf-f_range-1-2_ver-ab_col-n_where-x_uri-y_srcfiles-z"
-    for name in (f"{head}_frag-3_range-0-100", f"{head}_frag-3_file", "key-0123"):
-        (folder / f"{name}.lance").write_bytes(b"12345")
-    (folder / "x.1.damaged").touch()
-    found = json.loads(run("checkpoints", "ls", str(tmp_path), "docs", "--json", remote=False)[1])
-    by_kind = {c["kind"]: c for c in found}
-    assert set(by_kind) == {"checkpoint", "fragment record", "hashed", "damaged"}
-    checkpoint = by_kind["checkpoint"]
-    assert [checkpoint[k] for k in ("udf_name", "udf_version", "column")] == ["f_range-1-2", "ab", "n"]
-    assert [checkpoint[k] for k in ("fragment_id", "start", "end", "size_bytes")] == [3, 0, 100, 5]
-    assert "f_range-1-2@ab" in run("checkpoints", "ls", str(tmp_path), "docs", remote=False)[1]
+def test_checkpoints(run, db, fake):
+    found = json.loads(run("checkpoints", "ls", db, "docs", "--json")[1])
+    assert [found[0][k] for k in ("kind", "udf_name", "udf_version", "column")] == [
+        "checkpoint",
+        "f_range-1-2",
+        "ab",
+        "n",
+    ]
+    assert [found[0][k] for k in ("fragment_id", "start", "end", "size_bytes")] == [3, 0, 100, 5]
+    out = run("checkpoints", "ls", db, "docs")[1]
+    assert "f_range-1-2@ab" in out
+    assert "its rows are in the table" in out
+    assert "legacy, not used" in out
+    request = fake.named("CollectGarbage")[0]
+    assert (request.dry_run, request.include_kept, request.uri) == (True, True, f"{db}/docs.lance")
 
 
-def test_checkpoints_of_no_table(run, tmp_path):
-    code, _, err = run("checkpoints", "ls", str(tmp_path), "nope", remote=False)
-    assert code == 1
-    assert "[TABLE_NOT_FOUND]" in err
+def test_checkpoints_gc(run, db, fake):
+    code, out, err = run("checkpoints", "gc", db, "docs", "--older-than", "12h", "--dry-run", "--limit", "2")
+    assert (code, err) == (0, "")
+    assert out.endswith("2 files (1,234 bytes) would be deleted, 3 kept\n")
+    assert run("checkpoints", "gc", db, "docs")[1].endswith("2 files (1,234 bytes) deleted, 3 kept\n")
+    document = json.loads(run("checkpoints", "gc", db, "docs", "--older-than", "0", "--json")[1])
+    assert [document[k] for k in ("files_removed", "dry_run", "files_kept")] == [2, False, 3]
+    assert [f["removed"] for f in document["files"]] == [True, False]
+    asked = fake.named("CollectGarbage")
+    assert [(r.older_than_seconds, r.dry_run, r.include_kept) for r in asked] == [
+        (12 * 3600, True, False),
+        (7 * 86400, False, False),
+        (0, False, False),
+    ]
+    assert all(r.HasField("older_than_seconds") for r in asked)
+    assert asked[0].max_files == 2
+
+
+@pytest.mark.parametrize("age", ["7", "-1d", "1.5h", "soon", ""])
+def test_checkpoints_gc_of_a_bad_age(run, db, fake, age):
+    code, _, err = run("checkpoints", "gc", db, "docs", f"--older-than={age}")
+    assert code == 2
+    assert "older_than" in err
+    assert not fake.named("CollectGarbage")
 
 
 def test_token_from_the_environment(run, db, fake, monkeypatch):

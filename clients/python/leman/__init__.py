@@ -17,6 +17,7 @@
 from leman._backfill import BackfillParameters
 from leman._database import Database, connect
 from leman._future import JobFuture
+from leman._garbage import CheckpointCollection, StoredFile
 from leman._model import (
     ComputedColumn,
     Job,
@@ -38,6 +39,7 @@ from leman.errors import JobCancelled, JobFailed, LemanError
 __all__ = [
     "UDF",
     "BackfillParameters",
+    "CheckpointCollection",
     "ComputedColumn",
     "Database",
     "ErrorHandlingConfig",
@@ -57,6 +59,7 @@ __all__ = [
     "Retry",
     "RowError",
     "Skip",
+    "StoredFile",
     "Table",
     "TableInfo",
     "UdfInfo",

@@ -18,7 +18,7 @@ import grpc
 
 from leman import _status
 from leman.errors import InvalidArgument, LemanError
-from leman.v1 import catalog_pb2_grpc, info_pb2, info_pb2_grpc, jobs_pb2_grpc, planner_pb2_grpc
+from leman.v1 import catalog_pb2_grpc, commit_pb2_grpc, info_pb2, info_pb2_grpc, jobs_pb2_grpc, planner_pb2_grpc
 
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
@@ -76,6 +76,10 @@ class Services:
     def jobs(self, method: str, request: Any, *, timeout: float = 300.0) -> Any:
         """Calls a method of JobService."""
         return self._call("executor", jobs_pb2_grpc.JobServiceStub, method, request, timeout)
+
+    def commits(self, method: str, request: Any, *, timeout: float = 600.0) -> Any:
+        """Calls a method of CommitService."""
+        return self._call("commit_coordinator", commit_pb2_grpc.CommitServiceStub, method, request, timeout)
 
     def watch(self, request: Any, *, timeout: float) -> Any:
         """Opens JobService.WatchJob. Iterating over it raises grpc.RpcError; `explain` says what it means."""

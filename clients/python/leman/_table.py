@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from leman import _wire, local
+from leman import _garbage, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
+from leman._garbage import CheckpointCollection, StoredFile
 from leman._model import JobState, Progress, RowError, TableInfo
 from leman._paging import list_errors
 from leman._plan import Plan
@@ -173,6 +175,29 @@ class Table:
     def get_failed_row_addresses(self, *, job_id: str, column_name: str | None = None) -> list[int]:
         """Row addresses (fragment id << 32 | physical offset) of the rows in `get_errors`."""
         return [error.row_address for error in self.get_errors(job_id=job_id, column_name=column_name)]
+
+    @boundary
+    def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
+        """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
+        them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
+        request = _garbage.make_request(self.uri, None, limit, dry_run=True, include_kept=True)
+        return _garbage.from_wire(self._services.commits("CollectGarbage", request), dry_run=True).files
+
+    @boundary
+    def collect_checkpoints(
+        self, *, older_than: str | datetime.timedelta | None = None, dry_run: bool = False, limit: int = 1000
+    ) -> CheckpointCollection:
+        """Deletes checkpoints, fragment records and staged column files that nothing can need any more.
+
+        `older_than`: garbage written later than so long ago stays; a timedelta or text such as `12h`; default 7 days.
+        Column files stay for a day at the least, except with 0 while no job of the table is open: that says that
+        nothing writes to the table now. `dry_run`: only say what would go. `limit`: how many files are named.
+
+        What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
+        ended may need always stays. Raises TableNotFound, InvalidArgument.
+        """
+        request = _garbage.make_request(self.uri, older_than, limit, dry_run=dry_run, include_kept=False)
+        return _garbage.from_wire(self._services.commits("CollectGarbage", request), dry_run=dry_run)
 
     def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
         check_name(column, "column")

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from leman.cli import _backfill, _catalog, _jobs, _system
+from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system
 
 app = typer.Typer(
     name="leman",
@@ -36,5 +36,5 @@ app.command("errors")(_jobs.errors)
 app.add_typer(_jobs.app, name="jobs")
 app.add_typer(_catalog.tables, name="tables")
 app.add_typer(_catalog.udfs, name="udfs")
-app.add_typer(_catalog.checkpoints, name="checkpoints")
+app.add_typer(_checkpoints.checkpoints, name="checkpoints")
 app.add_typer(_system.config, name="config")

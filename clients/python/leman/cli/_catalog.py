@@ -1,14 +1,9 @@
-"""`leman tables`, `leman udfs` and `leman checkpoints`."""
+"""`leman tables` and `leman udfs`."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-import pyarrow.fs as pafs
 import typer
 
-from leman._database import database_uri
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -19,31 +14,9 @@ from leman.cli._options import (
     open_database,
 )
 from leman.cli._output import print_json, print_line, print_table
-from leman.errors import TableNotFound
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
 udfs = typer.Typer(help="Lists registered functions.", no_args_is_help=True)
-checkpoints = typer.Typer(help="Lists checkpoints.", no_args_is_help=True)
-
-_KEY = re.compile(
-    r"udf-(?P<udf>.+)_ver-(?P<version>.+)_col-(?P<column>.+)_where-.*_frag-(?P<fragment>\d+)"
-    r"(?:_range-(?P<start>\d+)-(?P<end>\d+)|_file)"
-)
-
-
-@dataclass(frozen=True)
-class CheckpointFile:
-    """A file in a table's checkpoint folder. Where the key is stored under its hash only `file` is known."""
-
-    file: str
-    size_bytes: int
-    kind: str
-    udf_name: str = ""
-    udf_version: str = ""
-    column: str = ""
-    fragment_id: int | None = None
-    start: int | None = None
-    end: int | None = None
 
 
 @tables.command("ls")
@@ -119,58 +92,4 @@ def udfs_ls(
             (u.name, u.version, u.kind + (", class" if u.stateful else ""), ", ".join(u.input_columns), u.data_type)
             for u in found
         ],
-    )
-
-
-@checkpoints.command("ls")
-def checkpoints_ls(db: DatabaseArgument, table: TableArgument, *, as_json: JsonOption = False) -> None:
-    """Lists the checkpoint files of a table, straight from its folder."""
-    found = checkpoint_files(f"{database_uri(db)}/{table}.lance")
-    if as_json:
-        print_json(found)
-        return
-    print_table(
-        ("kind", "column", "function", "fragment", "rows", "bytes"),
-        [
-            (
-                c.kind,
-                c.column or c.file,
-                f"{c.udf_name}@{c.udf_version}" if c.udf_name else None,
-                c.fragment_id,
-                f"{c.start}-{c.end}" if c.start is not None else None,
-                f"{c.size_bytes:,}",
-            )
-            for c in found
-        ],
-    )
-
-
-def checkpoint_files(uri: str) -> list[CheckpointFile]:
-    """What lies in a table's checkpoint folder, by name. Raises TableNotFound."""
-    is_uri = "://" in uri
-    files, root = pafs.FileSystem.from_uri(uri) if is_uri else (pafs.LocalFileSystem(), uri)
-    if files.get_file_info(root).type is pafs.FileType.NotFound:
-        raise TableNotFound(f"there is no table at {uri}")
-    selector = pafs.FileSelector(f"{root}/_checkpoints", allow_not_found=True)
-    found = [_read(info.base_name, info.size) for info in files.get_file_info(selector) if info.is_file]
-    return sorted(found, key=lambda c: (c.column, c.fragment_id or 0, c.start or 0, c.file))
-
-
-def _read(name: str, size: int) -> CheckpointFile:
-    if name.endswith(".damaged"):
-        return CheckpointFile(name, size, "damaged")
-    match = _KEY.fullmatch(name.removesuffix(".lance"))
-    if match is None:
-        return CheckpointFile(name, size, "hashed" if name.startswith("key-") else "other")
-    is_range = match["start"] is not None
-    return CheckpointFile(
-        file=name,
-        size_bytes=size,
-        kind="checkpoint" if is_range else "fragment record",
-        udf_name=match["udf"],
-        udf_version=match["version"],
-        column=match["column"],
-        fragment_id=int(match["fragment"]),
-        start=int(match["start"]) if is_range else None,
-        end=int(match["end"]) if is_range else None,
     )

@@ -22,42 +22,57 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x16leman/v1/planner.proto\"\x96\x02\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x31\n\x0ereplace_column\x18\x06 \x01(\x0b\x32\x17.leman.v1.ReplaceColumnH\x00\x12\x34\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32\x18.leman.v1.AddNullColumnsH\x00\x12-\n\x0c\x62ind_columns\x18\x08 \x01(\x0b\x32\x15.leman.v1.BindColumnsH\x00\x42\x0b\n\toperation\"\x81\x01\n\rReplaceColumn\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x30\n\tfragments\x18\x02 \x03(\x0b\x32\x1d.leman.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\"u\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\"\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"\x1d\n\x0b\x42indColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"T\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08outcomes\x18\x02 \x03(\x0b\x32\x19.leman.v1.FragmentOutcome\"\xe2\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .leman.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\"3\n\x10GetCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"H\n\x12ListCommitsRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf0\x01\n\rCommitService\x12M\n\x0cSubmitCommit\x12\x1d.leman.v1.SubmitCommitRequest\x1a\x1e.leman.v1.SubmitCommitResponse\x12\x44\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\x12J\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16leman/v1/planner.proto\"\x96\x02\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x31\n\x0ereplace_column\x18\x06 \x01(\x0b\x32\x17.leman.v1.ReplaceColumnH\x00\x12\x34\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32\x18.leman.v1.AddNullColumnsH\x00\x12-\n\x0c\x62ind_columns\x18\x08 \x01(\x0b\x32\x15.leman.v1.BindColumnsH\x00\x42\x0b\n\toperation\"\x81\x01\n\rReplaceColumn\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x30\n\tfragments\x18\x02 \x03(\x0b\x32\x1d.leman.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\"u\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\"\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"\x1d\n\x0b\x42indColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"T\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08outcomes\x18\x02 \x03(\x0b\x32\x19.leman.v1.FragmentOutcome\"\xe2\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .leman.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\"3\n\x10GetCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"H\n\x12ListCommitsRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x96\x01\n\x15\x43ollectGarbageRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x1f\n\x12older_than_seconds\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x14\n\x0cinclude_kept\x18\x04 \x01(\x08\x12\x11\n\tmax_files\x18\x05 \x01(\x05\x42\x15\n\x13_older_than_seconds\"\xcf\x01\n\x16\x43ollectGarbageResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rfiles_removed\x18\x02 \x01(\x03\x12\x15\n\rbytes_removed\x18\x03 \x01(\x03\x12\x12\n\nfiles_kept\x18\x04 \x01(\x03\x12\x12\n\nbytes_kept\x18\x05 \x01(\x03\x12)\n\x06\x63ounts\x18\x06 \x03(\x0b\x32\x19.leman.v1.StoredFileCount\x12#\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x14.leman.v1.StoredFile\"\xa8\x01\n\x0fStoredFileCount\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x02 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x03 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\r\n\x05\x66iles\x18\x04 \x01(\x03\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\"\xd7\x06\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x03 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x04 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12,\n\x08modified\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x10\n\x08udf_name\x18\x08 \x01(\t\x12\x13\n\x0budf_version\x18\t \x01(\t\x12\x0e\n\x06\x63olumn\x18\n \x01(\t\x12\x13\n\x0b\x66ragment_id\x18\x0b \x01(\x03\x12!\n\x05range\x18\x0c \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0f\n\x07removed\x18\r \x01(\x08\"\x8f\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fKIND_CHECKPOINT\x10\x01\x12\x0f\n\x0bKIND_RECORD\x10\x02\x12\x14\n\x10KIND_COLUMN_FILE\x10\x03\x12\x10\n\x0cKIND_DAMAGED\x10\x04\x12\x13\n\x0fKIND_UNFINISHED\x10\x05\x12\x0e\n\nKIND_OTHER\x10\x06\"\x83\x02\n\x03Use\x12\x13\n\x0fUSE_UNSPECIFIED\x10\x00\x12\x0c\n\x08USE_OPEN\x10\x01\x12\x0f\n\x0bUSE_UNKNOWN\x10\x02\x12\x0f\n\x0bUSE_SETTLED\x10\x03\x12\x11\n\rUSE_NO_COLUMN\x10\x04\x12\x16\n\x12USE_OTHER_FUNCTION\x10\x05\x12\x12\n\x0eUSE_NO_SOURCES\x10\x06\x12\x17\n\x13USE_NOT_INSTALLABLE\x10\x07\x12\x14\n\x10USE_FILE_MISSING\x10\x08\x12\x14\n\x10USE_UNREFERENCED\x10\t\x12\x0f\n\x0bUSE_DAMAGED\x10\n\x12\x12\n\x0eUSE_UNFINISHED\x10\x0b\x12\x0e\n\nUSE_LEGACY\x10\x0c\"[\n\x04\x46\x61te\x12\x14\n\x10\x46\x41TE_UNSPECIFIED\x10\x00\x12\r\n\tFATE_KEPT\x10\x01\x12\x0e\n\nFATE_YOUNG\x10\x02\x12\x0c\n\x08\x46\x41TE_JOB\x10\x03\x12\x10\n\x0c\x46\x41TE_GARBAGE\x10\x04\x32\xc5\x02\n\rCommitService\x12M\n\x0cSubmitCommit\x12\x1d.leman.v1.SubmitCommitRequest\x1a\x1e.leman.v1.SubmitCommitResponse\x12\x44\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\x12J\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponse\x12S\n\x0e\x43ollectGarbage\x12\x1f.leman.v1.CollectGarbageRequest\x1a .leman.v1.CollectGarbageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.commit_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBMITCOMMITREQUEST']._serialized_start=60
-  _globals['_SUBMITCOMMITREQUEST']._serialized_end=338
-  _globals['_REPLACECOLUMN']._serialized_start=341
-  _globals['_REPLACECOLUMN']._serialized_end=470
-  _globals['_FRAGMENTREPLACEMENT']._serialized_start=472
-  _globals['_FRAGMENTREPLACEMENT']._serialized_end=589
-  _globals['_ADDNULLCOLUMNS']._serialized_start=591
-  _globals['_ADDNULLCOLUMNS']._serialized_end=623
-  _globals['_BINDCOLUMNS']._serialized_start=625
-  _globals['_BINDCOLUMNS']._serialized_end=654
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=656
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=740
-  _globals['_FRAGMENTOUTCOME']._serialized_start=743
-  _globals['_FRAGMENTOUTCOME']._serialized_end=969
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=866
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=969
-  _globals['_GETCOMMITREQUEST']._serialized_start=971
-  _globals['_GETCOMMITREQUEST']._serialized_end=1022
-  _globals['_GETCOMMITRESPONSE']._serialized_start=1024
-  _globals['_GETCOMMITRESPONSE']._serialized_end=1077
-  _globals['_COMMIT']._serialized_start=1079
-  _globals['_COMMIT']._serialized_end=1180
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=1182
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=1254
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1256
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1337
-  _globals['_COMMITSERVICE']._serialized_start=1340
-  _globals['_COMMITSERVICE']._serialized_end=1580
+  _globals['_SUBMITCOMMITREQUEST']._serialized_start=93
+  _globals['_SUBMITCOMMITREQUEST']._serialized_end=371
+  _globals['_REPLACECOLUMN']._serialized_start=374
+  _globals['_REPLACECOLUMN']._serialized_end=503
+  _globals['_FRAGMENTREPLACEMENT']._serialized_start=505
+  _globals['_FRAGMENTREPLACEMENT']._serialized_end=622
+  _globals['_ADDNULLCOLUMNS']._serialized_start=624
+  _globals['_ADDNULLCOLUMNS']._serialized_end=656
+  _globals['_BINDCOLUMNS']._serialized_start=658
+  _globals['_BINDCOLUMNS']._serialized_end=687
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=689
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=773
+  _globals['_FRAGMENTOUTCOME']._serialized_start=776
+  _globals['_FRAGMENTOUTCOME']._serialized_end=1002
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=899
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=1002
+  _globals['_GETCOMMITREQUEST']._serialized_start=1004
+  _globals['_GETCOMMITREQUEST']._serialized_end=1055
+  _globals['_GETCOMMITRESPONSE']._serialized_start=1057
+  _globals['_GETCOMMITRESPONSE']._serialized_end=1110
+  _globals['_COMMIT']._serialized_start=1112
+  _globals['_COMMIT']._serialized_end=1213
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=1215
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=1287
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1289
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1370
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=1373
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=1523
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=1526
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=1733
+  _globals['_STOREDFILECOUNT']._serialized_start=1736
+  _globals['_STOREDFILECOUNT']._serialized_end=1904
+  _globals['_STOREDFILE']._serialized_start=1907
+  _globals['_STOREDFILE']._serialized_end=2762
+  _globals['_STOREDFILE_KIND']._serialized_start=2264
+  _globals['_STOREDFILE_KIND']._serialized_end=2407
+  _globals['_STOREDFILE_USE']._serialized_start=2410
+  _globals['_STOREDFILE_USE']._serialized_end=2669
+  _globals['_STOREDFILE_FATE']._serialized_start=2671
+  _globals['_STOREDFILE_FATE']._serialized_end=2762
+  _globals['_COMMITSERVICE']._serialized_start=2765
+  _globals['_COMMITSERVICE']._serialized_end=3090
 # @@protoc_insertion_point(module_scope)

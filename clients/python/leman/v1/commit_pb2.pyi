@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from leman.v1 import planner_pb2 as _planner_pb2
@@ -440,3 +441,341 @@ class ListCommitsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListCommitsResponse: _TypeAlias = ListCommitsResponse  # noqa: Y015
+
+@_typing.final
+class CollectGarbageRequest(_message.Message):
+    """See CommitService.CollectGarbage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    INCLUDE_KEPT_FIELD_NUMBER: _builtins.int
+    MAX_FILES_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    older_than_seconds: _builtins.int
+    """Garbage that was written later than so many seconds ago stays; unset: 7 days. Column files and unfinished files stay
+    for a day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the
+    table is open: it says that nothing writes to the table now.
+    """
+    dry_run: _builtins.bool
+    """Only say what would be deleted."""
+    include_kept: _builtins.bool
+    """Name the files that stay too, not only the garbage."""
+    max_files: _builtins.int
+    """At most so many files are named; 0: 1,000. More than 10,000 is read as 10,000. The counts are of all."""
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        older_than_seconds: _builtins.int | None = ...,
+        dry_run: _builtins.bool = ...,
+        include_kept: _builtins.bool = ...,
+        max_files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds", "older_than_seconds", b"older_than_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds", "dry_run", b"dry_run", "include_kept", b"include_kept", "max_files", b"max_files", "older_than_seconds", b"older_than_seconds", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__older_than_seconds: _TypeAlias = _typing.Literal["older_than_seconds"]  # noqa: Y015
+    _WhichOneofArgType__older_than_seconds: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__older_than_seconds) -> _WhichOneofReturnType__older_than_seconds | None: ...
+
+Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
+
+@_typing.final
+class CollectGarbageResponse(_message.Message):
+    """See CommitService.CollectGarbage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    FILES_REMOVED_FIELD_NUMBER: _builtins.int
+    BYTES_REMOVED_FIELD_NUMBER: _builtins.int
+    FILES_KEPT_FIELD_NUMBER: _builtins.int
+    BYTES_KEPT_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the table that it was judged at."""
+    files_removed: _builtins.int
+    """Files that were deleted (with dry_run: would be)."""
+    bytes_removed: _builtins.int
+    """Their bytes."""
+    files_kept: _builtins.int
+    """Files that stay."""
+    bytes_kept: _builtins.int
+    """Their bytes."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredFileCount]:
+        """Counts by kind, use and fate."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredFile]:
+        """The files, by folder and name, as far as `max_files` allows."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        files_removed: _builtins.int = ...,
+        bytes_removed: _builtins.int = ...,
+        files_kept: _builtins.int = ...,
+        bytes_kept: _builtins.int = ...,
+        counts: _abc.Iterable[Global___StoredFileCount] | None = ...,
+        files: _abc.Iterable[Global___StoredFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_kept", b"bytes_kept", "bytes_removed", b"bytes_removed", "counts", b"counts", "files", b"files", "files_kept", b"files_kept", "files_removed", b"files_removed", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class StoredFileCount(_message.Message):
+    """How many files have one kind, use and fate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    USE_FIELD_NUMBER: _builtins.int
+    FATE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    kind: Global___StoredFile.Kind.ValueType
+    """What they are."""
+    use: Global___StoredFile.Use.ValueType
+    """What is known about their use."""
+    fate: Global___StoredFile.Fate.ValueType
+    """What becomes of them."""
+    files: _builtins.int
+    """How many."""
+    bytes: _builtins.int
+    """Their bytes."""
+    def __init__(
+        self,
+        *,
+        kind: Global___StoredFile.Kind.ValueType = ...,
+        use: Global___StoredFile.Use.ValueType = ...,
+        fate: Global___StoredFile.Fate.ValueType = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "fate", b"fate", "files", b"files", "kind", b"kind", "use", b"use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredFileCount: _TypeAlias = StoredFileCount  # noqa: Y015
+
+@_typing.final
+class StoredFile(_message.Message):
+    """A file of Leman's in a table's folder that no version of the table refers to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[StoredFile._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: StoredFile._Kind.ValueType  # 0
+        """Not a valid value."""
+        KIND_CHECKPOINT: StoredFile._Kind.ValueType  # 1
+        """Computed values of a range of a fragment."""
+        KIND_RECORD: StoredFile._Kind.ValueType  # 2
+        """Points at the column file that was written for a fragment."""
+        KIND_COLUMN_FILE: StoredFile._Kind.ValueType  # 3
+        """A column file that no version refers to."""
+        KIND_DAMAGED: StoredFile._Kind.ValueType  # 4
+        """A checkpoint that was found damaged and set aside."""
+        KIND_UNFINISHED: StoredFile._Kind.ValueType  # 5
+        """What a writer that died left of a file."""
+        KIND_OTHER: StoredFile._Kind.ValueType  # 6
+        """Not known to Leman, or unreadable."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
+        """What it is."""
+
+    KIND_UNSPECIFIED: StoredFile.Kind.ValueType  # 0
+    """Not a valid value."""
+    KIND_CHECKPOINT: StoredFile.Kind.ValueType  # 1
+    """Computed values of a range of a fragment."""
+    KIND_RECORD: StoredFile.Kind.ValueType  # 2
+    """Points at the column file that was written for a fragment."""
+    KIND_COLUMN_FILE: StoredFile.Kind.ValueType  # 3
+    """A column file that no version refers to."""
+    KIND_DAMAGED: StoredFile.Kind.ValueType  # 4
+    """A checkpoint that was found damaged and set aside."""
+    KIND_UNFINISHED: StoredFile.Kind.ValueType  # 5
+    """What a writer that died left of a file."""
+    KIND_OTHER: StoredFile.Kind.ValueType  # 6
+    """Not known to Leman, or unreadable."""
+
+    class _Use:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _UseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[StoredFile._Use.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        USE_UNSPECIFIED: StoredFile._Use.ValueType  # 0
+        """Not a valid value."""
+        USE_OPEN: StoredFile._Use.ValueType  # 1
+        """A fragment that is not finished can reuse it."""
+        USE_UNKNOWN: StoredFile._Use.ValueType  # 2
+        """Nothing is known."""
+        USE_SETTLED: StoredFile._Use.ValueType  # 3
+        """Its rows are in the table, in a column file of the same function and inputs."""
+        USE_NO_COLUMN: StoredFile._Use.ValueType  # 4
+        """Its column is not in the table (any more). Added again within the age asked for, it is filled from such files."""
+        USE_OTHER_FUNCTION: StoredFile._Use.ValueType  # 5
+        """It is of another function or version than its column, or of this table under another path."""
+        USE_NO_SOURCES: StoredFile._Use.ValueType  # 6
+        """No kept version of the table has its fragment with its input files."""
+        USE_NOT_INSTALLABLE: StoredFile._Use.ValueType  # 7
+        """Written for a column that was dropped since; one of the same name is another."""
+        USE_FILE_MISSING: StoredFile._Use.ValueType  # 8
+        """The column file that it names does not exist."""
+        USE_UNREFERENCED: StoredFile._Use.ValueType  # 9
+        """Neither a version nor a record names it."""
+        USE_DAMAGED: StoredFile._Use.ValueType  # 10
+        """Damaged."""
+        USE_UNFINISHED: StoredFile._Use.ValueType  # 11
+        """Never finished."""
+        USE_LEGACY: StoredFile._Use.ValueType  # 12
+        """The form of an older writer: not used."""
+
+    class Use(_Use, metaclass=_UseEnumTypeWrapper):
+        """What is known about its use. The first two keep a file for ever."""
+
+    USE_UNSPECIFIED: StoredFile.Use.ValueType  # 0
+    """Not a valid value."""
+    USE_OPEN: StoredFile.Use.ValueType  # 1
+    """A fragment that is not finished can reuse it."""
+    USE_UNKNOWN: StoredFile.Use.ValueType  # 2
+    """Nothing is known."""
+    USE_SETTLED: StoredFile.Use.ValueType  # 3
+    """Its rows are in the table, in a column file of the same function and inputs."""
+    USE_NO_COLUMN: StoredFile.Use.ValueType  # 4
+    """Its column is not in the table (any more). Added again within the age asked for, it is filled from such files."""
+    USE_OTHER_FUNCTION: StoredFile.Use.ValueType  # 5
+    """It is of another function or version than its column, or of this table under another path."""
+    USE_NO_SOURCES: StoredFile.Use.ValueType  # 6
+    """No kept version of the table has its fragment with its input files."""
+    USE_NOT_INSTALLABLE: StoredFile.Use.ValueType  # 7
+    """Written for a column that was dropped since; one of the same name is another."""
+    USE_FILE_MISSING: StoredFile.Use.ValueType  # 8
+    """The column file that it names does not exist."""
+    USE_UNREFERENCED: StoredFile.Use.ValueType  # 9
+    """Neither a version nor a record names it."""
+    USE_DAMAGED: StoredFile.Use.ValueType  # 10
+    """Damaged."""
+    USE_UNFINISHED: StoredFile.Use.ValueType  # 11
+    """Never finished."""
+    USE_LEGACY: StoredFile.Use.ValueType  # 12
+    """The form of an older writer: not used."""
+
+    class _Fate:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[StoredFile._Fate.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FATE_UNSPECIFIED: StoredFile._Fate.ValueType  # 0
+        """Not a valid value."""
+        FATE_KEPT: StoredFile._Fate.ValueType  # 1
+        """It stays, whatever its age."""
+        FATE_YOUNG: StoredFile._Fate.ValueType  # 2
+        """It goes when it is older."""
+        FATE_JOB: StoredFile._Fate.ValueType  # 3
+        """It stays as long as a job of the table is open that began before it was written, or that computes its column."""
+        FATE_GARBAGE: StoredFile._Fate.ValueType  # 4
+        """It goes."""
+
+    class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
+        """What becomes of it."""
+
+    FATE_UNSPECIFIED: StoredFile.Fate.ValueType  # 0
+    """Not a valid value."""
+    FATE_KEPT: StoredFile.Fate.ValueType  # 1
+    """It stays, whatever its age."""
+    FATE_YOUNG: StoredFile.Fate.ValueType  # 2
+    """It goes when it is older."""
+    FATE_JOB: StoredFile.Fate.ValueType  # 3
+    """It stays as long as a job of the table is open that began before it was written, or that computes its column."""
+    FATE_GARBAGE: StoredFile.Fate.ValueType  # 4
+    """It goes."""
+
+    PATH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    USE_FIELD_NUMBER: _builtins.int
+    FATE_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MODIFIED_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    UDF_NAME_FIELD_NUMBER: _builtins.int
+    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Folder of the table and name in it."""
+    kind: Global___StoredFile.Kind.ValueType
+    """What it is."""
+    use: Global___StoredFile.Use.ValueType
+    """What is known about its use."""
+    fate: Global___StoredFile.Fate.ValueType
+    """What becomes of it."""
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    key: _builtins.str
+    """Its checkpoint key; empty: none, or unreadable."""
+    udf_name: _builtins.str
+    """The function that it is of; empty: unknown."""
+    udf_version: _builtins.str
+    """Version of the function."""
+    column: _builtins.str
+    """The column."""
+    fragment_id: _builtins.int
+    """The fragment; -1: unknown."""
+    removed: _builtins.bool
+    """Whether it was deleted by this call."""
+    @_builtins.property
+    def modified(self) -> _timestamp_pb2.Timestamp:
+        """When it was written."""
+
+    @_builtins.property
+    def range(self) -> _planner_pb2.RowRange:
+        """The rows that it covers; unset where it is not a checkpoint of a range."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        kind: Global___StoredFile.Kind.ValueType = ...,
+        use: Global___StoredFile.Use.ValueType = ...,
+        fate: Global___StoredFile.Fate.ValueType = ...,
+        size_bytes: _builtins.int = ...,
+        modified: _timestamp_pb2.Timestamp | None = ...,
+        key: _builtins.str = ...,
+        udf_name: _builtins.str = ...,
+        udf_version: _builtins.str = ...,
+        column: _builtins.str = ...,
+        fragment_id: _builtins.int = ...,
+        range: _planner_pb2.RowRange | None = ...,
+        removed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["modified", b"modified", "range", b"range"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "fate", b"fate", "fragment_id", b"fragment_id", "key", b"key", "kind", b"kind", "modified", b"modified", "path", b"path", "range", b"range", "removed", b"removed", "size_bytes", b"size_bytes", "udf_name", b"udf_name", "udf_version", b"udf_version", "use", b"use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015

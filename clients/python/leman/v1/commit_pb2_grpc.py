@@ -51,6 +51,11 @@ class CommitServiceStub(object):
                 request_serializer=leman_dot_v1_dot_commit__pb2.ListCommitsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_commit__pb2.ListCommitsResponse.FromString,
                 _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/leman.v1.CommitService/CollectGarbage',
+                request_serializer=leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.FromString,
+                _registered_method=True)
 
 
 class CommitServiceServicer(object):
@@ -85,6 +90,17 @@ class CommitServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CollectGarbage(self, request, context):
+        """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
+        refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
+        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
+        (STORE_UNAVAILABLE, DRAINING).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -102,6 +118,11 @@ def add_CommitServiceServicer_to_server(servicer, server):
                     servicer.ListCommits,
                     request_deserializer=leman_dot_v1_dot_commit__pb2.ListCommitsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_commit__pb2.ListCommitsResponse.SerializeToString,
+            ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -187,6 +208,33 @@ class CommitService(object):
             '/leman.v1.CommitService/ListCommits',
             leman_dot_v1_dot_commit__pb2.ListCommitsRequest.SerializeToString,
             leman_dot_v1_dot_commit__pb2.ListCommitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CommitService/CollectGarbage',
+            leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.SerializeToString,
+            leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,13 @@ class CommitServiceStub:
     """
     ListCommits: _grpc.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]
     """Leman's commits in a table's history, newest first."""
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]
+    """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
+    refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
+    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
+    (STORE_UNAVAILABLE, DRAINING).
+    """
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
@@ -71,6 +78,13 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """
     ListCommits: _aio.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]  # type: ignore[assignment]
     """Leman's commits in a table's history, newest first."""
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]  # type: ignore[assignment]
+    """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
+    refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
+    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
+    (STORE_UNAVAILABLE, DRAINING).
+    """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
@@ -108,5 +122,18 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.ListCommitsResponse, _abc.Awaitable[_commit_pb2.ListCommitsResponse]]:
         """Leman's commits in a table's history, newest first."""
+
+    @_abc_1.abstractmethod
+    def CollectGarbage(
+        self,
+        request: _commit_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_commit_pb2.CollectGarbageResponse, _abc.Awaitable[_commit_pb2.CollectGarbageResponse]]:
+        """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
+        refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
+        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
+        (STORE_UNAVAILABLE, DRAINING).
+        """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

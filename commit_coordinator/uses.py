@@ -1,0 +1,121 @@
+"""What the versions of a table refer to, and what its fragments still lack. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core import keys
+from core.domain.garbage import StoredFile
+from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.domain.udf import ColumnBinding
+from core.udf import binding
+
+CHECKPOINTS, DATA = "_checkpoints", "data"
+
+
+class SlotState(enum.Enum):
+    """Whether a fragment holds the values of one function version and certain inputs."""
+
+    OPEN = "open"
+    PARTIAL = "partial"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """`file`: the partial column file, where the state is PARTIAL."""
+
+    state: SlotState
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A computed column. `input_ids` in parameter order, children included, as the planner has them."""
+
+    name: str
+    bound: ColumnBinding
+    field_ids: tuple[int, ...]
+    input_ids: tuple[int, ...]
+    family: keys.KeyFamily
+
+
+#: (column, md5 of the inputs, fragment id).
+SlotId = tuple[str, str, int]
+
+
+class Uses:
+    """What the versions of a table refer to. Give it the latest version first, then older ones, newest first; other
+    branches only by `refer`."""
+
+    def __init__(self, latest: TableSnapshot) -> None:
+        self.version = latest.version
+        self.columns = {column.name: column for column in _columns(latest)}
+        self.column_names = frozenset(f.name for f in latest.fields)
+        self.slots: dict[SlotId, Slot] = {}
+        self.files: set[str] = set()
+        self._seen: set[tuple[int, int, tuple[DataFile, ...]]] = set()
+        self.add(latest)
+
+    def add(self, snapshot: TableSnapshot) -> None:
+        """Takes in a version. What a newer one said about a slot holds."""
+        for fragment in snapshot.fragments:
+            known = (fragment.fragment_id, fragment.live_rows, fragment.files)
+            if known in self._seen:
+                continue
+            self._seen.add(known)
+            self.files.update(f.path for f in fragment.files)
+            for column in self.columns.values():
+                sources = keys.sources([(i, fragment.file_of(i)) for i in column.input_ids])
+                slot_id = (column.name, sources, fragment.fragment_id)
+                if slot_id not in self.slots:
+                    self.slots[slot_id] = _slot(column, fragment, sources)
+
+    def refer(self, snapshot: TableSnapshot) -> None:
+        """Takes in what a version refers to, without its slots."""
+        for fragment in snapshot.fragments:
+            self.files.update(f.path for f in fragment.files)
+
+    def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
+        """For a key of a column's own function; the slot is None where no version so far has those sources."""
+        for column in self.columns.values():
+            parsed = column.family.parse(key)
+            if parsed is not None:
+                return column, parsed, self.slots.get((column.name, parsed.sources, parsed.fragment_id))
+        return None
+
+    def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
+        """Those of the files about which an older version could say more."""
+        return [file for file in files if self._is_unexplained(file)]
+
+    def _is_unexplained(self, file: StoredFile) -> bool:
+        if file.folder == DATA:
+            return file.name not in self.files and keys.parse_column_file_name(file.name) is not None
+        found = self.slot_of(file.key) if file.key else None
+        return found is not None and found[2] is None
+
+
+def _columns(table: TableSnapshot) -> Iterable[Column]:
+    by_id = {f.field_id: f for f in table.fields}
+    for column in table.fields:
+        bound = binding.read(column.arrow)
+        if bound is None:
+            continue
+        inputs = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+        ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
+        family = keys.KeyFamily(bound.udf_name, bound.udf_version, column.name, table.uri)
+        yield Column(column.name, bound, column.field_ids, ids, family)
+
+
+def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
+    if fragment.live_rows == 0:
+        return Slot(SlotState.SETTLED)
+    files = fragment.files_of(column.field_ids)
+    name = keys.parse_column_file_name(files[0]) if len(files) == 1 else None
+    bound = column.bound
+    wanted = keys.function_part(bound.udf_name, bound.udf_version, bound.column_id) + sources[:16]
+    if name is None or name.fingerprint != wanted:
+        return Slot(SlotState.OPEN)
+    return Slot(SlotState.PARTIAL, files[0]) if name.partial else Slot(SlotState.SETTLED)

@@ -1,0 +1,66 @@
+"""A collection of garbage as protobuf."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from google.protobuf import timestamp_pb2
+
+from core.domain.garbage import Collection, Fate, StoredFile, StoredKind, Use, Verdict
+from core.rpc.convert import range_to_proto
+from leman.v1 import commit_pb2
+
+_File = commit_pb2.StoredFile
+_KIND = {kind: _File.Kind.Value(f"KIND_{kind.name}") for kind in StoredKind}
+_USE = {use: _File.Use.Value(f"USE_{use.name}") for use in Use}
+_FATE = {fate: _File.Fate.Value(f"FATE_{fate.name}") for fate in Fate}
+
+
+def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int) -> commit_pb2.CollectGarbageResponse:
+    """The answer of CollectGarbage."""
+    removed = {(f.folder, f.name) for f in found.removed}
+    counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
+    for verdict in found.verdicts:
+        counts[verdict.kind, verdict.use, verdict.fate].append(verdict.file.size_bytes)
+    stay = [v.file.size_bytes for v in found.verdicts if _place(v.file) not in removed]
+    wanted = [v for v in found.verdicts if include_kept or v.fate is Fate.GARBAGE]
+    named = sorted(wanted, key=lambda v: _place(v.file))[:max_files]
+    return commit_pb2.CollectGarbageResponse(
+        version=found.version,
+        files_removed=len(found.removed),
+        bytes_removed=sum(f.size_bytes for f in found.removed),
+        files_kept=len(stay),
+        bytes_kept=sum(stay),
+        counts=[
+            commit_pb2.StoredFileCount(
+                kind=_KIND[kind], use=_USE[use], fate=_FATE[fate], files=len(sizes), bytes=sum(sizes)
+            )
+            for (kind, use, fate), sizes in sorted(counts.items(), key=lambda c: [part.value for part in c[0]])
+        ],
+        files=[_file(v, removed=not found.dry_run and _place(v.file) in removed) for v in named],
+    )
+
+
+def _place(file: StoredFile) -> tuple[str, str]:
+    return file.folder, file.name
+
+
+def _file(verdict: Verdict, *, removed: bool) -> commit_pb2.StoredFile:
+    file, purpose = verdict.file, verdict.purpose
+    modified = timestamp_pb2.Timestamp()
+    modified.FromNanoseconds(int(file.modified * 1e9))
+    return _File(
+        path=f"{file.folder}/{file.name}",
+        kind=_KIND[verdict.kind],
+        use=_USE[verdict.use],
+        fate=_FATE[verdict.fate],
+        size_bytes=file.size_bytes,
+        modified=modified,
+        key=file.key,
+        udf_name=purpose.udf_name,
+        udf_version=purpose.udf_version,
+        column=purpose.column,
+        fragment_id=purpose.fragment_id,
+        range=None if purpose.range is None else range_to_proto(purpose.range),
+        removed=removed,
+    )
