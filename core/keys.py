@@ -119,6 +119,14 @@ def record_key(prefix: str, fragment_id: int) -> str:
     return f"{prefix}_frag-{fragment_id}_file"
 
 
+def followed_key(fingerprint_: str, fragment_id: int) -> str:
+    """Key of the record that says which rows of a compacted fragment are settled, under the fragment's fingerprint.
+
+    The column's name is no part of it: a rename moves no row.
+    """
+    return f"followed-{fingerprint_}_frag-{fragment_id}"
+
+
 def parse_range_key(key: str) -> RangeKey | None:
     """Takes a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
 

@@ -1,5 +1,6 @@
 """Fragment records: which column file was written for a fragment, and what it rests on (seed: fragment data-file
-checkpoint). Kept for files that are staged but not committed yet."""
+checkpoint). Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say
+nothing, and the table's history is cleaned one day."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from core.domain.plan import StagedFile
+from core.domain.plan import FollowedFile, OutputField, StagedFile
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
-    """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder."""
+    """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
+    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed."""
 
     file: str
     src_data_files: tuple[str, ...]
@@ -26,6 +28,25 @@ class FragmentRecord:
     rows_computed: int
     rows_failed: int
     replaces: str
+    states: bytes = b""
+
+    @classmethod
+    def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
+        """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
+        return cls(
+            file=followed.file,
+            src_data_files=followed.input_files,
+            output_field_ids=output.field.field_ids,
+            column_id=output.column_id,
+            fingerprint=followed.fingerprint,
+            size_bytes=0,
+            digest="",
+            physical_rows=followed.physical_rows,
+            rows_computed=followed.rows_computed,
+            rows_failed=followed.rows_failed,
+            replaces="",
+            states=followed.row_states,
+        )
 
     @property
     def staged(self) -> StagedFile:
@@ -48,6 +69,7 @@ class FragmentRecord:
                 "rows_computed": pa.array([self.rows_computed], pa.int64()),
                 "rows_failed": pa.array([self.rows_failed], pa.int64()),
                 "replaces": [self.replaces],
+                "states": pa.array([self.states], pa.large_binary()),
             }
         )
 
@@ -56,7 +78,7 @@ class FragmentRecord:
         """None for a legacy record (fields are missing): it is recognised and not reused."""
         rows = batch.to_pylist()
         try:
-            row = rows[0]
+            row = {"states": b""} | rows[0]  # a field that older releases did not write
             return cls(
                 **{
                     **{name: row[name] for name in cls.__dataclass_fields__},
