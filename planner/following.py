@@ -9,10 +9,10 @@ import structlog
 from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.domain.ranges import RowRange
+from core.domain.rewrites import Trail
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import column_files, rewrites
-from core.lance_io.rewrites import Trail
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from planner.lineage import Lineage, Live, further

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import Reason
+from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import Fragment
-from core.lance_io.rewrites import Rewrite, Trail
 from core.row_states import RowState, States, StateSummary
 from planner.question import Question
 from planner.reuse import Moved, Sight, look_at, unnamed

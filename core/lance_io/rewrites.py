@@ -6,37 +6,19 @@ and deletions, and the rows of the new ones are the live rows of the old ones, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import lance
 from lance import LanceOperation
 
+from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import DataFile, Fragment
 
 #: Versions that are looked at: a transaction takes 0.3 ms to read, and more the more fragments the table has.
 MOST_VERSIONS = 2000
 _LEAST_VERSIONS = 50
 _MOST_FRAGMENTS = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """One group of one compaction. `before`: the version of the table in which the old fragments can be read."""
-
-    before: int
-    old: tuple[Fragment, ...]
-    new: tuple[Fragment, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Trail:
-    """Where files come from. `rewrites` by name of the file that was made; `lost`: files that are older than what is
-    left of the history, or than what was looked at. A file that is in neither was written by no compaction."""
-
-    rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
 
 
 def versions_to_look_at(fragments: int) -> int:
