@@ -119,12 +119,12 @@ def record_key(prefix: str, fragment_id: int) -> str:
     return f"{prefix}_frag-{fragment_id}_file"
 
 
-def followed_key(fingerprint_: str, fragment_id: int) -> str:
-    """Key of the record that says which rows of a compacted fragment are settled, under the fragment's fingerprint.
+def followed_key(function_part_: str) -> str:
+    """Key of the records that say which rows of compacted fragments are settled, for a function version and column.
 
     The column's name is no part of it: a rename moves no row.
     """
-    return f"followed-{fingerprint_}_frag-{fragment_id}"
+    return f"followed-{function_part_}"
 
 
 def parse_range_key(key: str) -> RangeKey | None:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import structlog
 
 from core import keys
-from core.checkpoints.records import FragmentRecord
-from core.domain.plan import FollowedFile, Plan
+from core.checkpoints.records import FragmentRecord, pack, unpack
+from core.domain.plan import Plan
 from core.ports import CheckpointStore
 
 _log = structlog.get_logger(__name__)
 
-_WRITERS = 8
+#: Older ones are dropped: fragments that were compacted again long ago.
+_MOST_RECORDS = 200_000
 
 
 def store_followed(store: CheckpointStore, plan: Plan) -> None:
-    """One record a file. A store that refuses costs no value: the next plan follows again."""
+    """Adds to what is recorded for the column and function version: one value, so that a plan reads one file.
 
-    def put(followed: FollowedFile) -> None:
-        record = FragmentRecord.of_followed(followed, plan.header.output)
-        store[keys.followed_key(followed.fingerprint, followed.fragment_id)] = record.to_batch()
-
+    Where two jobs add at once, or the store refuses, no value is lost: the next plan follows again.
+    """
+    header = plan.header
+    key = keys.followed_key(keys.function_part(header.udf.name, header.udf.version, header.output.column_id))
     try:
-        with ThreadPoolExecutor(min(_WRITERS, len(plan.followed)) or 1, thread_name_prefix="followed") as pool:
-            list(pool.map(put, plan.followed))
+        known = unpack(store[key])
+    except KeyError:
+        known = []
+    found = [FragmentRecord.of_followed(followed, header.output) for followed in plan.followed]
+    records = {(record.file, record.fingerprint): record for record in [*known, *found]}
+    try:
+        store[key] = pack(list(records.values())[-_MOST_RECORDS:])
     except (OSError, ValueError, RuntimeError) as error:
-        _log.warning("followed compactions are not recorded", uri=plan.header.uri, error=str(error))
+        _log.warning("followed compactions are not recorded", uri=header.uri, error=str(error))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import structlog
 
 from core import keys
-from core.checkpoints.records import FragmentRecord
+from core.checkpoints.records import FragmentRecord, unpack
 from core.domain.ranges import RowRange
 from core.domain.rewrites import Trail
 from core.domain.table import Fragment
@@ -21,14 +19,11 @@ from planner.reuse import Sight, unnamed
 
 _log = structlog.get_logger(__name__)
 
-_READERS = 8
-
 
 def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> list[Sight]:
     """The sights in the same order; those of compacted fragments with what is known of their rows."""
     archive = _Archive(question, store)
     wanted = [sight for sight in sights if unnamed(question, sight)]
-    archive.look_up(wanted)
     files = {sight.current_file for sight in wanted if archive.record(sight) is None}
     trail = _trace(question, archive, files) if files else Trail()
     lineage = Lineage(question, trail, archive)
@@ -52,22 +47,24 @@ class _Archive:
     def __init__(self, question: Question, store: CheckpointStore) -> None:
         self._question = question
         self._store = store
-        self._records: dict[str, FragmentRecord | None] = {}
+        self._records: dict[tuple[str, str], FragmentRecord] | None = None
         self._buffers: dict[str, bytes | None] = {}
         self._readers: dict[int, FragmentReader] = {}
 
-    def look_up(self, sights: list[Sight]) -> None:
-        """Reads the records of many fragments at once."""
-        if len(sights) > 1:
-            with ThreadPoolExecutor(min(_READERS, len(sights)), thread_name_prefix="plan") as pool:
-                found = pool.map(self._read_record, sights)
-                self._records.update(zip((_name(sight) for sight in sights), found, strict=True))
-
     def record(self, sight: Sight) -> FragmentRecord | None:
-        name = _name(sight)
-        if name not in self._records:
-            self._records[name] = self._read_record(sight)
-        return self._records[name]
+        """None too where it is about another output column, or other inputs."""
+        output = self._question.output
+        if self._records is None:
+            self._records = self._read_records()
+        record = self._records.get((sight.current_file, sight.fingerprint))
+        if (
+            record is None
+            or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
+            or record.physical_rows != sight.fragment.physical_rows
+            or tuple(sorted(record.src_data_files)) != self._question.input_files(sight.fragment)
+        ):
+            return None
+        return record
 
     def states(self, file: str) -> bytes | None:
         if file not in self._buffers:
@@ -88,24 +85,10 @@ class _Archive:
             _log.warning("an old fragment cannot be read", version=version, error=str(error))
             return None
 
-    def _read_record(self, sight: Sight) -> FragmentRecord | None:
-        """None too where it is about another file, another output column, or other inputs."""
-        output = self._question.output
+    def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
+        udf, output = self._question.udf, self._question.output
         try:
-            batch = self._store[keys.followed_key(sight.fingerprint, sight.fragment.fragment_id)]
+            batch = self._store[keys.followed_key(keys.function_part(udf.name, udf.version, output.column_id))]
         except KeyError:
-            return None
-        record = FragmentRecord.from_batch(batch)
-        if (
-            record is None
-            or (record.file, record.fingerprint) != (sight.current_file, sight.fingerprint)
-            or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
-            or record.physical_rows != sight.fragment.physical_rows
-            or tuple(sorted(record.src_data_files)) != self._question.input_files(sight.fragment)
-        ):
-            return None
-        return record
-
-
-def _name(sight: Sight) -> str:
-    return f"{sight.fragment.fragment_id}:{sight.fingerprint}:{sight.current_file}"
+            return {}
+        return {(record.file, record.fingerprint): record for record in unpack(batch)}

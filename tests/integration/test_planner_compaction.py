@@ -1,5 +1,6 @@
 """Plans after compactions: what became of computed rows is found in the table's history, and recorded."""
 
+import dataclasses
 import datetime as dt
 
 import lance
@@ -69,6 +70,16 @@ def test_what_was_recorded_is_not_followed_again(filled, monkeypatch):
     monkeypatch.setattr(rewrites, "trace", lambda *_: pytest.fail("followed again"))
     made = filled.plan()
     assert (made.tasks, counts(made), made.followed) == ((), {"REUSED": 1}, ())
+
+
+def test_what_is_recorded_adds_up(filled):
+    compact(filled, target_rows_per_fragment=12)
+    made = filled.plan()
+    assert len(made.followed) > 1
+    record(filled, dataclasses.replace(made, followed=made.followed[:1]))
+    assert counts(filled.plan())["REUSED"] == 1
+    record(filled, dataclasses.replace(made, followed=made.followed[1:]))
+    assert counts(filled.plan()) == {"REUSED": len(made.followed)}
 
 
 def test_without_history_and_without_a_record_the_plan_says_so(filled):
@@ -216,7 +227,7 @@ def test_values_of_somebody_else_in_the_compacted_column_are_stale(filled):
 def test_another_version_of_the_function_makes_compacted_rows_stale(filled):
     compact(filled)
     record(filled, filled.plan())
-    filled.registry.put(UDF.__class__(**{f: getattr(UDF, f) for f in UDF.__slots__} | {"version": "2"}))
+    filled.registry.put(dataclasses.replace(UDF, version="2"))
     assert list(why(filled.plan(udf_name="f", udf_version="2")).values()) == ["UDF_CHANGED"]
     assert filled.plan(udf_name="f", udf_version="1").tasks == ()
 
@@ -305,7 +316,7 @@ def test_a_record_about_another_file_is_not_used(filled):
     compact(filled)
     made = filled.plan()
     [followed] = made.followed
-    key = keys.followed_key(followed.fingerprint, followed.fragment_id)
+    key = keys.followed_key(followed.fingerprint[:16])
     stored = FragmentRecord.of_followed(followed, made.header.output)
     for changes in ({"file": "other.lance"}, {"column_id": "other"}, {"src_data_files": ("other.lance",)}):
         values = {name: getattr(stored, name) for name in FragmentRecord.__dataclass_fields__} | changes
