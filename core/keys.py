@@ -119,6 +119,14 @@ def record_key(prefix: str, fragment_id: int) -> str:
     return f"{prefix}_frag-{fragment_id}_file"
 
 
+def followed_key(function_part_: str) -> str:
+    """Key of the records that say which rows of compacted fragments are settled, for a function version and column.
+
+    The column's name is no part of it: a rename moves no row.
+    """
+    return f"followed-{function_part_}"
+
+
 def parse_range_key(key: str) -> RangeKey | None:
     """Takes a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core import keys
+from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef
@@ -26,11 +26,11 @@ from core.errors import Internal
 from core.lance_io import column_files
 from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
 from core.ports import CheckpointStore, ErrorSink
-from core.row_states import RowState
+from core.row_states import RowState, States
 from executor.evaluate import Evaluated
 from executor.fragment_writer import FragmentWriter
 from executor.meter import Meter
-from executor.pieces import CheckpointLost, KnownRows, Piece, partial_file_rows, to_checkpoint
+from executor.pieces import CheckpointLost, KnownRows, Piece, current_rows, to_checkpoint
 from executor.slices import SliceSizer
 from executor.sql import SqlSource
 
@@ -170,7 +170,9 @@ class FragmentPass:
         if not self._context.where:
             return frozenset()
         filters = frozenset({keys.filter_id(self._work.checkpoint_prefix)})
-        if self._work.extend_current:
+        if self._work.row_states:
+            filters |= row_states.decode_summary(self._work.row_states).filters
+        elif self._work.extend_current:
             summary = column_files.read_state_summary(self._context.uri, self._work.current_file)
             filters |= summary.filters if summary is not None else frozenset()
         return filters
@@ -307,9 +309,11 @@ class FragmentPass:
         work, context = self._work, self._context
         current = None
         if work.extend_current and work.current_file:
-            current = partial_file_rows(
-                self._reader, context.uri, work.fragment_id, work.current_file, self._field.name
-            )
+            if work.row_states:
+                states: States | None = row_states.decode(work.row_states)
+            else:
+                states = column_files.read_states(context.uri, work.current_file)
+            current = current_rows(self._reader, work.fragment_id, self._field.name, states)
         return KnownRows(self._store, work.checkpoints, current)
 
     def _new_writer(self) -> FragmentWriter:

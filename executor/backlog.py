@@ -202,6 +202,7 @@ class Backlog:
             tuple(ranges),
             tuple(fragment.checkpoints),
             finish,
+            task.row_states,
         )
 
     def _unit(self, works: Sequence[FragmentWork], budget_seconds: float) -> WorkUnit:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
@@ -136,11 +135,10 @@ class KnownRows:
         return piece
 
 
-def partial_file_rows(
-    reader: FragmentReader, uri: str, fragment_id: int, file: str, column: str
+def current_rows(
+    reader: FragmentReader, fragment_id: int, column: str, states: States | None
 ) -> Callable[[RowRange], Piece | None]:
-    """Rows that a partial column file already settles, by range."""
-    states = column_files.read_states(uri, file)
+    """Rows that the column's current file already settles, by range: those that have a state."""
 
     def rows(covered: RowRange) -> Piece | None:
         if states is None:

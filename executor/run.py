@@ -39,6 +39,8 @@ class JobRun:
         begin = time.monotonic()
         plan = await self._ask_planner()
         board = self.board
+        if plan.followed:
+            await self._services.save_followed(plan)
         board.tally.planned(plan, time.monotonic() - begin)
         if not self._planned:
             self._planned = True

@@ -16,7 +16,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
 from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
-from core.domain.plan import BackfillSpec
+from core.domain.plan import BackfillSpec, Plan
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
 from core.rpc import convert
@@ -27,6 +27,7 @@ from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
 from executor.dispatch import Dispatcher
 from executor.error_store import JobErrors, errors_uri
+from executor.followed import store_followed
 from executor.local_runner import LocalRunner
 from executor.manager import JobManager
 from executor.services import Services
@@ -73,6 +74,7 @@ class ExecutorService:
             settings.executor.slots or os.cpu_count() or 1,
             forget_record=self._forget_record,
             save_error=self._save_error,
+            save_followed=self._save_followed,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
@@ -101,6 +103,10 @@ class ExecutorService:
 
     async def _forget_record(self, uri: str, key: str) -> None:
         await self._pool.run(LanceCheckpointStore(checkpoint_root(uri)).__delitem__, key)
+
+    async def _save_followed(self, plan: Plan) -> None:
+        store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
+        await self._pool.run(store_followed, store, plan)
 
     async def _save_error(self, job: Job, row: RowFailure) -> None:
         errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)

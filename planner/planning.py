@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from core import keys
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CheckpointRef, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
+from core.domain.plan import CheckpointRef, FollowedFile, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
 from core.domain.ranges import RowRange, subtract, total
 from core.row_states import StateSummary
 from planner.question import Question
@@ -51,14 +51,15 @@ class _Totals:
 
 
 def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Plan:
-    """`sights` are those of `reuse.look(question)`.
+    """`sights` are those of `reuse.look(question)`, those of compacted fragments with what is known of their rows.
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
     """
     ranges, records = _by_fragment(question, evidence)
     totals = _Totals()
     tasks: list[FragmentTask] = []
-    for sight in sorted(sights, key=lambda s: s.fragment.fragment_id):
+    ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
+    for sight in ordered:
         verdict = judge(question, sight, evidence.states)
         live = sight.fragment.live_rows
         if verdict.settled:
@@ -82,7 +83,7 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
         totals.to_compute += left
         totals.reused += live - left
         totals.failed += _failed_before(task, verdict)
-    return Plan(_header(question, totals), tuple(tasks))
+    return Plan(_header(question, totals), tuple(tasks), _followed(question, ordered))
 
 
 def open_slots(question: Question, sights: Iterable[Sight], states: Mapping[str, StateSummary]) -> set[Slot]:
@@ -138,6 +139,25 @@ def _task(
         missing=tuple(missing),
         checkpoints=tuple(refs),
         staged=staged.staged if staged else None,
+        row_states=sight.moved.states if sight.moved is not None else b"",
+    )
+
+
+def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile, ...]:
+    """What is news about files that compaction wrote."""
+    return tuple(
+        FollowedFile(
+            fragment_id=sight.fragment.fragment_id,
+            file=sight.current_file,
+            physical_rows=sight.fragment.physical_rows,
+            fingerprint=sight.fingerprint,
+            input_files=question.input_files(sight.fragment),
+            row_states=sight.moved.states,
+            rows_computed=sight.moved.summary.computed,
+            rows_failed=sight.moved.summary.failed,
+        )
+        for sight in sights
+        if sight.moved is not None and not sight.moved.recorded
     )
 
 

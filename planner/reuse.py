@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core import keys
@@ -13,14 +13,26 @@ from planner.question import Question
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Rows of a fragment that compaction moved. `states` is what `core.row_states.encode` makes of them, empty where
+    every row is computed; `recorded`: an earlier run stored it."""
+
+    summary: StateSummary
+    states: bytes
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
-    """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide."""
+    """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide, or those that
+    `moved` has."""
 
     fragment: Fragment
     reason: Reason
     fingerprint: str
     sources: str
     current_file: str
+    moved: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +49,34 @@ class Verdict:
 
 def look(question: Question) -> list[Sight]:
     """One sight a fragment, in the order of the manifest."""
+    return list(look_at(question, question.table.fragments))
+
+
+def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight]:
+    """The sights of some fragments, not necessarily of the table's latest version."""
     function = keys.function_part(question.udf.name, question.udf.version, question.output.column_id)
     output_ids = question.output.field.field_ids
-    sights = []
-    for fragment in question.table.fragments:
+    for fragment in fragments:
         sources = keys.sources(question.input_pairs(fragment))
         fingerprint = function + sources[:16]
         files = fragment.files_of(output_ids)
         reason = _reason(fragment, files, fingerprint)
-        sights.append(Sight(fragment, reason, fingerprint, sources, files[0] if files else ""))
-    return sights
+        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "")
+
+
+def unnamed(question: Question, sight: Sight) -> str:
+    """The column's file where its name says nothing: an update wrote it, or a compaction. Empty: it is none such."""
+    if sight.reason is not Reason.FOREIGN_VALUES or keys.parse_column_file_name(sight.current_file) is not None:
+        return ""
+    files = sight.fragment.files_of(question.output.field.field_ids)
+    return sight.current_file if len(files) == 1 else ""
 
 
 def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> Verdict:
     """`states` by file name. A partial file whose states cannot be read is worth nothing."""
     if sight.reason is not Reason.PARTIAL:
-        return Verdict(sight.reason)
-    summary = states.get(sight.current_file)
+        return Verdict(sight.reason, None if sight.moved is None else sight.moved.summary)
+    summary = states.get(sight.current_file) if sight.moved is None else sight.moved.summary
     if summary is None:
         return Verdict(Reason.FOREIGN_VALUES)
     if summary.untouched == 0:

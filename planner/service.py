@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import grpc
 
 from core.config import Settings
-from core.domain.plan import FragmentTask
+from core.domain.plan import FollowedFile, FragmentTask
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
@@ -194,6 +194,8 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         batches = task_batches(plan.tasks)
         while (batch := await self._pool.run(next, batches, None)) is not None:
             yield planner_pb2.CreatePlanResponse(tasks=batch)
+        for files in followed_batches(plan.followed):
+            yield planner_pb2.CreatePlanResponse(followed=files)
 
     async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context
@@ -219,6 +221,20 @@ def _wanted(
         NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression) for c in request.columns
     ]
     return request.table.database, request.table.table, columns, request.request_id
+
+
+def followed_batches(followed: Iterable[FollowedFile]) -> Iterator[planner_pb2.FollowedFileBatch]:
+    """In messages of such a size, too."""
+    batch = planner_pb2.FollowedFileBatch()
+    size = 0
+    for message in map(convert.followed_to_proto, followed):
+        batch.files.append(message)
+        size += message.ByteSize()
+        if len(batch.files) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
+            yield batch
+            batch, size = planner_pb2.FollowedFileBatch(), 0
+    if batch.files:
+        yield batch
 
 
 def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.FragmentTaskBatch]:

@@ -23,9 +23,10 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf.registry import UdfRegistry
+from planner.following import follow
 from planner.planning import Evidence, Slot, make_plan, open_slots
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
-from planner.reuse import Sight, look
+from planner.reuse import Sight, look, unnamed
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +63,7 @@ class PlanReader:
         """Raises what `PlannerService.CreatePlan` (protos/leman/v1/planner.proto) names."""
         question = self.question(spec)
         with collector_paused():
-            sights = look(question)
+            sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
         _report(plan)
@@ -82,6 +83,13 @@ class PlanReader:
         if spec.read_version and spec.read_version != table.version:
             question = at_version(question, self._tables.snapshot(uri, spec.read_version))
         return question
+
+    def sights(self, question: Question) -> list[Sight]:
+        """All fragments; where compaction wrote the column's files, with what became of the rows."""
+        sights = look(question)
+        if not any(unnamed(question, sight) for sight in sights):
+            return sights
+        return follow(question, sights, self._checkpoints(question.table.uri))
 
     def evidence(self, question: Question, sights: list[Sight]) -> Evidence:
         """Row states of partial files; for fragments with work their checkpoint keys and records too."""

@@ -1,19 +1,23 @@
 """Fragment records: which column file was written for a fragment, and what it rests on (seed: fragment data-file
-checkpoint). Kept for files that are staged but not committed yet."""
+checkpoint). Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say
+nothing, and the table's history is cleaned one day."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from core.domain.plan import StagedFile
+from core.domain.plan import FollowedFile, OutputField, StagedFile
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
-    """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder."""
+    """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
+    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed."""
 
     file: str
     src_data_files: tuple[str, ...]
@@ -26,6 +30,25 @@ class FragmentRecord:
     rows_computed: int
     rows_failed: int
     replaces: str
+    states: bytes = b""
+
+    @classmethod
+    def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
+        """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
+        return cls(
+            file=followed.file,
+            src_data_files=followed.input_files,
+            output_field_ids=output.field.field_ids,
+            column_id=output.column_id,
+            fingerprint=followed.fingerprint,
+            size_bytes=0,
+            digest="",
+            physical_rows=followed.physical_rows,
+            rows_computed=followed.rows_computed,
+            rows_failed=followed.rows_failed,
+            replaces="",
+            states=followed.row_states,
+        )
 
     @property
     def staged(self) -> StagedFile:
@@ -35,34 +58,45 @@ class FragmentRecord:
 
     def to_batch(self) -> pa.RecordBatch:
         """As it is stored: one row."""
-        return pa.RecordBatch.from_pydict(
-            {
-                "file": [self.file],
-                "src_data_files": [json.dumps(sorted(self.src_data_files))],
-                "output_field_ids": [json.dumps(list(self.output_field_ids))],
-                "column_id": [self.column_id],
-                "fingerprint": [self.fingerprint],
-                "size_bytes": pa.array([self.size_bytes], pa.int64()),
-                "digest": [self.digest],
-                "physical_rows": pa.array([self.physical_rows], pa.int64()),
-                "rows_computed": pa.array([self.rows_computed], pa.int64()),
-                "rows_failed": pa.array([self.rows_failed], pa.int64()),
-                "replaces": [self.replaces],
-            }
-        )
+        return pack([self])
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> FragmentRecord | None:
         """None for a legacy record (fields are missing): it is recognised and not reused."""
-        rows = batch.to_pylist()
-        try:
-            row = rows[0]
-            return cls(
-                **{
-                    **{name: row[name] for name in cls.__dataclass_fields__},
-                    "src_data_files": tuple(json.loads(row["src_data_files"])),
-                    "output_field_ids": tuple(json.loads(row["output_field_ids"])),
-                }
-            )
-        except (KeyError, IndexError, TypeError, ValueError):
-            return None
+        return next(iter(unpack(batch.slice(0, 1))), None)
+
+
+def pack(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
+    """Records as they are stored: a row each."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "file": pa.array([r.file for r in records], pa.string()),
+            "src_data_files": pa.array([json.dumps(sorted(r.src_data_files)) for r in records], pa.string()),
+            "output_field_ids": pa.array([json.dumps(list(r.output_field_ids)) for r in records], pa.string()),
+            "column_id": pa.array([r.column_id for r in records], pa.string()),
+            "fingerprint": pa.array([r.fingerprint for r in records], pa.string()),
+            "size_bytes": pa.array([r.size_bytes for r in records], pa.int64()),
+            "digest": pa.array([r.digest for r in records], pa.string()),
+            "physical_rows": pa.array([r.physical_rows for r in records], pa.int64()),
+            "rows_computed": pa.array([r.rows_computed for r in records], pa.int64()),
+            "rows_failed": pa.array([r.rows_failed for r in records], pa.int64()),
+            "replaces": pa.array([r.replaces for r in records], pa.string()),
+            "states": pa.array([r.states for r in records], pa.large_binary()),
+        }
+    )
+
+
+def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
+    """The records of all rows, legacy ones left out."""
+    return [record for row in batch.to_pylist() if (record := _from_row(row)) is not None]
+
+
+def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
+    row = {"states": b"", **stored}  # a field that older releases did not write
+    try:
+        values = {name: row[name] for name in FragmentRecord.__dataclass_fields__}
+        values["src_data_files"] = tuple(json.loads(row["src_data_files"]))
+        values["output_field_ids"] = tuple(json.loads(row["output_field_ids"]))
+        return FragmentRecord(**values)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -21,10 +21,12 @@ class Reason(enum.Enum):
     PARTIAL = "partial"
     FOREIGN_VALUES = "foreign_values"
     REUSED_FILTER = "reused_filter"
+    REUSED_COMPACTED = "reused_compacted"
+    HISTORY_LOST = "history_lost"
 
 
 #: Reasons that leave nothing to do.
-SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER})
+SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class CheckpointRef:
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """What is to be done about one fragment. Ranges are physical offsets."""
+    """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
+    those of the current file where it carries none itself."""
 
     fragment_id: int
     physical_rows: int
@@ -95,6 +98,22 @@ class FragmentTask:
     missing: tuple[RowRange, ...] = ()
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
+    row_states: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedFile:
+    """A file that compaction wrote, and what the table's history says about its rows. `row_states` (see
+    `core.row_states.encode`) is empty where every row is computed."""
+
+    fragment_id: int
+    file: str
+    physical_rows: int
+    fingerprint: str
+    input_files: tuple[str, ...]
+    row_states: bytes
+    rows_computed: int
+    rows_failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,9 @@ class PlanHeader:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Header and the fragments with work, in the order of their ids."""
+    """Header and the fragments with work, in the order of their ids. `followed` is to be stored by whoever runs the
+    plan: planning changes nothing."""
 
     header: PlanHeader
     tasks: tuple[FragmentTask, ...]
+    followed: tuple[FollowedFile, ...] = ()

@@ -51,7 +51,8 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class FragmentWork:
-    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest."""
+    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest.
+    `row_states`: those of the current file where it carries none itself."""
 
     fragment_id: int
     physical_rows: int
@@ -64,6 +65,7 @@ class FragmentWork:
     ranges: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...]
     finish: bool
+    row_states: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

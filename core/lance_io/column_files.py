@@ -90,17 +90,18 @@ def digest_of(uri: str, file: str) -> tuple[int, str]:
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
     """Counts of the row states in a partial column file; None where it carries none."""
-    buffer = _states_buffer(uri, file)
+    buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode_summary(buffer)
 
 
 def read_states(uri: str, file: str) -> States | None:
     """Row states of a partial column file; None where it carries none."""
-    buffer = _states_buffer(uri, file)
+    buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode(buffer)
 
 
-def _states_buffer(uri: str, file: str) -> bytes | None:
+def read_states_buffer(uri: str, file: str) -> bytes | None:
+    """Row states of a partial column file as they are stored; None where it carries none."""
     with panics_as_errors():
         reader = LanceFileReader(data_path(uri, file))
         metadata = reader.metadata().schema.metadata or {}

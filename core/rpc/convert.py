@@ -18,6 +18,7 @@ import pyarrow as pa
 from core.domain.plan import (
     BackfillSpec,
     CheckpointRef,
+    FollowedFile,
     FragmentTask,
     OutputField,
     PlanHeader,
@@ -64,6 +65,8 @@ _REASON_TO = {
     Reason.PARTIAL: planner_pb2.REASON_PARTIAL,
     Reason.FOREIGN_VALUES: planner_pb2.REASON_FOREIGN_VALUES,
     Reason.REUSED_FILTER: planner_pb2.REASON_REUSED_FILTER,
+    Reason.REUSED_COMPACTED: planner_pb2.REASON_REUSED_COMPACTED,
+    Reason.HISTORY_LOST: planner_pb2.REASON_HISTORY_LOST,
 }
 _KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
 _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
@@ -315,6 +318,7 @@ def task_to_proto(task: FragmentTask) -> planner_pb2.FragmentTask:
         input_files=task.input_files,
         current_file=task.current_file,
         extend_current=task.extend_current,
+        row_states=task.row_states,
     )
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
@@ -339,6 +343,33 @@ def task_from_proto(message: planner_pb2.FragmentTask) -> FragmentTask:
         missing=tuple([RowRange(r.start, r.end) for r in message.missing]),
         checkpoints=tuple([checkpoint_ref_from_proto(ref) for ref in message.checkpoints]),
         staged=staged_from_proto(message.staged) if message.HasField("staged") else None,
+        row_states=message.row_states,
+    )
+
+
+def followed_to_proto(followed: FollowedFile) -> planner_pb2.FollowedFile:
+    return planner_pb2.FollowedFile(
+        fragment_id=followed.fragment_id,
+        file=followed.file,
+        physical_rows=followed.physical_rows,
+        fingerprint=followed.fingerprint,
+        input_files=followed.input_files,
+        row_states=followed.row_states,
+        rows_computed=followed.rows_computed,
+        rows_failed=followed.rows_failed,
+    )
+
+
+def followed_from_proto(message: planner_pb2.FollowedFile) -> FollowedFile:
+    return FollowedFile(
+        fragment_id=message.fragment_id,
+        file=message.file,
+        physical_rows=message.physical_rows,
+        fingerprint=message.fingerprint,
+        input_files=tuple(message.input_files),
+        row_states=message.row_states,
+        rows_computed=message.rows_computed,
+        rows_failed=message.rows_failed,
     )
 
 

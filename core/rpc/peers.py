@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import grpc
 
 from core.domain.job import FragmentVerdict
-from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.plan import BackfillSpec, FollowedFile, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
 from core.errors import Internal
 from core.rpc import convert
 from core.rpc.status import error_from_rpc
@@ -40,18 +40,21 @@ class PlannerClient:
         """The whole plan. Raises what the planner says, as `core.errors`."""
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
+        followed: list[FollowedFile] = []
         try:
             request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
             async for message in self._stub.CreatePlan(request):
                 if message.HasField("header"):
                     header = convert.header_from_proto(message.header)
+                elif message.HasField("followed"):
+                    followed.extend(convert.followed_from_proto(f) for f in message.followed.files)
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, tuple(tasks))
+        return Plan(header, tuple(tasks), tuple(followed))
 
 
 class CommitClient:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import secrets
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -30,10 +31,11 @@ UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:
 class Lake:
     """`t`: id, x, body, box; fragments of ROWS rows; `c` is computed by f(x)."""
 
-    def __init__(self, database, fragments=3, inputs=("x",)):
+    def __init__(self, database, fragments=3, inputs=("x",), *, stable_row_ids=True):
         self.database = str(database)
         self.uri = f"{self.database}/t.lance"
-        lance.write_dataset(rows(fragments * ROWS), self.uri, max_rows_per_file=ROWS, enable_stable_row_ids=True)
+        data = rows(fragments * ROWS)
+        lance.write_dataset(data, self.uri, max_rows_per_file=ROWS, enable_stable_row_ids=stable_row_ids)
         self.registry = UdfRegistry(self.database)
         self.registry.put(UDF)
         self.add_column("c", inputs)
@@ -47,6 +49,10 @@ class Lake:
 
     def open(self):
         return lance.dataset(self.uri)
+
+    def files(self):
+        """The table's data files."""
+        return sorted(Path(self.uri, "data").iterdir())
 
     @property
     def store(self):

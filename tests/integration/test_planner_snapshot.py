@@ -83,11 +83,6 @@ def test_updated_rows_are_recomputed_with_their_fragment_mates_alone(filled):
     assert why(filled.plan()) == {3: "FOREIGN_VALUES"}
 
 
-def test_compaction_leaves_files_that_nobody_knows(filled):
-    filled.open().optimize.compact_files()
-    assert list(why(filled.plan()).values()) == ["FOREIGN_VALUES"]
-
-
 def test_a_rewritten_input_makes_its_fragment_stale(filled):
     filled.rewrite("x", 1)
     assert why(filled.plan()) == {1: "INPUT_CHANGED"}

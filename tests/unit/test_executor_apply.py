@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from core import keys
+from core import keys, row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
@@ -153,6 +153,28 @@ def test_partial_file_is_extended_without_evaluating_its_rows_again(lab, tmp_pat
     assert seen() == list(range(20))
     assert not keys.parse_column_file_name(outcome.results[0].staged.file).partial
     assert all(lab.values()[x] == 2 * x for x in range(20))
+
+
+def test_a_compacted_file_is_extended_by_the_states_that_the_plan_has(lab, tmp_path):
+    """Its values are those of the older files; it carries no states itself."""
+    double, seen = logging(tmp_path)
+    lab.install(lab.run(context := lab.context(lab.udf(lambda x: x * 2)), lab.work(context, 0, [(0, 20)])))
+    lab.dataset.optimize.compact_files()
+    [fragment] = lab.dataset.get_fragments()
+    [file] = [str(f.path) for f in fragment.metadata.files]
+    states = np.array([RowState.COMPUTED] * 18 + [RowState.FAILED] * 2 + [RowState.UNTOUCHED] * 20, np.uint8)
+    held = row_states.encode(states, frozenset({"f1"}))
+    selective = lab.context(lab.udf(double), where="x < 25")
+    moved = {"current_file": file, "extend_current": True, "row_states": held}
+    work = lab.work(selective, fragment.fragment_id, [(0, 40)], **moved)
+    outcome = lab.run(selective, work, unit="u2")
+    assert seen() == list(range(20, 25))
+    staged = outcome.results[0].staged
+    summary = column_files.read_state_summary(lab.uri, staged.file)
+    assert (summary.computed, summary.failed, summary.untouched) == (23, 2, 15)
+    assert summary.filters == {"f1", keys.md5("x < 25")}
+    lab.install(outcome)
+    assert lab.values() == {x: 2 * x if x < 25 else None for x in range(40)}
 
 
 def test_partial_file_with_deleted_rows_is_extended(lab):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.domain.plan import (
     BackfillSpec,
     CheckpointRef,
+    FollowedFile,
     FragmentTask,
     OutputField,
     PlanHeader,
@@ -109,6 +110,18 @@ TASKS = st.builds(
     missing=st.lists(RANGES, max_size=3).map(tuple),
     checkpoints=st.lists(st.builds(CheckpointRef, TEXT, RANGES, st.booleans()), max_size=3).map(tuple),
     staged=st.none() | STAGED,
+    row_states=st.binary(max_size=40),
+)
+FOLLOWED = st.builds(
+    FollowedFile,
+    fragment_id=COUNT,
+    file=TEXT,
+    physical_rows=COUNT,
+    fingerprint=TEXT,
+    input_files=TEXTS,
+    row_states=st.binary(max_size=40),
+    rows_computed=COUNT,
+    rows_failed=COUNT,
 )
 SPECS = st.builds(
     BackfillSpec,
@@ -146,6 +159,12 @@ def test_tasks_survive_in_order(tasks):
     raws = [batch.SerializeToString() for batch in convert.task_batches(tasks)]
     batches = [planner_pb2.FragmentTaskBatch.FromString(raw) for raw in raws]
     assert [convert.task_from_proto(message) for batch in batches for message in batch.tasks] == tasks
+
+
+@given(FOLLOWED)
+def test_followed_files_survive(followed):
+    raw = convert.followed_to_proto(followed).SerializeToString()
+    assert convert.followed_from_proto(planner_pb2.FollowedFile.FromString(raw)) == followed
 
 
 @given(SPECS)

@@ -15,6 +15,8 @@ REASONS = {
     "PARTIAL": "some rows computed, some not",
     "FOREIGN_VALUES": "values that Leman did not compute, or that an update moved",
     "REUSED_FILTER": "all that the filter asks for is computed",
+    "REUSED_COMPACTED": "computed before compaction moved its rows",
+    "HISTORY_LOST": "perhaps moved by compaction: the versions that would tell were cleaned away",
 }
 """What each reason means for a fragment."""
 

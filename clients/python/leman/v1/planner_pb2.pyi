@@ -45,6 +45,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """It holds values that Leman did not compute, or that were moved by an update."""
     REASON_REUSED_FILTER: _Reason.ValueType  # 8
     """All that this filter asks for is computed; other rows are not."""
+    REASON_REUSED_COMPACTED: _Reason.ValueType  # 9
+    """Compaction moved its rows; all of them were computed by this function version from these inputs."""
+    REASON_HISTORY_LOST: _Reason.ValueType  # 10
+    """Its values may come from a compaction, but the versions that would tell were cleaned away."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a fragment is, or is not, part of the work."""
@@ -67,6 +71,10 @@ REASON_FOREIGN_VALUES: Reason.ValueType  # 7
 """It holds values that Leman did not compute, or that were moved by an update."""
 REASON_REUSED_FILTER: Reason.ValueType  # 8
 """All that this filter asks for is computed; other rows are not."""
+REASON_REUSED_COMPACTED: Reason.ValueType  # 9
+"""Compaction moved its rows; all of them were computed by this function version from these inputs."""
+REASON_HISTORY_LOST: Reason.ValueType  # 10
+"""Its values may come from a compaction, but the versions that would tell were cleaned away."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final
@@ -161,12 +169,13 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
 @_typing.final
 class CreatePlanResponse(_message.Message):
-    """One message of the stream: the first holds the header, the others hold tasks."""
+    """One message of the stream: the first holds the header, the others hold tasks, or what was followed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    FOLLOWED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PlanHeader:
         """First message."""
@@ -175,17 +184,22 @@ class CreatePlanResponse(_message.Message):
     def tasks(self) -> Global___FragmentTaskBatch:
         """Further messages."""
 
+    @_builtins.property
+    def followed(self) -> Global___FollowedFileBatch:
+        """Further messages."""
+
     def __init__(
         self,
         *,
         header: Global___PlanHeader | None = ...,
         tasks: Global___FragmentTaskBatch | None = ...,
+        followed: Global___FollowedFileBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -383,6 +397,7 @@ class FragmentTask(_message.Message):
     INPUT_FILES_FIELD_NUMBER: _builtins.int
     CURRENT_FILE_FIELD_NUMBER: _builtins.int
     EXTEND_CURRENT_FIELD_NUMBER: _builtins.int
+    ROW_STATES_FIELD_NUMBER: _builtins.int
     fragment_id: _builtins.int
     """Fragment id."""
     physical_rows: _builtins.int
@@ -399,6 +414,11 @@ class FragmentTask(_message.Message):
     """The output column's data file in the plan's version; empty: none."""
     extend_current: _builtins.bool
     """True when `current_file` holds values that were computed under this fingerprint for some of the rows."""
+    row_states: _builtins.bytes
+    """Row states of `current_file` where it carries none itself, because compaction wrote it: 4 bytes length (little
+    endian) of a JSON header {rows, untouched, failed, computed, filters}, the header, zlib of two bits a row (0
+    untouched, 1 computed, 2 failed; the first row lowest).
+    """
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
         """Ranges that no checkpoint covers."""
@@ -430,14 +450,93 @@ class FragmentTask(_message.Message):
         input_files: _abc.Iterable[_builtins.str] | None = ...,
         current_file: _builtins.str = ...,
         extend_current: _builtins.bool = ...,
+        row_states: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["staged", b"staged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_prefix", b"checkpoint_prefix", "checkpoints", b"checkpoints", "current_file", b"current_file", "deleted_rows", b"deleted_rows", "extend_current", b"extend_current", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason", "staged", b"staged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_prefix", b"checkpoint_prefix", "checkpoints", b"checkpoints", "current_file", b"current_file", "deleted_rows", b"deleted_rows", "extend_current", b"extend_current", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason", "row_states", b"row_states", "staged", b"staged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FragmentTask: _TypeAlias = FragmentTask  # noqa: Y015
+
+@_typing.final
+class FollowedFileBatch(_message.Message):
+    """A piece of the plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedFile]:
+        """In the order of fragment ids."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___FollowedFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedFileBatch: _TypeAlias = FollowedFileBatch  # noqa: Y015
+
+@_typing.final
+class FollowedFile(_message.Message):
+    """A file that compaction wrote, and what the table's history says about its rows. Whoever runs the plan stores this: the
+    history is cleaned one day.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    INPUT_FILES_FIELD_NUMBER: _builtins.int
+    ROW_STATES_FIELD_NUMBER: _builtins.int
+    ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
+    ROWS_FAILED_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """The fragment that holds the file."""
+    file: _builtins.str
+    """File name within the table's data folder."""
+    physical_rows: _builtins.int
+    """Rows in it, deleted ones included."""
+    fingerprint: _builtins.str
+    """Identity of function, inputs and output, as the fragment has them now."""
+    row_states: _builtins.bytes
+    """As in FragmentTask; empty: every row is computed."""
+    rows_computed: _builtins.int
+    """Rows with a computed value."""
+    rows_failed: _builtins.int
+    """Rows for which the function failed."""
+    @_builtins.property
+    def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The data files of the input columns."""
+
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        file: _builtins.str = ...,
+        physical_rows: _builtins.int = ...,
+        fingerprint: _builtins.str = ...,
+        input_files: _abc.Iterable[_builtins.str] | None = ...,
+        row_states: _builtins.bytes = ...,
+        rows_computed: _builtins.int = ...,
+        rows_failed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedFile: _TypeAlias = FollowedFile  # noqa: Y015
 
 @_typing.final
 class RowRange(_message.Message):

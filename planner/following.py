@@ -1,0 +1,94 @@
+"""Follows compactions where the column's files have names that say nothing; reads only what that takes."""
+
+from __future__ import annotations
+
+import structlog
+
+from core import keys
+from core.checkpoints.records import FragmentRecord, unpack
+from core.domain.ranges import RowRange
+from core.domain.rewrites import Trail
+from core.domain.table import Fragment
+from core.errors import LemanError
+from core.lance_io import column_files, rewrites
+from core.lance_io.scan import FragmentReader
+from core.ports import CheckpointStore
+from planner.lineage import Lineage, Live, further
+from planner.question import Question
+from planner.reuse import Sight, unnamed
+
+_log = structlog.get_logger(__name__)
+
+
+def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> list[Sight]:
+    """The sights in the same order; those of compacted fragments with what is known of their rows."""
+    archive = _Archive(question, store)
+    wanted = [sight for sight in sights if unnamed(question, sight)]
+    files = {sight.current_file for sight in wanted if archive.record(sight) is None}
+    trail = _trace(question, archive, files) if files else Trail()
+    lineage = Lineage(question, trail, archive)
+    return [lineage.follow(sight) if unnamed(question, sight) else sight for sight in sights]
+
+
+def _trace(question: Question, archive: _Archive, files: set[str]) -> Trail:
+    table = question.table
+    most = rewrites.versions_to_look_at(len(table.fragments))
+    more = further(question, lambda sight: archive.record(sight) is not None)
+    try:
+        return rewrites.trace(table.uri, table.version, files, more, most)
+    except (OSError, ValueError) as error:
+        _log.warning("history cannot be read", uri=table.uri, version=table.version, error=str(error))
+        return Trail(lost=frozenset(files))
+
+
+class _Archive:
+    """See `planner.lineage.Archive`."""
+
+    def __init__(self, question: Question, store: CheckpointStore) -> None:
+        self._question = question
+        self._store = store
+        self._records: dict[tuple[str, str], FragmentRecord] | None = None
+        self._buffers: dict[str, bytes | None] = {}
+        self._readers: dict[int, FragmentReader] = {}
+
+    def record(self, sight: Sight) -> FragmentRecord | None:
+        """None too where it is about another output column, or other inputs."""
+        output = self._question.output
+        if self._records is None:
+            self._records = self._read_records()
+        record = self._records.get((sight.current_file, sight.fingerprint))
+        if (
+            record is None
+            or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
+            or record.physical_rows != sight.fragment.physical_rows
+            or tuple(sorted(record.src_data_files)) != self._question.input_files(sight.fragment)
+        ):
+            return None
+        return record
+
+    def states(self, file: str) -> bytes | None:
+        if file not in self._buffers:
+            try:
+                self._buffers[file] = column_files.read_states_buffer(self._question.table.uri, file)
+            except (OSError, ValueError, RuntimeError, KeyError) as error:
+                _log.warning("row states cannot be read", file=file, error=str(error))
+                self._buffers[file] = None
+        return self._buffers[file]
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        try:
+            reader = self._readers.get(version)
+            if reader is None:
+                reader = self._readers[version] = FragmentReader(self._question.table.uri, version)
+            return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+        except (LemanError, OSError, ValueError, RuntimeError) as error:
+            _log.warning("an old fragment cannot be read", version=version, error=str(error))
+            return None
+
+    def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
+        udf, output = self._question.udf, self._question.output
+        try:
+            batch = self._store[keys.followed_key(keys.function_part(udf.name, udf.version, output.column_id))]
+        except KeyError:
+            return {}
+        return {(record.file, record.fingerprint): record for record in unpack(batch)}
