@@ -33,10 +33,14 @@ from core.udf.loading import load
 from executor.apply import FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
-from executor.slices import SliceSizer
+from executor.slices import Slices, SliceSizer
+from executor.watchdog import Watchdog
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
 STORAGE_ERROR = "STORAGE_ERROR"
+
+#: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
+_LOST_INTERVAL = 0.25
 
 
 class UnitRunner:
@@ -60,16 +64,21 @@ class UnitRunner:
         self._errors = errors
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
+        self._began = time.monotonic()
         self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
         self._evaluator: Evaluator | None = None
         scalar = context.udf.kind is UdfKind.SCALAR
-        self._sizer = SliceSizer(scalar=scalar, most=CHUNK_ROWS, fixed=context.udf.batch_size)
+        most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
+        self._sizer = SliceSizer(scalar=scalar, most=most, fixed=context.udf.batch_size or unit.slice_rows)
+        self._slices = Slices(1 if unit.slice_rows else context.threads)
+        self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
 
     def run(self) -> UnitOutcome:
         """Never raises for what the function or the store does: that is in the outcome."""
         results: list[FragmentResult] = []
         failure = None
-        with _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds) as leases:
+        keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
+        with keeper as leases, self._slices, self._watchdog:
             try:
                 reader = FragmentReader(self._context.uri, self._context.read_version)
                 for work in self._unit.works:
@@ -120,7 +129,13 @@ class UnitRunner:
             self._sizer,
             self._meter,
             lambda: self._clock() >= self._deadline,
+            self._interval,
+            self._slices,
         )
+
+    def _interval(self) -> float:
+        seconds = self._context.checkpoint_seconds
+        return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
 
     def _loaded(self) -> Evaluator:
         """The function, loaded when the first row needs it."""
@@ -134,6 +149,7 @@ class UnitRunner:
                 output,
                 context.udf.input_columns,
                 context.udf.error_policy,
+                watchdog=self._watchdog,
             )
         return self._evaluator
 

@@ -67,6 +67,7 @@ def udfs(draw):
         checkpoint=draw(BOUNDS),
         error_policy=draw(POLICIES),
         batch_size=draw(COUNT),
+        timeout_seconds=draw(st.floats(0, 1e6)),
     )
 
 
@@ -124,6 +125,7 @@ SPECS = st.builds(
     task_size=COUNT,
     commit_granularity=SMALL,
     num_frags=SMALL,
+    intra_applier_concurrency=SMALL,
 )
 
 
