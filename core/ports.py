@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.domain.work import Hint, RowFailure
+from core.domain.work import Hint, RowFailure, Sign
 
 
 class CheckpointStore(Protocol):
@@ -86,3 +86,7 @@ class HintSink(Protocol):
     """Hints from a unit while it runs. Losing them delays a display, never a value."""
 
     def send(self, hint: Hint) -> None: ...
+
+    def sign(self, sign: Sign) -> None:
+        """Says what the unit is about to do, in case its worker dies over it."""
+        ...

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -27,11 +29,11 @@ from core.lance_io import column_files
 from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
 from core.ports import CheckpointStore, ErrorSink
 from core.row_states import RowState, States
-from executor.evaluate import Evaluated
+from executor.evaluate import Evaluated, without_condemned
 from executor.fragment_writer import FragmentWriter
 from executor.meter import Meter
 from executor.pieces import CheckpointLost, KnownRows, Piece, current_rows, to_checkpoint
-from executor.slices import SliceSizer
+from executor.slices import Slices, SliceSizer
 from executor.sql import SqlSource
 
 
@@ -51,7 +53,8 @@ class Evaluates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the fragments of a unit share. `evaluator` loads the function when it is first called."""
+    """What the fragments of a unit share. `evaluator` loads the function when it is first called; `interval` is the
+    seconds of work after which a checkpoint is due."""
 
     reader: FragmentReader
     store: CheckpointStore
@@ -60,6 +63,8 @@ class Tools:
     sizer: SliceSizer
     meter: Meter
     out_of_time: Callable[[], bool]
+    interval: Callable[[], float]
+    slices: Slices
 
 
 class FragmentPass:
@@ -225,29 +230,63 @@ class FragmentPass:
     def _evaluate_chunk(self, chunk: Chunk, end: int) -> list[Piece]:
         """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
         pieces: list[Piece] = []
-        at = 0
-        while at < len(chunk.offsets):
-            rows = min(self._tools.sizer.rows, self._context.checkpoint.at_most - self._pending.rows)
-            piece = self._evaluate_slice(chunk, slice(at, at + rows))
+        at = safe_to = 0
+        for piece in self._evaluated(chunk):
             pieces.append(piece)
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             self._pending.add(piece, safe_to)
             if self._checkpoint_due():
                 self._flush()
-            if safe_to < end and self._tools.out_of_time():
-                self._flush()
-                raise OutOfBudget(safe_to)
+        if pieces and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
+            self._flush()
+            raise OutOfBudget(safe_to)
         return pieces
 
-    def _evaluate_slice(self, chunk: Chunk, part: slice) -> Piece:
+    def _evaluated(self, chunk: Chunk) -> Iterator[Piece]:
+        """Slices in order, of which several may be at work at once. Begins none once time is up."""
+        tools, bounds = self._tools, self._context.checkpoint
+        begun: deque[_Slice] = deque()
+        at = 0
+        try:
+            while True:
+                while at < len(chunk.offsets) and len(begun) < tools.slices.ahead:
+                    room = bounds.at_most - self._pending.rows - sum(len(s.offsets) for s in begun)
+                    if room <= 0 or (at and tools.out_of_time()):
+                        break
+                    begun.append(self._begin(chunk, slice(at, at + min(tools.sizer.rows, room)), begun))
+                    at += len(begun[-1].offsets)
+                if not begun:
+                    return
+                yield self._end(begun.popleft())
+        finally:
+            for left in begun:
+                left.result.cancel()
+
+    def _begin(self, chunk: Chunk, part: slice, before: Iterable[_Slice]) -> _Slice:
         offsets = chunk.offsets[part]
         rows = chunk.rows.slice(part.start, len(offsets))
+        fragment_id, condemned = self._work.fragment_id, self._work.condemned
         with self._meter.evaluating():
             evaluator = self._tools.evaluator()
-        with self._meter.evaluating() as seconds:
-            result = evaluator(self._work.fragment_id, offsets, rows)
-        self._tools.sizer.note(len(offsets), seconds())
+        self._meter.holds(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
+
+        def call() -> tuple[Evaluated, float]:
+            begin = time.perf_counter()
+            if condemned and np.isin(offsets, [f.offset for f in condemned]).any():
+                result = without_condemned(evaluator, self._field.type, condemned, offsets, rows)
+            else:
+                result = evaluator(fragment_id, offsets, rows)
+            return result, time.perf_counter() - begin
+
+        with self._meter.evaluating():
+            return _Slice(offsets, self._tools.slices.begin(call))
+
+    def _end(self, part: _Slice) -> Piece:
+        offsets = part.offsets
+        with self._meter.evaluating():
+            result, seconds = part.result.result()
+        self._tools.sizer.note(len(offsets), seconds)
         self._meter.evaluated(len(offsets), len(result.failures))
         self._failures.extend(result.failures)
         states = None
@@ -264,8 +303,7 @@ class FragmentPass:
         if pending.bytes >= context.checkpoint_max_bytes:
             return True
         return (
-            pending.rows >= context.checkpoint.at_least
-            and time.monotonic() - pending.since >= context.checkpoint_seconds
+            pending.rows >= context.checkpoint.at_least and time.monotonic() - pending.since >= self._tools.interval()
         )
 
     def _flush(self) -> None:
@@ -284,6 +322,7 @@ class FragmentPass:
             self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
         crash_point("worker.checkpoint_stored")
         self._checkpoints.append(CheckpointRef(key, covered))
+        self._meter.stored(work.fragment_id, self._checkpoints[-1])
         self._meter.safe(pending.rows)
         self._pending = _Pending(covered.end, pending.others)
 
@@ -338,6 +377,14 @@ class FragmentPass:
         return self._reader.live(self._work.fragment_id, covered)
 
 
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows that the function has been given, or will be as soon as a thread is free."""
+
+    offsets: npt.NDArray[np.int64]
+    result: Future[tuple[Evaluated, float]]
+
+
 class _Pending:
     """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `others`: rows from
     there on that other filters' checkpoints hold and this one asks for."""
@@ -363,6 +410,10 @@ class _Pending:
 
     def others_within(self, covered: RowRange) -> list[Piece]:
         return [held for piece in self.others if (held := piece.within(covered)) is not None]
+
+
+def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
+    return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:

@@ -4,22 +4,26 @@ Cheap work goes out once, as few coarse units, one for each lane, with a time bu
 its budget comes back, and by then the cost of a row is known: the rest goes out in pieces that shrink towards the end,
 so that all lanes end together (guided self-scheduling). A fragment that several units computed is assembled from its
 checkpoints by one more unit when its last range is in.
+
+Rows that a function was called with when its worker died are suspects. They go out by themselves, one range of them at
+a time and in small slices, so that the next death names one row of them; the rest of the unit is innocent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from core.domain.plan import CheckpointRef, FragmentTask
-from core.domain.ranges import RowRange, merge, total
-from core.domain.work import FragmentResult, FragmentWork, UnitOutcome, WorkUnit
+from core.domain.ranges import RowRange, merge, subtract, total
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_SECONDS = 0.5
 _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
 _MOST_FRAGMENTS = 512  # in one unit: its description has to travel
+_SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class _Fragment:
     over: bool = False
     lost: bool = False
     busy: list[RowRange] = field(default_factory=list)
+    suspects: list[RowRange] = field(default_factory=list)
+    condemned: tuple[RowFailure, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -38,7 +44,7 @@ class _Fragment:
 
     @property
     def to_assemble(self) -> bool:
-        return not (self.over or self.out or self.missing or self.busy)
+        return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
 
 class Backlog:
@@ -63,6 +69,7 @@ class Backlog:
         self._units = first_unit
         self._seconds = 0.0
         self._evaluated = 0
+        self._suspect_unit = ""
         self.outstanding = 0
 
     @property
@@ -73,7 +80,7 @@ class Backlog:
     @property
     def rows_left(self) -> int:
         """Rows that no unit has been given yet."""
-        return sum(f.rows for f in self._open.values())
+        return sum(f.rows + total(f.suspects) for f in self._open.values())
 
     @property
     def busy_fragments(self) -> int:
@@ -103,6 +110,9 @@ class Backlog:
 
     def take(self) -> WorkUnit | None:
         """The next unit, or None where nothing can be handed out now."""
+        suspect = self._suspect()
+        if suspect is not None:
+            return suspect
         ready = [f for f in self._open.values() if f.to_assemble]
         if ready:
             return self._unit(
@@ -137,7 +147,7 @@ class Backlog:
 
     def note(self, outcome: UnitOutcome) -> None:
         """What a unit did: ranges that come back, checkpoints, files; the cost of a row."""
-        self.outstanding -= 1
+        self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
         times = outcome.timings
@@ -154,17 +164,55 @@ class Backlog:
         fragment.busy.extend(result.busy)
         if result.staged is not None:
             fragment.over = True
-        if fragment.over or (fragment.busy and not fragment.missing and not fragment.out):
+        if fragment.over or (fragment.busy and not (fragment.missing or fragment.out or fragment.suspects)):
             self._open.pop(result.fragment_id, None)
 
-    def give_back(self, unit: WorkUnit) -> None:
-        """A unit was lost with its worker: all of it is to be done again."""
-        self.outstanding -= 1
+    def give_back(
+        self,
+        unit: WorkUnit,
+        held: Sequence[tuple[int, RowRange]] = (),
+        stored: Mapping[int, Sequence[CheckpointRef]] | None = None,
+    ) -> None:
+        """A unit was lost with its worker: what it had not `stored` is to be done again, and what the function was
+        called with at its death (`held`, by fragment) is suspect."""
+        self._came_back(unit.unit_id)
         for work in unit.works:
             fragment = self._fragments[work.fragment_id]
             fragment.out -= 1
-            fragment.missing = merge([*fragment.missing, *work.ranges])
             fragment.lost = True
+            refs = (stored or {}).get(work.fragment_id, ())
+            fragment.checkpoints.extend(refs)
+            left = subtract(work.ranges, [ref.range for ref in refs])
+            suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
+            if unit.slice_rows:
+                # what came after the row at hand has not been tried yet
+                tried = RowRange(0, suspects[-1].end if suspects else 0)
+                suspects.extend(subtract(left, [tried]))
+            fragment.suspects = [*suspects, *fragment.suspects]
+            fragment.missing = merge([*fragment.missing, *subtract(left, suspects)])
+
+    def condemn(self, row: RowFailure) -> None:
+        """The row is not to be evaluated any more, but recorded as failed. It must be a suspect."""
+        fragment = self._fragments[row.fragment_id]
+        place = RowRange(row.offset, row.offset + 1)
+        fragment.condemned = (*fragment.condemned, row)
+        fragment.suspects = subtract(fragment.suspects, [place])
+        fragment.missing = merge([*fragment.missing, place])
+
+    def _came_back(self, unit_id: str) -> None:
+        self.outstanding -= 1
+        if unit_id == self._suspect_unit:
+            self._suspect_unit = ""
+
+    def _suspect(self) -> WorkUnit | None:
+        """Suspects of one range; one such unit at a time, so that a death is this one's."""
+        fragment = next((f for f in self._open.values() if f.suspects), None)
+        if fragment is None or self._suspect_unit:
+            return None
+        rows = fragment.suspects.pop(0)
+        unit = self._unit([self._work(fragment, [rows], alone=True)], 0.0)
+        self._suspect_unit = unit.unit_id
+        return replace(unit, slice_rows=-(-rows.rows // _SUSPECT_SLICES))
 
     def _whole(self, fragment: _Fragment) -> FragmentWork:
         ranges, fragment.missing = fragment.missing, []
@@ -186,9 +234,9 @@ class Backlog:
         fragment.missing = left
         return self._work(fragment, taken)
 
-    def _work(self, fragment: _Fragment, ranges: Sequence[RowRange]) -> FragmentWork:
+    def _work(self, fragment: _Fragment, ranges: Sequence[RowRange], *, alone: bool = False) -> FragmentWork:
         task = fragment.task
-        finish = not fragment.missing and not fragment.out and not fragment.busy
+        finish = not (fragment.missing or fragment.out or fragment.busy or fragment.suspects or alone)
         fragment.out += 1
         return FragmentWork(
             task.fragment_id,
@@ -202,6 +250,7 @@ class Backlog:
             tuple(ranges),
             tuple(fragment.checkpoints),
             finish,
+            tuple(f for f in fragment.condemned if any(r.start <= f.offset < r.end for r in ranges)),
             task.row_states,
         )
 

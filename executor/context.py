@@ -36,6 +36,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
             udf.batch_size,
             udf.error_policy,
             udf.sql_expression,
+            udf.timeout_seconds,
         ),
         where=header.where,
         checkpoint=job.spec.checkpoint.over(udf.checkpoint),
@@ -44,4 +45,5 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         errors_uri=errors_uri(job.spec.database) if udf.error_policy.store_errors else "",
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
+        threads=job.spec.intra_applier_concurrency or 1,
     )

@@ -17,8 +17,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from core.domain.work import Hint, UnitOutcome, WorkUnit
-from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, framed
+from core.domain.work import Hint, Sign, UnitOutcome, WorkUnit
+from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, Signed, framed
 
 _log = structlog.get_logger(__name__)
 
@@ -36,6 +36,8 @@ class Feed(Protocol):
         ...
 
     def on_hint(self, hint: Hint) -> None: ...
+
+    def on_sign(self, unit: WorkUnit, sign: Sign) -> None: ...
 
     def on_outcome(self, outcome: UnitOutcome) -> None: ...
 
@@ -134,6 +136,8 @@ async def _drive(feed: Feed, reader: asyncio.StreamReader, writer: asyncio.Strea
                 message = await _receive(reader)
                 if isinstance(message, Running):
                     feed.on_hint(message.hint)
+                elif isinstance(message, Signed):
+                    feed.on_sign(unit, message.sign)
                 elif isinstance(message, Done):
                     outcome = message.outcome
         finally:

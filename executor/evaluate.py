@@ -5,10 +5,9 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
-import re
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
+from executor.watchdog import Call, Watchdog
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
@@ -57,6 +57,8 @@ class Evaluator:
         output: pa.DataType,
         input_columns: tuple[str, ...],
         policy: ErrorPolicy,
+        *,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._function = function
         self._kind = kind
@@ -64,6 +66,7 @@ class Evaluator:
         self._output = output
         self._inputs = input_columns
         self._policy = policy
+        self._watchdog = watchdog or Watchdog()
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         """Evaluates all rows. Raises JobFailing by policy."""
@@ -77,32 +80,33 @@ class Evaluator:
         arguments = [column.to_pylist() for column in rows.columns]
         results: list[Any] = []
         failures: list[RowFailure] = []
-        while len(results) < rows.num_rows:
-            begin = len(results)
-            try:
-                # extend keeps what came before the exception, so that no row is called twice
-                results.extend(map(self._function, *(a[begin:] if begin else a for a in arguments)))
-            except Exception as error:  # noqa: BLE001 whatever user code raises
-                at = len(results)
-                row = tuple(a[at] for a in arguments)
-                value, failure = self._row_again(error, row, fragment_id, int(offsets[at]))
-                results.append(value)
-                if failure is not None:
-                    failures.append(failure)
+        with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
+            while len(results) < rows.num_rows:
+                begin = len(results)
+                try:
+                    # extend keeps what came before the exception, so that no row is called twice
+                    results.extend(map(self._function, *(a[begin:] if begin else a for a in arguments)))
+                except Exception as error:  # noqa: BLE001 whatever user code raises
+                    at = len(results)
+                    value, failure = self._row_again(error, tuple(a[at] for a in arguments), call, int(offsets[at]))
+                    results.append(value)
+                    if failure is not None:
+                        failures.append(failure)
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _row_again(
-        self, error: Exception, row: tuple[Any, ...], fragment_id: int, offset: int
+        self, error: Exception, row: tuple[Any, ...], call: Call, offset: int
     ) -> tuple[Any, RowFailure | None]:
         """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
         attempt = 1
         while True:
             rule = self._rule(error, attempt)
             if rule is None or rule.action is ErrorAction.FAIL:
-                raise JobFailing(_failure(error, fragment_id, offset, attempt), (offset, offset + 1)) from error
+                raise JobFailing(_failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)) from error
             if rule.action is ErrorAction.SKIP:
-                return None, _failure(error, fragment_id, offset, attempt)
-            time.sleep(_pause(rule, attempt))
+                return None, _failure(error, call.fragment_id, offset, attempt)
+            with call.resting():
+                time.sleep(rule.pause(attempt))
             attempt += 1
             try:
                 return self._function(*row), None
@@ -110,12 +114,7 @@ class Evaluator:
                 error = again
 
     def _rule(self, error: Exception, attempt: int) -> ErrorRule | None:
-        for rule in self._policy.rules:
-            if rule.action is ErrorAction.RETRY and attempt >= rule.max_attempts:
-                continue
-            if _matches(rule, error):
-                return rule
-        return None
+        return self._policy.rule_for(_names(error), str(error), attempt)
 
     def _to_arrow(
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
@@ -158,14 +157,14 @@ class Evaluator:
         attempt = 1
         while True:
             try:
-                return Evaluated(self._call_batch(rows), None, ())
+                return Evaluated(self._call_batch(fragment_id, offsets, rows), None, ())
             except Exception as error:
                 rule = self._rule(error, attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
                     span = (int(offsets[0]), int(offsets[-1]) + 1)
                     raise JobFailing(_failure(error, fragment_id, span[0], attempt), span) from error
                 if rule.action is ErrorAction.RETRY:
-                    time.sleep(_pause(rule, attempt))
+                    time.sleep(rule.pause(attempt))
                     attempt += 1
                     continue
                 if rows.num_rows == 1:
@@ -183,12 +182,13 @@ class Evaluator:
         values = pa.concat_arrays([left.values, right.values])
         return Evaluated(values, np.concatenate(failed), left.failures + right.failures)
 
-    def _call_batch(self, rows: pa.RecordBatch) -> pa.Array:
-        if self._kind is UdfKind.ARRAY:
-            result = self._function(*rows.columns)
-        else:
-            named = pa.RecordBatch.from_arrays(rows.columns, names=list(self._inputs))
-            result = self._function(named)
+    def _call_batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.Array:
+        with self._watchdog.watching(Call(fragment_id, offsets)):
+            if self._kind is UdfKind.ARRAY:
+                result = self._function(*rows.columns)
+            else:
+                named = pa.RecordBatch.from_arrays(rows.columns, names=list(self._inputs))
+                result = self._function(named)
         return self._as_output(result, rows)
 
     def _as_output(self, result: Any, rows: pa.RecordBatch) -> pa.Array:
@@ -215,17 +215,28 @@ class Evaluator:
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
 
 
-def _matches(rule: ErrorRule, error: Exception) -> bool:
-    if rule.message_pattern and not re.search(rule.message_pattern, str(error)):
-        return False
-    if not rule.exception_types:
-        return True
-    names = {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
-    return not names.isdisjoint(rule.exception_types)
+def without_condemned(
+    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
+    output: pa.DataType,
+    condemned: Sequence[RowFailure],
+    offsets: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+) -> Evaluated:
+    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
+    here = [f for f in condemned if (offsets == f.offset).any()]
+    doomed = np.isin(offsets, [f.offset for f in here])
+    if doomed.all():
+        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
+    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
+    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
+    failed = doomed.copy()
+    if rest.failed is not None:
+        failed[~doomed] = rest.failed
+    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
 
 
-def _pause(rule: ErrorRule, attempt: int) -> float:
-    return float(min(rule.initial_backoff_seconds * 2 ** (attempt - 1), rule.max_backoff_seconds))
+def _names(error: Exception) -> set[str]:
+    return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
 def _failure(error: Exception, fragment_id: int, offset: int, attempt: int) -> RowFailure:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from core.domain.work import Hint, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
 from executor.dispatch import Feed
 from executor.spark_runner import Cancelled
 from executor.worker import Bench
@@ -85,3 +85,6 @@ class _Sink:
     def send(self, hint: Hint) -> None:
         """See `core.ports.HintSink`."""
         self._loop.call_soon_threadsafe(self._feed.on_hint, hint)
+
+    def sign(self, sign: Sign) -> None:
+        """Nothing here can die without the executor."""

@@ -2,39 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
-from core.domain.ranges import RowRange, merge
-from core.domain.work import WorkUnit
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, merge, subtract
+from core.domain.work import FragmentResult, Sign, WorkUnit
 
 Place = tuple[int, RowRange]
 
+#: Deaths over one row by itself, after the one that made it suspect.
+_PROOF = 2
+#: Deaths over the same rows while nobody knows which: before the function was called, or after.
+_UNEXPLAINED = 3
+#: Deaths that took the same rows with them although others were in the function's hands: nothing gets safe.
+_IN_VAIN = 10
 
-class Losses:
-    """Of one round. Counts by rows, not by fragments: the rest of a fragment may well succeed between two deaths."""
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker died over a unit. `held`: the rows that the function was called with, as far as they are not safe; empty
+    where that is not known. `stored`: what it made safe before, by fragment. `overran_seconds`: it ended itself, as a
+    call took longer than that."""
+
+    unit: WorkUnit
+    held: tuple[Place, ...] = ()
+    stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
+    overran_seconds: float = 0.0
+
+    @property
+    def row(self) -> tuple[int, int] | None:
+        """Fragment and offset where it can only have been one row."""
+        if len(self.held) == 1 and self.held[0][1].rows == 1:
+            return self.held[0][0], self.held[0][1].start
+        return None
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a worker said about its unit. `fragment_id` is -1 while the function is not being called."""
+
+    fragment_id: int = -1
+    holds: tuple[RowRange, ...] = ()
+    stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    overran_seconds: float = 0.0
+
+
+class _Count:
+    """How often rows were lost. By rows, not by fragments: the rest of a fragment may well succeed in between."""
 
     def __init__(self) -> None:
         self._lost: dict[int, list[RowRange]] = {}
-        self._settled: set[int] = set()
 
-    def settled(self, fragment_id: int) -> None:
-        """The fragment's file is complete: it was not to blame."""
-        self._settled.add(fragment_id)
+    def add(self, places: Iterable[Place]) -> None:
+        for fragment_id, rows in places:
+            self._lost.setdefault(fragment_id, []).append(rows)
+
+    def forget(self, fragment_id: int) -> None:
         self._lost.pop(fragment_id, None)
 
-    def note(self, unit: WorkUnit) -> None:
-        """A worker died over a unit."""
-        for fragment_id, rows in in_hand(unit):
-            if fragment_id not in self._settled:
-                self._lost.setdefault(fragment_id, []).append(rows)
+    def times(self, fragment_id: int, offset: int) -> int:
+        return sum(1 for r in self._lost.get(fragment_id, []) if r.start <= offset < r.end)
 
     def at_least(self, times: int) -> list[Place]:
-        """Rows that so many workers, or more, died over."""
         return [
             (fragment_id, rows)
             for fragment_id, ranges in sorted(self._lost.items())
             for rows in merge(rows for depth, rows in _depths(ranges) if depth >= times)
         ]
+
+
+class Losses:
+    """Of one round."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, _Heard] = {}
+        self._held = _Count()
+        self._alone = _Count()
+        self._overran = _Count()
+        self._unexplained = _Count()
+        self._in_vain = _Count()
+        self._settled: set[int] = set()
+
+    def heard(self, unit_id: str, sign: Sign) -> None:
+        """A worker said what it is at."""
+        known = self._heard.setdefault(unit_id, _Heard())
+        if sign.stored is not None:
+            known.stored[sign.fragment_id] = (*known.stored.get(sign.fragment_id, ()), sign.stored)
+        else:
+            known.fragment_id, known.holds = sign.fragment_id, sign.holds
+            known.overran_seconds = sign.overran_seconds
+
+    def passed(self, unit_id: str, result: FragmentResult) -> None:
+        """A worker is through with one fragment of its unit."""
+        known = self._heard.setdefault(unit_id, _Heard())
+        known.fragment_id = -1
+        known.done.add(result.fragment_id)
+
+    def ended(self, unit_id: str) -> None:
+        """A unit came back."""
+        self._heard.pop(unit_id, None)
+
+    def settled(self, fragment_id: int) -> None:
+        """The fragment's file is complete: it was not to blame."""
+        self._settled.add(fragment_id)
+        for count in (self._held, self._alone, self._overran, self._unexplained, self._in_vain):
+            count.forget(fragment_id)
+
+    def lost(self, unit: WorkUnit) -> Loss:
+        """A worker died over a unit."""
+        known = self._heard.pop(unit.unit_id, _Heard())
+        gone = known.done | self._settled
+        unsafe = [
+            (fragment_id, part)
+            for fragment_id, rows in in_hand(unit)
+            if fragment_id not in gone
+            for part in subtract([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
+        ]
+        here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
+        held = [(known.fragment_id, r) for hold in known.holds for part in here if (r := hold.intersect(part))]
+        self._count(known, unsafe, held)
+        loss = Loss(unit, tuple(held), known.stored, known.overran_seconds if held else 0.0)
+        if unit.slice_rows and loss.row is not None and not loss.overran_seconds:
+            self._alone.add(held)
+        return loss
+
+    def _count(self, known: _Heard, unsafe: list[Place], held: list[Place]) -> None:
+        if not held:
+            self._unexplained.add(unsafe)
+            return
+        (self._overran if known.overran_seconds else self._held).add(held)
+        reached = max(rows.end for _, rows in held)
+        tried = RowRange(0, reached)
+        self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
+
+    def times(self, loss: Loss) -> int:
+        """How often the one row of a loss was in hand when a worker died, or how often it overran."""
+        if loss.row is None:
+            return 0
+        return (self._overran if loss.overran_seconds else self._held).times(*loss.row)
+
+    def proven(self, loss: Loss) -> bool:
+        """Whether the one row of a loss is to blame. A call that overran is its row's fault. A dead worker may have
+        been killed by someone else: it takes two while the row was the only one tried."""
+        if loss.row is None:
+            return False
+        return loss.overran_seconds > 0 or self._alone.times(*loss.row) >= _PROOF
+
+    def hopeless(self) -> tuple[int, list[Place]]:
+        """Rows over which so many workers died in vain that going on makes no sense, and that number."""
+        for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
+            places = count.at_least(times)
+            if places:
+                return times, places
+        return 0, []
 
 
 def in_hand(unit: WorkUnit) -> list[Place]:

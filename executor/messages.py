@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.domain.work import Hint, UnitOutcome
+from core.domain.work import Hint, Sign, UnitOutcome
 
 LENGTH_BYTES = 4
 
@@ -22,13 +22,19 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
     hint: Hint
 
 
+class Signed(msgspec.Struct, frozen=True, tag="signed"):
+    """What it is about to do, or has made safe."""
+
+    sign: Sign
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """What became of it."""
 
     outcome: UnitOutcome
 
 
-LaneMessage = Hello | Running | Done
+LaneMessage = Hello | Running | Signed | Done
 
 
 def framed(message: object) -> bytes:

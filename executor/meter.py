@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from core.domain.work import FragmentResult, Hint, Timings
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange
+from core.domain.work import FragmentResult, Hint, Sign, Timings
 from core.ports import HintSink
 
 _HINT_SECONDS = 0.25
@@ -82,6 +84,18 @@ class Meter:
     def safe(self, rows: int) -> None:
         """Evaluated rows are in a checkpoint or a column file."""
         self.fragment.safe += rows
+
+    def holds(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
+        """The function is about to be called with these rows."""
+        self._sink.sign(Sign(fragment_id, tuple(ranges)))
+
+    def overran(self, fragment_id: int, rows: RowRange, seconds: float) -> None:
+        """A call took too long, and the process is about to end."""
+        self._sink.sign(Sign(fragment_id, (rows,), overran_seconds=seconds))
+
+    def stored(self, fragment_id: int, ref: CheckpointRef) -> None:
+        """Rows are safe in a checkpoint."""
+        self._sink.sign(Sign(fragment_id, stored=ref))
 
     def hint(self, result: FragmentResult | None = None) -> None:
         """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""

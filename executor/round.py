@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.udf import UdfKind
-from core.domain.work import FragmentResult, Hint, RowFailure, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.backlog import Backlog
 from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
-from executor.losses import Losses, Place, in_hand
+from executor.losses import Losses, in_hand
 from executor.services import Services
 from executor.unit import STORAGE_ERROR
+from executor.verdict import describe, judge
 
+#: Times that Spark may give up before a lane has asked for a unit.
+_FRUITLESS = 3
 #: Reasons of a unit's failure after which a new plan may help.
-_LOSSES_ALLOWED = 3
 _REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 
 
@@ -66,6 +68,8 @@ class Round:
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
         self._losses = Losses()
+        self._pause = 0.0
+        self._handed_out = 0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = False
 
@@ -110,17 +114,17 @@ class Round:
 
     async def _compute(self) -> None:
         """Runs lanes until the backlog is empty. Spark restarts a lane whose worker died; when it gives up on one, all
-        are started anew."""
+        are started anew, a few times where none of them asks for work."""
         job_id = self._board.job.job_id
         address = self._services.dispatcher.open(job_id, self)
         try:
             fruitless = 0
             while not (self._backlog.empty or self._trouble):
-                units = self._backlog.units_made
-                error = await self._until_end(self._lane_work(address))
-                fruitless = fruitless + 1 if self._backlog.units_made == units else 0
-                if error is not None and fruitless >= _LOSSES_ALLOWED:
-                    raise error
+                handed_out = self._handed_out
+                refused = await self._until_end(self._lane_work(address))
+                fruitless = fruitless + 1 if self._handed_out == handed_out else 0
+                if refused is not None and fruitless >= _FRUITLESS:
+                    raise refused
         finally:
             self._over = True
             self._freed.set()
@@ -156,6 +160,9 @@ class Round:
         while not (self._over or self._trouble or self._failure.done()):
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
+                self._handed_out += 1
+                if unit.slice_rows:
+                    await self._rest()
                 return unit
             if not self._backlog.outstanding:
                 break
@@ -164,10 +171,21 @@ class Round:
         self._freed.set()
         return None
 
+    async def _rest(self) -> None:
+        """The pause that the error policy asks for before a suspect row is tried again."""
+        pause, self._pause = self._pause, 0.0
+        if pause:
+            await asyncio.wait((self._failure,), timeout=pause)
+
+    def on_sign(self, unit: WorkUnit, sign: Sign) -> None:
+        """What a worker is at, should it die."""
+        self._losses.heard(unit.unit_id, sign)
+
     def on_hint(self, hint: Hint) -> None:
         """Progress; a fragment that is staged need not wait for the end of its unit."""
         self._board.tally.hint(hint)
         if hint.result is not None:
+            self._losses.passed(hint.unit_id, hint.result)
             self._note_staged(hint.result)
 
     def _note_staged(self, result: FragmentResult) -> None:
@@ -176,24 +194,34 @@ class Round:
             self._committer.add(self._tasks[result.fragment_id], result.staged)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """A worker died. Its work is handed out again, a few times."""
+        """A worker died. Its work is handed out again, until it is clear which row is to blame: see `judge`."""
         if self._over:
             return
         self._board.tally.lost(unit.unit_id)
-        self._backlog.give_back(unit)
+        loss = self._losses.lost(unit)
+        self._backlog.give_back(unit, loss.held, loss.stored)
+        verdict = judge(loss, self._losses, self._plan.header.udf)
+        what = "a call took too long, its worker ended" if loss.overran_seconds else "a worker died"
+        if verdict.condemned is not None:
+            self._backlog.condemn(verdict.condemned)
+            self._board.note("error", f"{what}; {describe(loss.held)} are recorded as failed")
+        else:
+            self._board.note("error", f"{what}; {describe(loss.held or in_hand(unit))} are handed out again")
+        self._pause = verdict.pause
+        if verdict.error is not None:
+            self._fail(verdict.error, verdict.row)
         self._freed.set()
-        self._board.note("error", f"a worker died; {_places(in_hand(unit))} are handed out again")
-        self._losses.note(unit)
-        deadly = self._losses.at_least(_LOSSES_ALLOWED)
-        if deadly and not self._failure.done():
-            message = (
-                f"A worker process died {_LOSSES_ALLOWED} times while it computed {_places(deadly)}: the function may "
-                "use too much memory, or end its process. Finished work is kept."
-            )
-            self._failure.set_exception(FailedPrecondition("WORKER_LOST", message))
+
+    def _fail(self, error: LemanError, row: RowFailure | None) -> None:
+        if row is not None and self._board.blamed is None:
+            self._board.blamed = row
+            error.facts.update(_row_facts(row))
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """A unit is done, in whole or in part."""
+        self._losses.ended(outcome.unit_id)
         self._backlog.note(outcome)
         self._board.tally.outcome(outcome)
         for result in outcome.results:
@@ -236,12 +264,6 @@ class Round:
                 task = self._tasks[verdict.fragment_id]
                 key = keys.record_key(task.checkpoint_prefix, task.fragment_id)
                 await self._services.forget_record(self._plan.header.uri, key)
-
-
-def _places(rows: Sequence[Place]) -> str:
-    """Ranges for a person."""
-    places = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in rows]
-    return ", ".join(places[:3]) + (f" and {len(places) - 3} more ranges" if len(places) > 3 else "")
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

@@ -176,6 +176,7 @@ def _checked(spec: BackfillSpec) -> BackfillSpec:
         "task_size": spec.task_size,
         "commit_granularity": spec.commit_granularity,
         "num_frags": spec.num_frags,
+        "intra_applier_concurrency": spec.intra_applier_concurrency,
         "checkpoint.checkpoint_size": spec.checkpoint.checkpoint_size,
         "checkpoint.min_checkpoint_size": spec.checkpoint.min_checkpoint_size,
         "checkpoint.max_checkpoint_size": spec.checkpoint.max_checkpoint_size,

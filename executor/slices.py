@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
 _TARGET_SECONDS = 0.1
 _GROWTH = 4
 #: A function that takes a row at a time loses nothing by beginning with one, and may take seconds for it.
@@ -28,3 +35,32 @@ class SliceSizer:
             self._rows = min(self._rows * _GROWTH, self._most)
         elif seconds > _TARGET_SECONDS:
             self._rows = max(1, int(self._rows * _TARGET_SECONDS / seconds))
+
+
+class Slices:
+    """Where slices are evaluated: at once by whoever begins them, or in `threads` threads. `ahead`: how many may be
+    begun before the first of them has come back."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="slices") if threads > 1 else None
+        self.ahead = 2 * threads if threads > 1 else 1
+
+    def __enter__(self) -> Slices:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def begin(self, call: Callable[[], Result]) -> Future[Result]:
+        """The call's result, or what it raised."""
+        if self._pool is not None:
+            return self._pool.submit(call)
+        done: Future[Result] = Future()
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 raised again by whoever asks for the result
+            done.set_exception(error)
+        return done

@@ -31,6 +31,8 @@ _MAX_CALLS = 256
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
+#: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
+_TASK_FAILURES = 64
 
 
 class Cancelled(Exception):
@@ -187,9 +189,9 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _master(settings: Spark) -> str:
-    """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Four
-    failures are allowed, or the first dead worker would end the job."""
-    return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},4]"
+    """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Failures
+    are allowed, or the first dead worker would end the job."""
+    return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
 def _session_conf(settings: Spark) -> dict[str, str]:
@@ -206,6 +208,7 @@ def _session_conf(settings: Spark) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.python.task.killTimeout": "500ms",
         "spark.scheduler.mode": "FAIR",
+        "spark.task.maxFailures": str(_TASK_FAILURES),
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -33,11 +33,15 @@ from core.udf.loading import load
 from executor.apply import Evaluates, FragmentPass, Tools
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
-from executor.slices import SliceSizer
+from executor.slices import Slices, SliceSizer
 from executor.sql import SqlValues
+from executor.watchdog import Watchdog
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
 STORAGE_ERROR = "STORAGE_ERROR"
+
+#: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
+_LOST_INTERVAL = 0.25
 
 
 def never() -> bool:
@@ -68,17 +72,22 @@ class UnitRunner:
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
         self._stopped = stopped
+        self._began = time.monotonic()
         self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
         self._evaluator: Evaluates | None = None
         kind = context.udf.kind
-        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size  # Lance has cut it already
-        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=CHUNK_ROWS, fixed=fixed)
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance has cut SQL's
+        most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
+        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
+        self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
+        self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
 
     def run(self) -> UnitOutcome:
         """Never raises for what the function or the store does: that is in the outcome."""
         results: list[FragmentResult] = []
         failure = None
-        with _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds) as leases:
+        keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
+        with keeper as leases, self._slices, self._watchdog:
             try:
                 reader = FragmentReader(self._context.uri, self._context.read_version)
                 for work in self._unit.works:
@@ -129,10 +138,16 @@ class UnitRunner:
             self._sizer,
             self._meter,
             self._out_of_time,
+            self._interval,
+            self._slices,
         )
 
     def _out_of_time(self) -> bool:
         return self._stopped() or self._clock() >= self._deadline
+
+    def _interval(self) -> float:
+        seconds = self._context.checkpoint_seconds
+        return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
 
     def _loaded(self) -> Evaluates:
         """The function, loaded when the first row needs it."""
@@ -149,6 +164,7 @@ class UnitRunner:
                 output,
                 context.udf.input_columns,
                 context.udf.error_policy,
+                watchdog=self._watchdog,
             )
         return self._evaluator
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.coordination.reservations import GrantAll, RedisReservations
-from core.domain.work import Hint, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.ports import HintSink, Reservations
 from executor.error_store import JobErrors
-from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, framed
+from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, Signed, framed
 from executor.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -25,14 +26,21 @@ class LaneConnection:
     """A blocking connection to the executor; also the sink for hints."""
 
     _socket: socket.socket
+    _saying: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: LaneMessage) -> None:
         """Raises OSError where the executor is gone: the lane has no reason to go on then."""
-        self._socket.sendall(framed(message))
+        data = framed(message)
+        with self._saying:  # the watchdog has a thread of its own
+            self._socket.sendall(data)
 
     def send(self, hint: Hint) -> None:
         """Hints, for `core.ports.HintSink`."""
         self.say(Running(hint))
+
+    def sign(self, sign: Sign) -> None:
+        """Likewise."""
+        self.say(Signed(sign))
 
     def next_unit(self) -> WorkUnit | None:
         """Waits for a unit; None: the job is done, or the executor is gone."""

@@ -100,6 +100,7 @@ def check_spec(spec: BackfillSpec) -> None:
         "task_size": spec.task_size,
         "commit_granularity": spec.commit_granularity,
         "num_frags": spec.num_frags,
+        "intra_applier_concurrency": spec.intra_applier_concurrency,
         "checkpoint.checkpoint_size": bounds.checkpoint_size,
         "checkpoint.min_checkpoint_size": bounds.min_checkpoint_size,
         "checkpoint.max_checkpoint_size": bounds.max_checkpoint_size,

@@ -45,6 +45,7 @@ class BackfillSpec:
     task_size: int = 0
     commit_granularity: int = 0
     num_frags: int = 0
+    intra_applier_concurrency: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,6 +38,16 @@ class ErrorRule:
     initial_backoff_seconds: float = 0.0
     max_backoff_seconds: float = 60.0
 
+    def matches(self, names: AbstractSet[str], message: str) -> bool:
+        """`names`: of the exception's class and its bases, with and without their modules."""
+        if self.message_pattern and not re.search(self.message_pattern, message):
+            return False
+        return not self.exception_types or not names.isdisjoint(self.exception_types)
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait after that many attempts."""
+        return float(min(self.initial_backoff_seconds * 2 ** (attempt - 1), self.max_backoff_seconds))
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
@@ -45,6 +57,15 @@ class ErrorPolicy:
     max_errors: int = 0
     max_error_fraction: float = 0.0
     store_errors: bool = True
+
+    def rule_for(self, names: AbstractSet[str], message: str, attempt: int) -> ErrorRule | None:
+        """What holds for an exception of the given names after that many attempts; None: the job fails."""
+        for rule in self.rules:
+            if rule.action is ErrorAction.RETRY and attempt >= rule.max_attempts:
+                continue
+            if rule.matches(names, message):
+                return rule
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +114,7 @@ class UdfDefinition:
     error_policy: ErrorPolicy = ErrorPolicy()
     batch_size: int = 0
     sql_expression: str = ""
+    timeout_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

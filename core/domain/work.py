@@ -25,6 +25,7 @@ class UdfRef:
     batch_size: int
     error_policy: ErrorPolicy
     sql_expression: str = ""
+    timeout_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +48,7 @@ class WorkContext:
     errors_uri: str = ""
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentWork:
-    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest.
-    `row_states`: those of the current file where it carries none itself."""
-
-    fragment_id: int
-    physical_rows: int
-    deleted_rows: int
-    fingerprint: str
-    checkpoint_prefix: str
-    input_files: tuple[str, ...]
-    current_file: str
-    extend_current: bool
-    ranges: tuple[RowRange, ...]
-    checkpoints: tuple[CheckpointRef, ...]
-    finish: bool
-    row_states: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkUnit:
-    """A piece of work for one lane. After `budget_seconds` (0: none) it stops at the next safe point and gives the rest
-    back. `look_first`: a worker died over some of this work and may have left checkpoints."""
-
-    unit_id: str
-    works: tuple[FragmentWork, ...]
-    budget_seconds: float = 0.0
-    look_first: bool = False
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +66,41 @@ class RowFailure:
     @property
     def row_address(self) -> int:
         return self.fragment_id << 32 | self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentWork:
+    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest.
+    `condemned`: rows that are recorded as failed without being evaluated; `row_states`: those of the current file where
+    it carries none itself."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+    fingerprint: str
+    checkpoint_prefix: str
+    input_files: tuple[str, ...]
+    current_file: str
+    extend_current: bool
+    ranges: tuple[RowRange, ...]
+    checkpoints: tuple[CheckpointRef, ...]
+    finish: bool
+    condemned: tuple[RowFailure, ...] = ()
+    row_states: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """A piece of work for one lane. After `budget_seconds` (0: none) it stops at the next safe point and gives the rest
+    back. `look_first`: a worker died over some of this work and may have left checkpoints. `slice_rows`: the function
+    may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the worker chooses.
+    """
+
+    unit_id: str
+    works: tuple[FragmentWork, ...]
+    budget_seconds: float = 0.0
+    look_first: bool = False
+    slice_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +157,14 @@ class Hint:
     rows_failed: int = 0
     result: FragmentResult | None = None
     timings: Timings = Timings()
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a worker says in case it does not live to say more: the rows that the function is about to be called with,
+    or a checkpoint that was `stored`. `overran_seconds`: a call with these rows took so long that the worker ends."""
+
+    fragment_id: int
+    holds: tuple[RowRange, ...] = ()
+    stored: CheckpointRef | None = None
+    overran_seconds: float = 0.0

@@ -114,6 +114,7 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         checkpoint=bounds_to_proto(udf.checkpoint),
         error_policy=error_policy_to_proto(udf.error_policy),
         batch_size=udf.batch_size,
+        timeout_seconds=udf.timeout_seconds,
     )
     if udf.bundle_sha256:
         message.python_bundle.sha256 = udf.bundle_sha256
@@ -144,6 +145,7 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         error_policy=ErrorPolicy() if policy is None else error_policy_from_proto(policy),
         batch_size=message.batch_size,
         sql_expression=message.sql_expression,
+        timeout_seconds=message.timeout_seconds,
     )
 
 
@@ -227,6 +229,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         task_size=spec.task_size,
         commit_granularity=spec.commit_granularity,
         num_frags=spec.num_frags,
+        intra_applier_concurrency=spec.intra_applier_concurrency,
     )
 
 
@@ -244,6 +247,7 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         task_size=message.task_size,
         commit_granularity=message.commit_granularity,
         num_frags=message.num_frags,
+        intra_applier_concurrency=message.intra_applier_concurrency,
     )
 
 

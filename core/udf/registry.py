@@ -7,6 +7,7 @@ unpickled here.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import time
@@ -57,8 +58,8 @@ class UdfRegistry:
         self._root = f"{root}/{FOLDER}"
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
-        """Stores a function; False: the same one was there already. Its options (`batch_size`, checkpoint bounds, error
-        policy) may be set anew: they change how it is run, not what it computes.
+        """Stores a function; False: the same one was there already. Its options (`batch_size`, timeout, checkpoint
+        bounds, error policy) may be set anew: they change how it is run, not what it computes.
 
         `bundle` may be empty where its digest is stored. Raises InvalidArgument (BAD_UDF), FailedPrecondition
         (UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING), AlreadyExists (UDF_EXISTS).
@@ -205,6 +206,8 @@ def check_definition(udf: UdfDefinition) -> None:
         raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")
     if not udf.input_columns or not all(udf.input_columns):
         raise _bad(udf, "has to name the columns it reads", "input_columns")
+    if not 0 <= udf.timeout_seconds < math.inf:
+        raise _bad(udf, "needs a timeout of 0 (no bound) or more seconds", "timeout_seconds")
 
 
 def _check_sql(udf: UdfDefinition) -> None:
@@ -226,7 +229,13 @@ def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
 
 
 def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
-    return replace(found, batch_size=udf.batch_size, checkpoint=udf.checkpoint, error_policy=udf.error_policy)
+    return replace(
+        found,
+        batch_size=udf.batch_size,
+        timeout_seconds=udf.timeout_seconds,
+        checkpoint=udf.checkpoint,
+        error_policy=udf.error_policy,
+    )
 
 
 def _exists(udf: UdfDefinition) -> AlreadyExists:

@@ -88,7 +88,10 @@ def test_filters_that_cannot_be(db, where, words):
     assert len(str(caught.value)) < 2000
 
 
-@pytest.mark.parametrize("option", ["concurrency", "checkpoint_size", "task_size", "commit_granularity", "num_frags"])
+@pytest.mark.parametrize(
+    "option",
+    ["concurrency", "intra_applier_concurrency", "checkpoint_size", "task_size", "commit_granularity", "num_frags"],
+)
 def test_numbers_that_make_no_sense(db, option):
     table = db.create_table("t", numbers(3))
     table.add_columns({"y": same})

@@ -19,7 +19,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.coordination.reservations import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import FragmentWork, Hint, RowFailure, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentWork, Hint, RowFailure, Sign, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor.unit import UnitRunner
 
 COLUMN = "y"
@@ -38,6 +38,7 @@ class Lab:
         dataset.add_columns(pa.field(COLUMN, self.output))
         self.reservations = InProcessReservations(60)
         self.hints: list[Hint] = []
+        self.signs: list[Sign] = []
         self.errors: list[RowFailure] = []
         self.checkpoints = LanceCheckpointStore(checkpoint_root(self.uri))
         self.field_id = next(f.id() for f in self.dataset.lance_schema.fields() if f.name() == COLUMN)
@@ -118,6 +119,9 @@ class Lab:
 
     def send(self, hint: Hint) -> None:
         self.hints.append(hint)
+
+    def sign(self, sign: Sign) -> None:
+        self.signs.append(sign)
 
     def install(self, outcome: UnitOutcome) -> None:
         """Commits the staged files without the coordinator's checks."""

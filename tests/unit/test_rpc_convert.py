@@ -68,6 +68,7 @@ def udfs(draw):
         checkpoint=draw(BOUNDS),
         error_policy=draw(POLICIES),
         batch_size=draw(COUNT),
+        timeout_seconds=draw(st.floats(0, 1e6)),
     )
 
 
@@ -137,6 +138,7 @@ SPECS = st.builds(
     task_size=COUNT,
     commit_granularity=SMALL,
     num_frags=SMALL,
+    intra_applier_concurrency=SMALL,
 )
 
 

@@ -192,6 +192,8 @@ def several(a: int) -> int:
         (plain, {"name": "x_ver-1"}, "name="),
         (plain, {"version": ""}, "version="),
         (plain, {"batch_size": 0}, "batch_size"),
+        (plain, {"timeout": 0}, "timeout"),
+        (plain, {"timeout": "1 s"}, "timeout"),
         (plain, {"checkpoint_size": True}, "checkpoint_size"),
         (plain, {"min_checkpoint_size": 5, "max_checkpoint_size": 4}, "above"),
         (plain, {"error_handling": "skip"}, "ErrorHandlingConfig"),
@@ -233,6 +235,7 @@ def test_options_on_the_wire():
     )
     made = leman.udf(
         batch_size=10,
+        timeout=2.5,
         checkpoint_size=20,
         min_checkpoint_size=5,
         max_checkpoint_size=30,
@@ -240,6 +243,7 @@ def test_options_on_the_wire():
     )(plain)
     definition = made.describe()
     assert definition.batch_size == 10
+    assert definition.timeout_seconds == 2.5
     bounds = definition.checkpoint
     assert (bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size) == (20, 5, 30)
     retry, skip, fail = definition.error_policy.rules

@@ -72,7 +72,9 @@ def test_the_same_again_is_no_news(registry):
 
 def test_options_may_change_under_the_same_version(registry):
     registry.put(UDF, BUNDLE)
-    changed = dataclasses.replace(UDF, batch_size=64, checkpoint=CheckpointBounds(), error_policy=ErrorPolicy())
+    changed = dataclasses.replace(
+        UDF, batch_size=64, timeout_seconds=1.5, checkpoint=CheckpointBounds(), error_policy=ErrorPolicy()
+    )
     assert registry.put(changed) is False
     assert registry.get("embed", "3f2a") == changed
     with pytest.raises(AlreadyExists):

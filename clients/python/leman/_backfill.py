@@ -15,6 +15,8 @@ class BackfillParameters(TypedDict, total=False):
     - `where`: compute only rows for which this SQL expression is true; the others keep their values.
     - `read_version`: compute from this version of the table. Default: the latest.
     - `concurrency`: worker processes at the most. Default: one for each task slot.
+    - `intra_applier_concurrency`: threads in each worker process that call the function at the same time,
+      which then has to allow that. Default: one. At most `concurrency` times as many calls run at once.
     - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints; they
       override what the function asks for. Default: about five seconds of work.
     - `task_size`: rows in a unit of work. Default: chosen from the measured cost.
@@ -26,6 +28,7 @@ class BackfillParameters(TypedDict, total=False):
     where: str | None
     read_version: int | None
     concurrency: int | None
+    intra_applier_concurrency: int | None
     checkpoint_size: int | None
     min_checkpoint_size: int | None
     max_checkpoint_size: int | None
@@ -41,6 +44,7 @@ class BackfillOptions:
     where: str | None = None
     read_version: int | None = None
     concurrency: int | None = None
+    intra_applier_concurrency: int | None = None
     checkpoint_size: int | None = None
     min_checkpoint_size: int | None = None
     max_checkpoint_size: int | None = None
@@ -70,6 +74,7 @@ class BackfillOptions:
             where=self.where or "",
             read_version=self.read_version or 0,
             concurrency=self.concurrency or 0,
+            intra_applier_concurrency=self.intra_applier_concurrency or 0,
             checkpoint=udf_pb2.CheckpointBounds(
                 checkpoint_size=self.checkpoint_size or 0,
                 min_checkpoint_size=self.min_checkpoint_size or 0,
@@ -81,7 +86,7 @@ class BackfillOptions:
         )
 
 
-_INT32 = ("concurrency", "commit_granularity", "num_frags")
+_INT32 = ("concurrency", "intra_applier_concurrency", "commit_granularity", "num_frags")
 
 
 def _check_count(name: str, value: Any) -> None:

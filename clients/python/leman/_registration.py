@@ -55,6 +55,7 @@ class Registration:
         definition = udf_pb2.UdfDefinition()
         definition.CopyFrom(stored)
         definition.batch_size = wanted.batch_size
+        definition.timeout_seconds = wanted.timeout_seconds
         definition.checkpoint.CopyFrom(wanted.checkpoint)
         definition.error_policy.CopyFrom(wanted.error_policy)
         self._services.catalog(
@@ -114,6 +115,7 @@ def _options(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
     bounds, policy = definition.checkpoint, definition.error_policy
     return {
         "batch_size": definition.batch_size,
+        "timeout": definition.timeout_seconds,
         "checkpoint_size": bounds.checkpoint_size,
         "min_checkpoint_size": bounds.min_checkpoint_size,
         "max_checkpoint_size": bounds.max_checkpoint_size,

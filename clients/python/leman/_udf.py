@@ -152,6 +152,7 @@ class UDF:
             ),
             error_policy=o.error_handling.proto(),
             batch_size=o.batch_size or 0,
+            timeout_seconds=o.timeout or 0.0,
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:
@@ -209,6 +210,7 @@ def udf(
     min_checkpoint_size: int | None = ...,
     max_checkpoint_size: int | None = ...,
     error_handling: ErrorHandlingConfig | None = ...,
+    timeout: float | None = ...,
 ) -> Callable[[Callable[..., Any]], UDF]: ...
 def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     target: Callable[..., Any] | None = None,
@@ -223,6 +225,7 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     min_checkpoint_size: int | None = None,
     max_checkpoint_size: int | None = None,
     error_handling: ErrorHandlingConfig | None = None,
+    timeout: float | None = None,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
     """Makes a function, or a class with `__call__`, into one that computes a column.
 
@@ -242,7 +245,10 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     - `batch_size`: the most rows in one call of an array or record-batch function, and in a checkpoint.
     - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints; default:
       about five seconds of work. A call of `backfill` may say otherwise.
-    - `error_handling`: what happens to rows for which it raises; default: the job fails.
+    - `error_handling`: what happens to rows for which it raises; default: the job fails. A row that ends its
+      worker process each time counts as raising `WorkerLost`.
+    - `timeout`: seconds that one call may take (a row of a scalar function, a batch of the others). A call
+      that takes longer is ended with its process, and its row counts as raising `UdfTimeout`.
 
     Raises UdfDefinitionError (a ValueError and TypeError) for what can be told now.
     """
@@ -252,6 +258,7 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
         min_checkpoint_size,
         max_checkpoint_size,
         error_handling or ErrorHandlingConfig(),
+        timeout,
     )
 
     def decorate(function: Callable[..., Any]) -> UDF:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +19,22 @@ class UdfOptions:
     min_checkpoint_size: int | None = None
     max_checkpoint_size: int | None = None
     error_handling: ErrorHandlingConfig = field(default_factory=ErrorHandlingConfig)
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         _check_sizes(self.batch_size, self.checkpoint_size, self.min_checkpoint_size, self.max_checkpoint_size)
+        _check_timeout(self.timeout)
         if not isinstance(self.error_handling, ErrorHandlingConfig):
             raise UdfDefinitionError("error_handling takes a leman.ErrorHandlingConfig")
+
+
+def _check_timeout(timeout: Any) -> None:
+    """Raises UdfDefinitionError unless it is a positive, finite number or None."""
+    if timeout is None:
+        return
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not number or not 0 < timeout < math.inf:
+        raise UdfDefinitionError(f"timeout is a number of seconds above 0, not {timeout!r}")
 
 
 def _check_sizes(batch_size: Any, checkpoint_size: Any, smallest: Any, largest: Any) -> None:

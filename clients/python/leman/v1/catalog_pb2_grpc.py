@@ -84,7 +84,7 @@ class CatalogServiceServicer(object):
 
     def RegisterUdf(self, request, context):
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+        `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
         computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
         digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
         """

@@ -39,7 +39,7 @@ class CatalogServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     RegisterUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+    `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
     computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
     digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
     """
@@ -72,7 +72,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]  # type: ignore[assignment]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+    `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
     computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
     digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
     """
@@ -108,7 +108,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.RegisterUdfResponse, _abc.Awaitable[_catalog_pb2.RegisterUdfResponse]]:
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`) may be set anew under the same version: they change how it is run, not what it
+        `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
         computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
         digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
         """

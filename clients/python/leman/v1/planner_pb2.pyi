@@ -94,6 +94,7 @@ class BackfillSpec(_message.Message):
     TASK_SIZE_FIELD_NUMBER: _builtins.int
     COMMIT_GRANULARITY_FIELD_NUMBER: _builtins.int
     NUM_FRAGS_FIELD_NUMBER: _builtins.int
+    INTRA_APPLIER_CONCURRENCY_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     udf_name: _builtins.str
@@ -112,6 +113,10 @@ class BackfillSpec(_message.Message):
     """Fragments between commits; 0: about every five seconds, or a tenth of the job."""
     num_frags: _builtins.int
     """Compute at most this many fragments (a sample run); 0: all."""
+    intra_applier_concurrency: _builtins.int
+    """Threads in each worker process that call the function at the same time; 0: one. At most
+    `concurrency` times as many calls run at once.
+    """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -134,10 +139,11 @@ class BackfillSpec(_message.Message):
         task_size: _builtins.int = ...,
         commit_granularity: _builtins.int = ...,
         num_frags: _builtins.int = ...,
+        intra_applier_concurrency: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,8 @@ class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
     `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-    the options (`checkpoint`, `error_policy`, `batch_size`) and nothing else, or it is refused with ALREADY_EXISTS.
+    the options (`checkpoint`, `error_policy`, `batch_size`, `timeout_seconds`) and nothing else, or it is refused with
+    ALREADY_EXISTS.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -73,6 +74,7 @@ class UdfDefinition(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
@@ -96,6 +98,10 @@ class UdfDefinition(_message.Message):
     """True when the code is a class that is built once a worker process and then called."""
     batch_size: _builtins.int
     """The most rows handed over in one call of a batch kind; 0: the worker chooses."""
+    timeout_seconds: _builtins.float
+    """Seconds that one call may take: a row of a scalar function, a batch of a batch kind; 0: no bound. A call that takes
+    longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+    """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others."""
@@ -128,10 +134,11 @@ class UdfDefinition(_message.Message):
         checkpoint: Global___CheckpointBounds | None = ...,
         error_policy: Global___ErrorPolicy | None = ...,
         batch_size: _builtins.int = ...,
+        timeout_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
@@ -201,7 +208,10 @@ Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 
 @_typing.final
 class ErrorPolicy(_message.Message):
-    """What to do when the function raises: the first rule that matches the exception holds; without one the job fails."""
+    """What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
+    A row that ends its worker process three times counts as raising `WorkerLost`, one that overruns the function's
+    timeout as raising `UdfTimeout`; rules for all exceptions and for `Exception` match both.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
