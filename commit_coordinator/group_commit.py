@@ -91,9 +91,24 @@ def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, li
         candidate.verdict = refusal or preconditions.decide(base, candidate)
     _honour_history(table, [c for c in undecided if _is_rejected(c)])
     for candidate in undecided:
-        if candidate.verdict is None and isinstance(candidate.file, Rejection):
-            candidate.verdict = preconditions.rejected(candidate, candidate.file)
+        rejection = _file_rejection(table, candidate)
+        if candidate.verdict is None and rejection is not None:
+            candidate.verdict = preconditions.rejected(candidate, rejection)
     return base, [c for c in undecided if c.verdict is None]
+
+
+def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:
+    """What is wrong with the file: by itself, or because a restore brought rows back that it lacks."""
+    if isinstance(candidate.file, Rejection):
+        return candidate.file
+    lacks, fragment_id = candidate.file.deletions, candidate.replacement.fragment_id
+    if lacks is None or table.are_still_deleted(fragment_id, lacks):
+        return None
+    return Rejection(
+        "FILE_LACKS_ROWS",
+        f"{candidate.file.name} has no values for rows of fragment {fragment_id} that were deleted when it was written "
+        "and that a restore has brought back: plan again",
+    )
 
 
 def _is_rejected(candidate: Candidate) -> bool:

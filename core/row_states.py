@@ -24,6 +24,7 @@ class RowState(enum.IntEnum):
     UNTOUCHED = 0
     COMPUTED = 1  # deleted rows too: nothing is left to do about them
     FAILED = 2
+    DELETED = 3  # in checkpoints only: nothing is known of the row, should a restore bring it back
 
 
 States = npt.NDArray[np.uint8]

@@ -148,7 +148,8 @@ class FragmentPass:
         if writer is None:
             raise RuntimeError("finish without a writer")
         with self._meter.writing():
-            staged = writer.finish(self._settled_filters())
+            deletions = self._reader.deletions(work.fragment_id) if work.deleted_rows else None
+            staged = writer.finish(self._settled_filters(), deletions)
         crash_point("worker.file_written")
         record = FragmentRecord(
             file=staged.file,
@@ -190,15 +191,37 @@ class FragmentPass:
             return
         for chunk in chunks(covered, CHUNK_ROWS):
             with self._meter.writing():
-                self._writer.emit(chunk, self._known.settled(chunk))
+                pieces = self._known.settled(chunk)
+            pieces += self._came_back(chunk, pieces)
+            with self._meter.writing():
+                self._writer.emit(chunk, pieces)
+
+    def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
+        """Rows that were deleted when the checkpoints of a range were stored and that a restore has brought back."""
+        gone = self._known.deleted(covered)
+        if not len(gone):
+            return []
+        found: list[Piece] = []
+        for chunk in self._chunks(covered):
+            asked = _only(_without(chunk, known), gone)
+            others = self._known.of_other_filters(chunk.covered, asked.offsets)
+            found += [*others, *self._evaluate_all(_without(asked, others))]
+        return found
+
+    def _evaluate_all(self, chunk: Chunk) -> Iterator[Piece]:
+        at = 0
+        while at < len(chunk.offsets):
+            piece = self._end(self._begin(chunk, slice(at, at + self._tools.sizer.rows), ()))
+            at += len(piece.offsets)
+            yield piece
 
     def _compute(self, covered: RowRange) -> None:
         self._flush()
         self._pending = _Pending(covered.start)
         for chunk in self._chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
-            self._pending.add_others(others)
             known = [*self._known.settled(chunk.covered), *others]
+            self._pending.add_known(known)
             pieces = [*known, *self._evaluate_chunk(_without(chunk, known), covered.end)]
             self._pending.covered_to = chunk.covered.end
             if self._pending.bytes >= self._context.checkpoint_max_bytes:
@@ -308,8 +331,9 @@ class FragmentPass:
 
     def _flush(self) -> None:
         """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
-        nothing to evaluate. With it go rows of other filters' checkpoints that this filter asks for: which those are
-        is not known any more when the fragment is assembled."""
+        nothing to evaluate. With it go the rows in between that are known from other filters' checkpoints and from the
+        current file: which those are is not known any more when the fragment is assembled, and another function's
+        file may have taken the current one's place by then."""
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
         if not covered.rows:
@@ -318,13 +342,22 @@ class FragmentPass:
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with self._meter.checkpointing():
             self._store_failures()
-            pieces = [*pending.pieces, *pending.others_within(covered)]
+            # deleted rows first: a partial file has them as computed
+            pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
             self._store[key] = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
         crash_point("worker.checkpoint_stored")
         self._checkpoints.append(CheckpointRef(key, covered))
         self._meter.stored(work.fragment_id, self._checkpoints[-1])
         self._meter.safe(pending.rows)
-        self._pending = _Pending(covered.end, pending.others)
+        self._pending = _Pending(covered.end, pending.known)
+
+    def _deleted(self, covered: RowRange) -> list[Piece]:
+        """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
+        if not self._work.deleted_rows:
+            return []
+        offsets = covered.start + np.flatnonzero(~self._reader.live(self._work.fragment_id, covered))
+        states = np.full(len(offsets), RowState.DELETED, np.uint8)
+        return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def _store_failures(self) -> None:
         if self._failures:
@@ -386,14 +419,14 @@ class _Slice:
 
 
 class _Pending:
-    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `others`: rows from
-    there on that other filters' checkpoints hold and this one asks for."""
+    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `known`: rows from
+    there on that are known from elsewhere and that the checkpoint has to hold too."""
 
-    def __init__(self, start: int, others: Iterable[Piece] = ()) -> None:
+    def __init__(self, start: int, known: Iterable[Piece] = ()) -> None:
         self.start = start
         self.covered_to = start
         self.pieces: list[Piece] = []
-        self.others = [piece for piece in others if piece.offsets[-1] >= start]
+        self.known = [piece for piece in known if piece.offsets[-1] >= start]
         self.rows = 0
         self.bytes = 0
         self.since = time.monotonic()
@@ -404,12 +437,12 @@ class _Pending:
         self.rows += len(piece.offsets)
         self.bytes += piece.values.nbytes
 
-    def add_others(self, pieces: Sequence[Piece]) -> None:
-        self.others.extend(pieces)
+    def add_known(self, pieces: Sequence[Piece]) -> None:
+        self.known.extend(pieces)
         self.bytes += sum(piece.values.nbytes for piece in pieces)
 
-    def others_within(self, covered: RowRange) -> list[Piece]:
-        return [held for piece in self.others if (held := piece.within(covered)) is not None]
+    def known_within(self, covered: RowRange) -> list[Piece]:
+        return [held for piece in self.known if (held := piece.within(covered)) is not None]
 
 
 def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
@@ -429,6 +462,12 @@ def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
         at = covered.end
     if at < work.physical_rows:
         yield RowRange(at, work.physical_rows), False
+
+
+def _only(chunk: Chunk, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Chunk:
+    """Those of the chunk's rows that are among `offsets`."""
+    asked = np.isin(chunk.offsets, offsets)
+    return Chunk(chunk.covered, chunk.offsets[asked], chunk.rows.filter(pa.array(asked)))
 
 
 def _without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:

@@ -46,7 +46,7 @@ class Committer:
         self._interval = interval_seconds
         self._note = note
         self._ready: list[Replacement] = []
-        self._seen: set[int] = set()
+        self.files: dict[int, str] = {}
         self._since = 0.0
         self._last = time.monotonic()
         self._wake = asyncio.Event()
@@ -56,9 +56,9 @@ class Committer:
 
     def add(self, task: FragmentTask, staged: StagedFile) -> None:
         """A fragment's file is complete. A fragment counts once, however often it is reported."""
-        if task.fragment_id in self._seen:
+        if task.fragment_id in self.files:
             return
-        self._seen.add(task.fragment_id)
+        self.files[task.fragment_id] = staged.file
         self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed)
         if not self._ready:
             self._since = time.monotonic()

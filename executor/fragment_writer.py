@@ -16,6 +16,7 @@ from core import keys
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.lance_io import column_files
+from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
 from executor.pieces import Piece
 
@@ -96,15 +97,16 @@ class FragmentWriter:
         self._states[covered.start : covered.end] = states
         self.untouched += int((states == RowState.UNTOUCHED).sum())
 
-    def finish(self, filters: frozenset[str]) -> StagedFile:
+    def finish(self, filters: frozenset[str], deletions: Deletions | None = None) -> StagedFile:
         """Publishes the file under a name that says whether all rows are settled. `filters`: md5 of those under which
-        every matching row is. Raises ValueError where rows are missing."""
+        every matching row is. `deletions`: the rows that have no value because they are deleted. Raises ValueError
+        where rows are missing."""
         if self._at != self._physical_rows:
             raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
         if self.untouched and not self._selective:
             raise ValueError(f"{self.untouched} rows that are not deleted have no value")
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
-        return self._writer.close(self._states, filters, name)
+        return self._writer.close(self._states, filters, name, deletions)
 
 
 def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:

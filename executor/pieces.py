@@ -45,10 +45,16 @@ class Piece:
         states = None if self.states is None else self.states[wanted]
         return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
 
+    def known(self) -> Piece | None:
+        """Without rows that were deleted when a checkpoint was stored; None where no others are left."""
+        if self.states is None or not (self.states == RowState.DELETED).any():
+            return self
+        return self.only(self.offsets[self.states != RowState.DELETED])
+
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
-    """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed. Of a
-    row that several pieces have, the first is kept."""
+    """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed or
+    is deleted. Of a row that several pieces have, the first is kept."""
     pieces = list(pieces)
     values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
@@ -113,7 +119,17 @@ class KnownRows:
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
         return [p for p in pieces if p is not None]
 
+    def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
+        """Offsets of rows that were deleted when the checkpoints that settle the range were stored. A restore may have
+        brought them back since. Raises CheckpointLost."""
+        pieces = self._pieces(covered, settles=True)
+        gone = [p.offsets[p.states == RowState.DELETED] for p in pieces if p.states is not None]
+        return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
+
     def _stored(self, covered: RowRange, *, settles: bool) -> list[Piece]:
+        return [known for p in self._pieces(covered, settles=settles) if (known := p.known()) is not None]
+
+    def _pieces(self, covered: RowRange, *, settles: bool) -> list[Piece]:
         pieces = []
         for ref in self._refs:
             if ref.range.start >= covered.end:

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
@@ -258,12 +257,12 @@ class Round:
         )
 
     async def _forget_refused(self) -> None:
-        """A file that was refused as damaged or missing must not be found staged again."""
+        """A file that was refused as damaged, missing or lacking rows must not be found staged again."""
         for verdict in self._committer.rejected:
             if verdict.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_")):
                 task = self._tasks[verdict.fragment_id]
-                key = keys.record_key(task.checkpoint_prefix, task.fragment_id)
-                await self._services.forget_record(self._plan.header.uri, key)
+                file = self._committer.files[verdict.fragment_id]
+                await self._services.forget_file(self._plan.header.uri, task, file)
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

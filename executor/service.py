@@ -13,10 +13,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from core import errors as error_tree
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
-from core.domain.plan import BackfillSpec, Plan
+from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
 from core.rpc import convert
@@ -72,7 +73,7 @@ class ExecutorService:
             PlannerClient(planner),
             CommitClient(coordinator),
             settings.executor.slots or os.cpu_count() or 1,
-            forget_record=self._forget_record,
+            forget_file=self._forget_file,
             save_error=self._save_error,
             save_followed=self._save_followed,
         )
@@ -101,8 +102,9 @@ class ExecutorService:
         """Whether a job runs."""
         return self._manager is not None and self._manager.busy()
 
-    async def _forget_record(self, uri: str, key: str) -> None:
-        await self._pool.run(LanceCheckpointStore(checkpoint_root(uri)).__delitem__, key)
+    async def _forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
+        store = LanceCheckpointStore(checkpoint_root(uri))
+        await self._pool.run(forget_file, store, task.checkpoint_prefix, task.fragment_id, file)
 
     async def _save_followed(self, plan: Plan) -> None:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.config import Settings
 from core.domain.job import Job
-from core.domain.plan import Plan
+from core.domain.plan import FragmentTask, Plan
 from core.domain.work import RowFailure
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.dispatch import Dispatcher
@@ -18,8 +18,8 @@ from executor.spark_runner import SparkRunner
 @dataclass(frozen=True, slots=True)
 class Services:
     """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
-    `forget_record(uri, key)` deletes a fragment record, `save_error(job, row)` stores the row that ended a job,
-    `save_followed(plan)` what a plan found out about compacted files."""
+    `forget_file(uri, task, file)` deletes the records of a column file, `save_error(job, row)` stores the row that
+    ended a job, `save_followed(plan)` what a plan found out about compacted files."""
 
     settings: Settings
     spark: SparkRunner
@@ -29,6 +29,6 @@ class Services:
     commits: CommitClient
     lanes: int
     save_job: Callable[[Job], Awaitable[None]]
-    forget_record: Callable[[str, str], Awaitable[None]]
+    forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
     save_error: Callable[[Job, RowFailure], Awaitable[None]]
     save_followed: Callable[[Plan], Awaitable[None]]

@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from core import keys
 from core.domain.plan import FollowedFile, OutputField, StagedFile
+from core.ports import CheckpointStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,20 @@ def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
         return FragmentRecord(**values)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def forget_file(store: CheckpointStore, prefix: str, fragment_id: int, file: str) -> None:
+    """Deletes the fragment's records that name a file, under whichever filter it was written: it is not to be found
+    again. `prefix` is that of the fragment's checkpoints under any filter."""
+    wanted = keys.any_filter(prefix)
+    head, mark, _ = prefix.rpartition("_where-")
+    for key in store.list_keys(head + mark):
+        parsed = keys.parse_record_key(key)
+        if parsed is None or parsed[1] != fragment_id or keys.any_filter(parsed[0]) != wanted:
+            continue
+        try:
+            record = FragmentRecord.from_batch(store[key])
+        except KeyError:
+            continue
+        if record is None or record.file == file:
+            del store[key]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.fs as pafs
 import xxhash
@@ -10,10 +12,12 @@ from lance.file import LanceFileReader, LanceFileWriter
 from core import row_states
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.row_states import States, StateSummary
 
 _STATES_KEY = "leman.states"
+_DELETIONS_KEY = "leman.deletions"
 _DIGEST_CHUNK = 1 << 22
 
 
@@ -47,8 +51,10 @@ class ColumnFileWriter:
         self._writer.write_batch(pa.record_batch([values], schema=self._schema))
         self._rows += len(values)
 
-    def close(self, states: States | None, filters: frozenset[str], file: str) -> StagedFile:
-        """Publishes the file as `file`. `states` None: every live row is computed."""
+    def close(
+        self, states: States | None, filters: frozenset[str], file: str, deletions: Deletions | None = None
+    ) -> StagedFile:
+        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks."""
         if self._writer is None:
             raise RuntimeError("close before open")
         failed = 0
@@ -58,6 +64,9 @@ class ColumnFileWriter:
             self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
             summary = row_states.summarize(states)
             failed, computed = summary.failed, summary.computed
+        if deletions is not None:
+            buffer = self._writer.add_global_buffer(deletions.encode())
+            self._writer.add_schema_metadata(_DELETIONS_KEY, str(buffer))
         self._writer.close()
         self._writer = None
         if file != self._file:
@@ -102,17 +111,33 @@ def read_states(uri: str, file: str) -> States | None:
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
     """Row states of a partial column file as they are stored; None where it carries none."""
+    return _buffer(uri, file, _STATES_KEY)
+
+
+def _buffer(uri: str, file: str, key: str) -> bytes | None:
     with panics_as_errors():
-        reader = LanceFileReader(data_path(uri, file))
-        metadata = reader.metadata().schema.metadata or {}
-        index = metadata.get(_STATES_KEY.encode())
-        return None if index is None else bytes(reader.read_global_buffer(int(index)))
+        return _buffer_in(LanceFileReader(data_path(uri, file)), key)
 
 
-def verify(uri: str, staged: StagedFile, field: pa.Field) -> tuple[int, int]:
+def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
+    metadata = reader.metadata().schema.metadata or {}
+    index = metadata.get(key.encode())
+    return None if index is None else bytes(reader.read_global_buffer(int(index)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A staged file that holds what was announced: the version (major, minor) of its format, and the rows that it lacks
+    because they were deleted when it was written."""
+
+    format: tuple[int, int]
+    deletions: Deletions | None
+
+
+def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
     """Checks a staged file before it is committed; Lance itself checks almost nothing of it.
 
-    Returns the version (major, minor) of the file's format. Raises NotFound (FILE_MISSING), DataLoss
+    Raises NotFound (FILE_MISSING), DataLoss
     (FILE_DAMAGED: size, digest or unreadable), FailedPrecondition (ROW_COUNT_MISMATCH, TYPE_MISMATCH).
     """
     try:
@@ -127,7 +152,9 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> tuple[int, int]:
         )
     try:
         with panics_as_errors():
-            metadata = LanceFileReader(data_path(uri, staged.file)).metadata()
+            reader = LanceFileReader(data_path(uri, staged.file))
+            metadata = reader.metadata()
+            lacks = _buffer_in(reader, _DELETIONS_KEY)
     except (OSError, ValueError, RuntimeError) as error:
         raise DataLoss("FILE_DAMAGED", f"Column file {staged.file} cannot be read: {error}") from None
     if metadata.num_rows != staged.physical_rows:
@@ -142,4 +169,5 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> tuple[int, int]:
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
-    return metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
+    version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
+    return Verified(version, None if lacks is None else Deletions.decode(lacks))

@@ -18,6 +18,7 @@ from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import column_files
+from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.history import CommitRecord, History
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.udf import binding
@@ -47,10 +48,12 @@ class CommitUnclear(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InstallableFile:
-    """A staged file that passed all checks of its content, as Lance wants to have it named."""
+    """A staged file that passed all checks of its content, as Lance wants to have it named. `deletions`: rows that it
+    lacks because they were deleted when it was written."""
 
     name: str
     data_file: LanceDataFile = field(repr=False)
+    deletions: Deletions | None = field(default=None, repr=False)
 
 
 class StagedFiles:
@@ -66,8 +69,8 @@ class StagedFiles:
         Raises what `column_files.verify` raises, NotFound (TABLE_NOT_FOUND), and FailedPrecondition
         (TYPE_MISMATCH) where the column is not the table's.
         """
-        version = column_files.verify(self._uri, staged, output.field.arrow)
-        key = (output.name, output.field.field_ids, output.field.arrow.type, version)
+        verified = column_files.verify(self._uri, staged, output.field.arrow)
+        key = (output.name, output.field.field_ids, output.field.arrow.type, verified.format)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layouts[key] = self._layout(staged.file, output)
@@ -81,6 +84,7 @@ class StagedFiles:
                 layout.file_minor_version,
                 staged.size_bytes,
             ),
+            verified.deletions,
         )
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
@@ -144,6 +148,11 @@ class TableHandle:
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
         """The version that the handle is at: that of its last commit or look."""
         return self._snapshot(fragment_ids)
+
+    def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
+        """Whether every row of a fragment that was deleted then is deleted in the version that the handle is at."""
+        fragment = self._dataset.get_fragment(fragment_id)
+        return fragment is None or are_still_deleted(fragment, before)
 
     def add_null_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
         """Adds columns without data; version after it. Gives the table an incarnation first if it has none.

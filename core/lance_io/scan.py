@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, NotFound
+from core.lance_io import deletions
 
 CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 64 << 20
@@ -76,11 +77,11 @@ class FragmentReader:
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
         """For each physical row of `covered`: is it not deleted?"""
-        scanner = self._fragment(fragment_id).scanner(
-            columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
-        )
-        ids = scanner.to_table().column("_rowid")
-        return np.asarray(ids.is_valid().to_numpy(), dtype=np.bool_)
+        return deletions.live(self._fragment(fragment_id), covered)
+
+    def deletions(self, fragment_id: int) -> deletions.Deletions | None:
+        """The fragment's deleted rows; None where it has none."""
+        return deletions.deletions(self._fragment(fragment_id))
 
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
         """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""

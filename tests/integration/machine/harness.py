@@ -1,0 +1,264 @@
+"""Drives the production code in one process: planner, backlog, units of work, lanes of the coordinator. No network."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator import group_commit
+from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.requests import AddColumnsRequest, CommitResult, Replacement, ReplaceRequest, Status
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.records import forget_file
+from core.config import Settings
+from core.coordination.reservations import InProcessReservations
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, FragmentTask, Plan, StagedFile
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.work import Hint, RowFailure, Sign, WorkUnit
+from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.tables import LanceTables
+from core.udf.registry import UdfRegistry
+from core.udf.validation import NewColumn
+from executor import apply
+from executor.backlog import Backlog
+from executor.context import work_context
+from executor.unit import UnitRunner
+from planner.catalog import Catalog
+from planner.snapshot import PlanReader
+from tests.integration.machine import udfs
+
+SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
+_OFFSET_MASK = (1 << 32) - 1
+_SETTINGS = Settings()
+
+
+class Killed(BaseException):
+    """The process is dead: nothing that it does from here on has an effect."""
+
+
+@dataclass
+class Fate:
+    """At which point the process dies: `point` is passed `passes` times."""
+
+    point: str = ""
+    passes: int = 1
+    dead: bool = False
+
+    def at(self, name: str) -> None:
+        if name == self.point:
+            self.passes -= 1
+            self.dead = self.dead or self.passes <= 0
+        if self.dead:
+            raise Killed(name)
+
+
+class WatchedStore(LanceCheckpointStore):
+    """The real store; says what was stored, and is out of reach for the dead."""
+
+    def __init__(self, uri: str, fate: Fate, stored: Callable[[str, pa.RecordBatch], None]) -> None:
+        super().__init__(checkpoint_root(uri))
+        self._fate = fate
+        self._stored = stored
+
+    def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
+        self._fate.at("store")
+        super().__setitem__(key, value)
+        self._stored(key, value)
+
+
+class Nobody:
+    """Takes hints, signs and failed rows, and keeps none of them."""
+
+    def send(self, hint: Hint) -> None:
+        pass
+
+    def sign(self, sign: Sign) -> None:
+        pass
+
+    def store(self, failures: Sequence[RowFailure]) -> None:
+        pass
+
+
+@dataclass
+class Made:
+    """What one round made, by fragment; `requests` was sent, or would have been."""
+
+    plan: Plan
+    staged: dict[int, StagedFile] = field(default_factory=dict)
+
+    def request(self, uri: str, fragments: Sequence[int]) -> ReplaceRequest:
+        tasks = {task.fragment_id: task for task in self.plan.tasks}
+        header = self.plan.header
+        return ReplaceRequest(
+            uri=uri,
+            incarnation=header.incarnation,
+            request_id=uuid.uuid4().hex,
+            job_id="job",
+            read_version=header.read_version,
+            output=header.output,
+            replacements=tuple(_replacement(tasks[i], self.staged[i]) for i in fragments),
+            input_field_ids=header.input_field_ids,
+        )
+
+
+def _replacement(task: FragmentTask, staged: StagedFile) -> Replacement:
+    return Replacement(task.fragment_id, staged, task.input_files, task.current_file)
+
+
+class System:
+    """A database with one table, and the services' code around it."""
+
+    def __init__(self, folder: Path, *, register: bool) -> None:
+        self.database = str(folder)
+        self.uri = f"{self.database}/t.lance"
+        if register:
+            self._register()
+        self._jobs = itertools.count(1)
+        self._runner = asyncio.Runner()
+        self._lanes = self._runner.run(_lanes())
+
+    def _register(self) -> None:
+        registry = UdfRegistry(self.database)
+        for name, inputs in (("f", ("id", "x")), ("g", ("id", "c"))):
+            for version in (1, 2, 3):
+                entrypoint = f"{udfs.__name__}:{name}{version}"
+                registry.put(
+                    UdfDefinition(
+                        name,
+                        str(version),
+                        UdfKind.SCALAR,
+                        inputs,
+                        pa.int64(),
+                        entrypoint=entrypoint,
+                        error_policy=SKIP,
+                        batch_size=4,
+                    )
+                )
+
+    def close(self) -> None:
+        self._runner.run(self._lanes.close())
+        self._runner.close()
+
+    def restart_coordinator(self) -> None:
+        self._runner.run(self._lanes.close())
+        self._lanes = self._runner.run(_lanes())
+
+    def open(self, version: int | None = None) -> lance.LanceDataset:
+        return lance.dataset(self.uri, version=version)
+
+    # what is there
+
+    def layout(self) -> dict[int, dict[int, int]]:
+        """Fragment → physical offset → id, of live rows."""
+        found: dict[int, dict[int, int]] = {}
+        table = self.open().to_table(columns=["id"], with_row_address=True)
+        for i, address in zip(table["id"].to_pylist(), table["_rowaddr"].to_pylist(), strict=True):
+            found.setdefault(address >> 32, {})[address & _OFFSET_MASK] = i
+        return found
+
+    def rows(self) -> dict[int, dict[str, int | None]]:
+        return {row["id"]: row for row in self.open().to_table().to_pylist()}
+
+    # work
+
+    def add_column(self, name: str, function: str, version: int, inputs: tuple[str, ...]) -> None:
+        column = NewColumn(name, function, str(version), inputs)
+        addition = Catalog(LanceTables()).addition(self.database, "t", [column], "")
+        self._runner.run(self._lanes.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)))
+
+    def plan(self, spec: BackfillSpec) -> Plan:
+        return PlanReader(LanceTables()).plan(spec)
+
+    def compute(
+        self, spec: BackfillSpec, made: Made, fate: Fate, stored: Callable[[str, pa.RecordBatch], None]
+    ) -> None:
+        """Works off a plan, as two lanes would, one unit after the other. Raises Killed."""
+        plan = made.plan
+        made.staged.update({t.fragment_id: t.staged for t in plan.tasks if t.staged is not None})
+        job = Job(f"job-{next(self._jobs)}", "", JobState.RUNNING, spec, 0.0, 0.0)
+        context = work_context(job, plan.header, _SETTINGS)
+        backlog = Backlog(plan.tasks, 2, task_size=spec.task_size)
+        first = backlog.first_units()
+        reservations = InProcessReservations(60)
+        store = WatchedStore(self.uri, fate, stored)
+        with _points(fate):
+            while not backlog.empty:
+                unit: WorkUnit | None = first.pop(0) if first else backlog.take()
+                assert unit is not None, "the backlog is neither empty nor has it work"
+                outcome = UnitRunner(
+                    context, unit, store=store, reservations=reservations, sink=Nobody(), errors=Nobody()
+                ).run()
+                assert outcome.failure is None, outcome.failure
+                backlog.note(outcome)
+                made.staged.update({r.fragment_id: r.staged for r in outcome.results if r.staged is not None})
+
+    def submit(self, request: ReplaceRequest) -> CommitResult:
+        return self._runner.run(self._lanes.submit(request))
+
+    def forget(self, task: FragmentTask, file: str) -> None:
+        """As the executor does with a file that was refused for what it holds."""
+        store = LanceCheckpointStore(checkpoint_root(self.uri))
+        forget_file(store, task.checkpoint_prefix, task.fragment_id, file)
+
+    def damage_file(self, file: str) -> None:
+        """Flips a byte of a column file."""
+        path = Path(self.uri) / "data" / file
+        data = bytearray(path.read_bytes())
+        data[0] ^= 0xFF
+        path.write_bytes(bytes(data))
+
+    def rewrite(self, column: str, fragment: int, values: Callable[[int], int | None]) -> None:
+        """Writes a column of one fragment anew, in place: `values` by physical offset."""
+        dataset = self.open()
+        found = dataset.get_fragment(fragment)
+        writer = ColumnFileWriter(self.uri, dataset.schema.field(column))
+        name = f"{uuid.uuid4().hex}.lance"
+        writer.open(name)
+        writer.write(pa.array([values(o) for o in range(found.metadata.physical_rows)], pa.int64()))
+        writer.close(None, frozenset(), name)
+        data_file = lance.fragment.DataFile.create(dataset, name)
+        group = lance.LanceOperation.DataReplacementGroup(fragment, data_file)
+        operation = lance.LanceOperation.DataReplacement([group])
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def damage(self, number: int) -> str | None:
+        """Flips a byte of a checkpoint's values; its key. None where there is none."""
+        store = LanceCheckpointStore(checkpoint_root(self.uri))
+        keys = [k for k in store.list_keys() if "_range-" in k]
+        if not keys:
+            return None
+        key = keys[number % len(keys)]
+        path = Path(store._path(key))
+        data = bytearray(path.read_bytes())
+        data[:4] = b"\xff\xff\xff\xff"
+        data[-4:] = b"\0\0\0\0"
+        path.write_bytes(bytes(data))
+        return key
+
+
+def verdicts(result: CommitResult) -> dict[int, tuple[Status, str]]:
+    """Fragment → what became of it, and why."""
+    return {o.fragment_id: (o.status, o.reason) for o in result.outcomes}
+
+
+async def _lanes() -> Lanes:
+    return Lanes(Limits())
+
+
+@contextmanager
+def _points(fate: Fate) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply, "crash_point", fate.at)
+        patch.setattr(group_commit, "crash_point", lambda _: None)
+        yield

@@ -1,0 +1,90 @@
+"""Histories in which the machine found something wrong, and some that were feared: each a test of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.machine.harness import Fate
+from tests.integration.machine.oracle import Where
+from tests.integration.machine.test_machine import EVERYTHING, FILTERS, Machine
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    made = Machine()
+    made.begin(0)
+    made._step("begin")
+    yield made
+    made.teardown()
+
+
+def restore(machine: Machine, version: int) -> None:
+    machine.system.open(version).restore()
+    machine.oracle.restore(version)
+    machine._step("restore")
+
+
+def test_rows_that_a_restore_brings_back_are_computed(machine):
+    before = machine.system.open().version
+    machine.delete(2)
+    machine._run_backfill("c", 0)
+    restore(machine, before)
+    machine._run_backfill("c", 0)
+
+
+def test_rows_that_a_restore_brings_back_are_not_covered_by_checkpoints(machine):
+    before = machine.system.open().version
+    machine.delete(2)
+    machine._run_backfill("c", 0, interval=1, fate=Fate("worker.file_written", 4))
+    restore(machine, before)
+    machine._run_backfill("c", 0)
+
+
+def test_rows_that_a_restore_brings_back_are_computed_under_a_filter(machine):
+    before = machine.system.open().version
+    machine.delete(2)
+    machine._run_backfill("c", 0, FILTERS[2], interval=1, fate=Fate("worker.file_written", 4))
+    restore(machine, before)
+    machine._run_backfill("c", 0, FILTERS[2])
+
+
+def test_a_late_request_does_not_cover_rows_that_a_restore_brought_back(machine):
+    before = machine.system.open().version
+    machine.delete(2)
+    machine._run_backfill("c", 0, fate=Fate("before_commit"))
+    restore(machine, before)
+    machine.late_commit()
+
+
+@pytest.mark.parametrize("point", ["worker.checkpoint_stored", "worker.file_written", "worker.record_stored"])
+def test_a_column_made_anew_after_a_kill(machine, point):
+    machine._run_backfill("c", 0, interval=3, fate=Fate(point, 2))
+    machine.drop_column("c", True)
+    machine._run_backfill("c", 0)
+
+
+def test_a_filter_after_a_new_version_and_a_kill(machine):
+    machine._run_backfill("c", 0, FILTERS[0], 1, fate=Fate("worker.file_written", 2))
+    machine._run_backfill("c", 2, FILTERS[1], 1, fate=Fate("worker.record_stored", 2))
+    machine._run_backfill("c", 0, FILTERS[2])
+    machine._run_backfill("c", 2, Where())
+
+
+def test_a_damaged_file_that_was_staged_under_a_filter_is_computed_again(machine):
+    everything = Where("id >= 0", ("id",))
+    machine._run_backfill("c", 0, everything, fate=Fate("before_commit"))
+    request, _, _ = machine.late.pop()
+    bad = next(r for r in request.replacements if not r.staged.rows_failed)
+    machine.system.damage_file(bad.staged.file)
+    machine.oracle.broken.add(bad.fragment_id)
+    machine._run_backfill("c", 0)
+
+
+@pytest.mark.parametrize("where", [EVERYTHING, FILTERS[2]], ids=["all rows", "a filter"])
+def test_checkpoints_hold_the_rows_that_were_known_from_a_file_since_replaced(machine, where):
+    machine._run_backfill("c", 3, FILTERS[0])
+    machine._run_backfill("c", 3, where, 3)
+    machine._run_backfill("c", 2)
+    machine._run_backfill("c", 3, where)

@@ -1,0 +1,38 @@
+"""The functions that the machine computes with. They write down the id of every row that they are called for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+EVALUATED: list[int] = []
+
+
+def f_value(version: int, id_: int, x: int | None) -> int | None:
+    """What version `version` of f gives. Raises ValueError for some rows, gives NULL for others."""
+    if (id_ * 7 + (x or 0) + version) % 13 == 0:
+        raise ValueError(f"f{version} fails for {id_}")
+    if (id_ + version) % 11 == 0:
+        return None
+    return -version if x is None else x * 10 + version
+
+
+def g_value(version: int, id_: int, c: int | None) -> int | None:
+    """What version `version` of g gives; its input is computed too."""
+    if (id_ + version) % 17 == 0:
+        raise ValueError(f"g{version} fails for {id_}")
+    return -1000 - version if c is None else c * 3 + version
+
+
+VALUES: dict[str, Callable[[int, int, int | None], int | None]] = {"f": f_value, "g": g_value}
+
+
+def _logged(name: str, version: int) -> Callable[[int, int | None], int | None]:
+    def call(id_: int, value: int | None) -> int | None:
+        EVALUATED.append(id_)
+        return VALUES[name](version, id_, value)
+
+    return call
+
+
+f1, f2, f3 = (_logged("f", v) for v in (1, 2, 3))
+g1, g2, g3 = (_logged("g", v) for v in (1, 2, 3))
