@@ -534,3 +534,301 @@ class ListTablesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTablesResponse: _TypeAlias = ListTablesResponse  # noqa: Y015
+
+@_typing.final
+class ViewQuery(_message.Message):
+    """What a view holds: one row for each row of the source that the filter matches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    SHUFFLE_SEED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    where: _builtins.str
+    """SQL over the source's columns; empty: all rows. No function of time or chance."""
+    shuffle: _builtins.bool
+    """Whether the rows are put into a random order."""
+    shuffle_seed: _builtins.int
+    """The order: the same seed gives the same order."""
+    limit: _builtins.int
+    """At most so many rows, the first by source row id, before the shuffle; unset: all."""
+    offset: _builtins.int
+    """Leave out so many rows, the first by source row id."""
+    @_builtins.property
+    def source(self) -> Global___TableRef:
+        """The source: a table or another view."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewColumn]:
+        """Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too)."""
+
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFunction]:
+        """Columns computed by functions; they come after the others."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___TableRef | None = ...,
+        columns: _abc.Iterable[Global___ViewColumn] | None = ...,
+        functions: _abc.Iterable[Global___ViewFunction] | None = ...,
+        where: _builtins.str = ...,
+        shuffle: _builtins.bool = ...,
+        shuffle_seed: _builtins.int = ...,
+        limit: _builtins.int | None = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "columns", b"columns", "functions", b"functions", "limit", b"limit", "offset", b"offset", "shuffle", b"shuffle", "shuffle_seed", b"shuffle_seed", "source", b"source", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___ViewQuery: _TypeAlias = ViewQuery  # noqa: Y015
+
+@_typing.final
+class ViewColumn(_message.Message):
+    """A column made by the source alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EXPRESSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in the view."""
+    expression: _builtins.str
+    """SQL over the source's columns; a column of the source is quoted with backticks where its name needs it. Empty: the
+    source's column of that name.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        expression: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expression", b"expression", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewColumn: _TypeAlias = ViewColumn  # noqa: Y015
+
+@_typing.final
+class ViewFunction(_message.Message):
+    """A column computed by a function."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UDF_NAME_FIELD_NUMBER: _builtins.int
+    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in the view."""
+    udf_name: _builtins.str
+    """Name of a function that is registered in the view's database."""
+    udf_version: _builtins.str
+    """Its version; empty in a request: the one registered last. A view keeps to it."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Columns of the source, in the order of its parameters; empty in a request: as the function names them."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        udf_name: _builtins.str = ...,
+        udf_version: _builtins.str = ...,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewFunction: _TypeAlias = ViewFunction  # noqa: Y015
+
+@_typing.final
+class CreateMaterializedViewRequest(_message.Message):
+    """See CatalogService.CreateMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database that the view is made in."""
+    name: _builtins.str
+    """Name of the view; it shares the names of tables."""
+    max_rows_per_fragment: _builtins.int
+    """Rows in a fragment at the most; 0: chosen so that all task slots have work."""
+    @_builtins.property
+    def query(self) -> Global___ViewQuery:
+        """What it holds."""
+
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        name: _builtins.str = ...,
+        query: Global___ViewQuery | None = ...,
+        max_rows_per_fragment: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "max_rows_per_fragment", b"max_rows_per_fragment", "name", b"name", "query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateMaterializedViewRequest: _TypeAlias = CreateMaterializedViewRequest  # noqa: Y015
+
+@_typing.final
+class CreateMaterializedViewResponse(_message.Message):
+    """See CatalogService.CreateMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def view(self) -> Global___MaterializedView:
+        """The view."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its maker should know, for a person: a source without stable row ids."""
+
+    def __init__(
+        self,
+        *,
+        view: Global___MaterializedView | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["view", b"view", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateMaterializedViewResponse: _TypeAlias = CreateMaterializedViewResponse  # noqa: Y015
+
+@_typing.final
+class GetMaterializedViewRequest(_message.Message):
+    """See CatalogService.GetMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    name: _builtins.str
+    """Name of the view."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMaterializedViewRequest: _TypeAlias = GetMaterializedViewRequest  # noqa: Y015
+
+@_typing.final
+class GetMaterializedViewResponse(_message.Message):
+    """See CatalogService.GetMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def view(self) -> Global___MaterializedView:
+        """The view."""
+
+    def __init__(
+        self,
+        *,
+        view: Global___MaterializedView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMaterializedViewResponse: _TypeAlias = GetMaterializedViewResponse  # noqa: Y015
+
+@_typing.final
+class MaterializedView(_message.Message):
+    """A view as its table describes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    SOURCE_URI_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    ROWS_SET_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    name: _builtins.str
+    """Name of the view."""
+    version: _builtins.int
+    """Latest version of its table."""
+    source_uri: _builtins.str
+    """Uri of the source's Lance dataset."""
+    source_version: _builtins.int
+    """The source version that its set rows are right for."""
+    format: _builtins.int
+    """1: points at source rows by address and can be filled from that version only; 2: by stable row id."""
+    row_count: _builtins.int
+    """Rows, placeholders without values included."""
+    rows_set: _builtins.int
+    """Rows with values: those that queries show."""
+    schema: _builtins.bytes
+    """Arrow IPC schema message of the columns that queries show."""
+    @_builtins.property
+    def query(self) -> Global___ViewQuery:
+        """What it holds, with everything resolved."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        query: Global___ViewQuery | None = ...,
+        source_uri: _builtins.str = ...,
+        source_version: _builtins.int = ...,
+        format: _builtins.int = ...,
+        row_count: _builtins.int = ...,
+        rows_set: _builtins.int = ...,
+        schema: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "name", b"name", "query", b"query", "row_count", b"row_count", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaterializedView: _TypeAlias = MaterializedView  # noqa: Y015

@@ -73,6 +73,16 @@ class CatalogServiceStub(object):
                 request_serializer=leman_dot_v1_dot_catalog__pb2.ListTablesRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_catalog__pb2.ListTablesResponse.FromString,
                 _registered_method=True)
+        self.CreateMaterializedView = channel.unary_unary(
+                '/leman.v1.CatalogService/CreateMaterializedView',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewResponse.FromString,
+                _registered_method=True)
+        self.GetMaterializedView = channel.unary_unary(
+                '/leman.v1.CatalogService/GetMaterializedView',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.FromString,
+                _registered_method=True)
 
 
 class CatalogServiceServicer(object):
@@ -137,6 +147,23 @@ class CatalogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateMaterializedView(self, request, context):
+        """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
+        function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
+        NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
+        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMaterializedView(self, request, context):
+        """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CatalogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -174,6 +201,16 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.ListTables,
                     request_deserializer=leman_dot_v1_dot_catalog__pb2.ListTablesRequest.FromString,
                     response_serializer=leman_dot_v1_dot_catalog__pb2.ListTablesResponse.SerializeToString,
+            ),
+            'CreateMaterializedView': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateMaterializedView,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewResponse.SerializeToString,
+            ),
+            'GetMaterializedView': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMaterializedView,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -369,6 +406,60 @@ class CatalogService(object):
             '/leman.v1.CatalogService/ListTables',
             leman_dot_v1_dot_catalog__pb2.ListTablesRequest.SerializeToString,
             leman_dot_v1_dot_catalog__pb2.ListTablesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateMaterializedView(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CatalogService/CreateMaterializedView',
+            leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.CreateMaterializedViewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMaterializedView(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CatalogService/GetMaterializedView',
+            leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,14 @@ class CatalogServiceStub:
     """Schema, version, rows and computed columns of one table."""
     ListTables: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListTablesRequest, _catalog_pb2.ListTablesResponse]
     """The tables of a database, by name."""
+    CreateMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.CreateMaterializedViewRequest, _catalog_pb2.CreateMaterializedViewResponse]
+    """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
+    function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
+    NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
+    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+    """
+    GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
+    """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW)."""
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
@@ -93,6 +101,14 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Schema, version, rows and computed columns of one table."""
     ListTables: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListTablesRequest, _catalog_pb2.ListTablesResponse]  # type: ignore[assignment]
     """The tables of a database, by name."""
+    CreateMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.CreateMaterializedViewRequest, _catalog_pb2.CreateMaterializedViewResponse]  # type: ignore[assignment]
+    """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
+    function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
+    NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
+    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+    """
+    GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
+    """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW)."""
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tables, their computed columns, and the functions that compute them. Served by the planner.
@@ -165,5 +181,25 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.ListTablesResponse, _abc.Awaitable[_catalog_pb2.ListTablesResponse]]:
         """The tables of a database, by name."""
+
+    @_abc_1.abstractmethod
+    def CreateMaterializedView(
+        self,
+        request: _catalog_pb2.CreateMaterializedViewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_pb2.CreateMaterializedViewResponse, _abc.Awaitable[_catalog_pb2.CreateMaterializedViewResponse]]:
+        """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
+        function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
+        NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
+        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+        """
+
+    @_abc_1.abstractmethod
+    def GetMaterializedView(
+        self,
+        request: _catalog_pb2.GetMaterializedViewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_pb2.GetMaterializedViewResponse, _abc.Awaitable[_catalog_pb2.GetMaterializedViewResponse]]:
+        """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW)."""
 
 def add_CatalogServiceServicer_to_server(servicer: CatalogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

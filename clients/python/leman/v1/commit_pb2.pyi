@@ -35,6 +35,9 @@ class SubmitCommitRequest(_message.Message):
     REPLACE_COLUMN_FIELD_NUMBER: _builtins.int
     ADD_NULL_COLUMNS_FIELD_NUMBER: _builtins.int
     BIND_COLUMNS_FIELD_NUMBER: _builtins.int
+    LAY_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
+    FILL_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
+    SPLICE_VIEW_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
@@ -59,6 +62,18 @@ class SubmitCommitRequest(_message.Message):
     def bind_columns(self) -> Global___BindColumns:
         """Say which functions compute columns."""
 
+    @_builtins.property
+    def lay_placeholders(self) -> Global___LayPlaceholders:
+        """Make a view, or lay its placeholders anew."""
+
+    @_builtins.property
+    def fill_placeholders(self) -> Global___FillPlaceholders:
+        """Install values of placeholders."""
+
+    @_builtins.property
+    def splice_view(self) -> Global___SpliceView:
+        """Bring a view from one version of its source to another."""
+
     def __init__(
         self,
         *,
@@ -70,12 +85,15 @@ class SubmitCommitRequest(_message.Message):
         replace_column: Global___ReplaceColumn | None = ...,
         add_null_columns: Global___AddNullColumns | None = ...,
         bind_columns: Global___BindColumns | None = ...,
+        lay_placeholders: Global___LayPlaceholders | None = ...,
+        fill_placeholders: Global___FillPlaceholders | None = ...,
+        splice_view: Global___SpliceView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "operation", b"operation", "replace_column", b"replace_column"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "replace_column", b"replace_column", "splice_view", b"splice_view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "splice_view", b"splice_view", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "lay_placeholders", "fill_placeholders", "splice_view"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -200,6 +218,164 @@ class BindColumns(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BindColumns: _TypeAlias = BindColumns  # noqa: Y015
+
+@_typing.final
+class LayPlaceholders(_message.Message):
+    """A placeholder for each row of the source that the view's filter matches, in one version. Where the view's table does
+    not exist it is created (ALREADY_EXISTS, TABLE_EXISTS, where it does, unless it is the same view made by the same
+    request); otherwise `read_version` and `incarnation` say which one, none of its rows may be set (VIEW_IS_SET), and its
+    rows are replaced.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
+    CREATE_FIELD_NUMBER: _builtins.int
+    schema: _builtins.bytes
+    """Arrow IPC schema message of the view with its metadata: the query, the source and its version are in it."""
+    max_rows_per_fragment: _builtins.int
+    """Rows in a fragment at the most; 0: chosen."""
+    create: _builtins.bool
+    """Create the view."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.bytes = ...,
+        max_rows_per_fragment: _builtins.int = ...,
+        create: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "max_rows_per_fragment", b"max_rows_per_fragment", "schema", b"schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LayPlaceholders: _TypeAlias = LayPlaceholders  # noqa: Y015
+
+@_typing.final
+class FillPlaceholders(_message.Message):
+    """Installs one file in each of many fragments of placeholders: `__is_set` and every data column."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFile]:
+        """The fragments; each once."""
+
+    def __init__(
+        self,
+        *,
+        fragments: _abc.Iterable[Global___ViewFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FillPlaceholders: _TypeAlias = FillPlaceholders  # noqa: Y015
+
+@_typing.final
+class SpliceView(_message.Message):
+    """One version with everything that a refresh changed. Refused as a whole (ABORTED, VIEW_CHANGED) where the view is not
+    at `read_version` any more: plan again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    APPENDED_FIELD_NUMBER: _builtins.int
+    SWAPPED_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FILE_FIELD_NUMBER: _builtins.int
+    EVICTIONS_DIGEST_FIELD_NUMBER: _builtins.int
+    REPLACE_ALL_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    evictions_file: _builtins.str
+    """Rows to be evicted: an Arrow IPC file in the view's `_refresh` folder with columns `fragment_id` (int64) and
+    `offset` (int64); empty: none.
+    """
+    evictions_digest: _builtins.str
+    """xxh3-128 of its bytes."""
+    replace_all: _builtins.bool
+    """All fragments that the view has go; only those of `appended` stay."""
+    @_builtins.property
+    def appended(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFile]:
+        """New fragments, in order; `fragment_id` is not read. A file holds all columns of the view."""
+
+    @_builtins.property
+    def swapped(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFile]:
+        """Fragments of which columns are swapped: one file with the columns that it replaces."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Schema metadata that the view has from then on (bytes as utf-8 text); other keys stay."""
+
+    def __init__(
+        self,
+        *,
+        appended: _abc.Iterable[Global___ViewFile] | None = ...,
+        swapped: _abc.Iterable[Global___ViewFile] | None = ...,
+        evictions_file: _builtins.str = ...,
+        evictions_digest: _builtins.str = ...,
+        replace_all: _builtins.bool = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "evictions_digest", b"evictions_digest", "evictions_file", b"evictions_file", "metadata", b"metadata", "replace_all", b"replace_all", "swapped", b"swapped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpliceView: _TypeAlias = SpliceView  # noqa: Y015
+
+@_typing.final
+class ViewFile(_message.Message):
+    """A staged file of a view."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """Fragment of the view."""
+    @_builtins.property
+    def file(self) -> _planner_pb2.StagedFile:
+        """The file; `rows_computed` and `rows_failed` are not read."""
+
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        file: _planner_pb2.StagedFile | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "fragment_id", b"fragment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewFile: _TypeAlias = ViewFile  # noqa: Y015
 
 @_typing.final
 class SubmitCommitResponse(_message.Message):

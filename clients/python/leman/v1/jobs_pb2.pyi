@@ -88,6 +88,8 @@ class Job(_message.Message):
     PLAN_SUMMARY_FIELD_NUMBER: _builtins.int
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    REFRESH_FIELD_NUMBER: _builtins.int
+    REFRESH_RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -126,6 +128,14 @@ class Job(_message.Message):
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.ReasonCount]:
         """Fragments by reason, from the first plan."""
 
+    @_builtins.property
+    def refresh(self) -> _planner_pb2.RefreshSpec:
+        """What was asked, where the job refreshes a view; `spec` then names the view as its table and nothing else."""
+
+    @_builtins.property
+    def refresh_result(self) -> Global___RefreshResult:
+        """What a refresh did so far."""
+
     def __init__(
         self,
         *,
@@ -142,14 +152,82 @@ class Job(_message.Message):
         plan_summary: _builtins.str = ...,
         table_version: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        refresh: _planner_pb2.RefreshSpec | None = ...,
+        refresh_result: Global___RefreshResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "spec", b"spec", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class RefreshResult(_message.Message):
+    """What a refresh did."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ROWS_ADDED_FIELD_NUMBER: _builtins.int
+    ROWS_RECOMPUTED_FIELD_NUMBER: _builtins.int
+    ROWS_EVICTED_FIELD_NUMBER: _builtins.int
+    ROWS_REUSED_FIELD_NUMBER: _builtins.int
+    ROWS_EVALUATED_FIELD_NUMBER: _builtins.int
+    SOURCE_ROWS_READ_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_REWRITTEN_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_BEFORE_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    VIEW_VERSION_FIELD_NUMBER: _builtins.int
+    mode: _planner_pb2.RefreshMode.ValueType
+    """How."""
+    reason: _planner_pb2.RefreshReason.ValueType
+    """Why so."""
+    rows_added: _builtins.int
+    """Rows that came into the view, a first fill's included."""
+    rows_recomputed: _builtins.int
+    """Rows whose values were computed anew in their place."""
+    rows_evicted: _builtins.int
+    """Rows that left."""
+    rows_reused: _builtins.int
+    """Rows that stayed as they were."""
+    rows_evaluated: _builtins.int
+    """Rows given to functions, each function column's counted apart."""
+    source_rows_read: _builtins.int
+    """Rows of the source whose values were read."""
+    fragments_rewritten: _builtins.int
+    """Fragments of the view of which files were swapped."""
+    source_version_before: _builtins.int
+    """The source version that the view was right for."""
+    source_version: _builtins.int
+    """The source version that it is right for now."""
+    view_version: _builtins.int
+    """Version of the view's table that says so."""
+    def __init__(
+        self,
+        *,
+        mode: _planner_pb2.RefreshMode.ValueType = ...,
+        reason: _planner_pb2.RefreshReason.ValueType = ...,
+        rows_added: _builtins.int = ...,
+        rows_recomputed: _builtins.int = ...,
+        rows_evicted: _builtins.int = ...,
+        rows_reused: _builtins.int = ...,
+        rows_evaluated: _builtins.int = ...,
+        source_rows_read: _builtins.int = ...,
+        fragments_rewritten: _builtins.int = ...,
+        source_version_before: _builtins.int = ...,
+        source_version: _builtins.int = ...,
+        view_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments_rewritten", b"fragments_rewritten", "mode", b"mode", "reason", b"reason", "rows_added", b"rows_added", "rows_evaluated", b"rows_evaluated", "rows_evicted", b"rows_evicted", "rows_recomputed", b"rows_recomputed", "rows_reused", b"rows_reused", "source_rows_read", b"source_rows_read", "source_version", b"source_version", "source_version_before", b"source_version_before", "view_version", b"view_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
@@ -265,21 +343,27 @@ class CreateJobRequest(_message.Message):
 
     BACKFILL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REFRESH_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Chosen by the caller. The same id and body gives the same job; the same id with another body is refused."""
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
         """What to do."""
 
+    @_builtins.property
+    def refresh(self) -> _planner_pb2.RefreshSpec:
+        """What to do instead of a backfill: say one of both."""
+
     def __init__(
         self,
         *,
         backfill: _planner_pb2.BackfillSpec | None = ...,
         request_id: _builtins.str = ...,
+        refresh: _planner_pb2.RefreshSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

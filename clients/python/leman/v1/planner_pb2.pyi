@@ -77,6 +77,78 @@ REASON_HISTORY_LOST: Reason.ValueType  # 10
 """Its values may come from a compaction, but the versions that would tell were cleaned away."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
+class _RefreshMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RefreshModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefreshMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REFRESH_MODE_UNSPECIFIED: _RefreshMode.ValueType  # 0
+    """Not a valid value."""
+    REFRESH_MODE_NO_OP: _RefreshMode.ValueType  # 1
+    """Nothing: the view is right for that version."""
+    REFRESH_MODE_INCREMENTAL: _RefreshMode.ValueType  # 2
+    """Only rows that changed are read and computed."""
+    REFRESH_MODE_FULL: _RefreshMode.ValueType  # 3
+    """Every row is computed."""
+
+class RefreshMode(_RefreshMode, metaclass=_RefreshModeEnumTypeWrapper):
+    """What a refresh does."""
+
+REFRESH_MODE_UNSPECIFIED: RefreshMode.ValueType  # 0
+"""Not a valid value."""
+REFRESH_MODE_NO_OP: RefreshMode.ValueType  # 1
+"""Nothing: the view is right for that version."""
+REFRESH_MODE_INCREMENTAL: RefreshMode.ValueType  # 2
+"""Only rows that changed are read and computed."""
+REFRESH_MODE_FULL: RefreshMode.ValueType  # 3
+"""Every row is computed."""
+Global___RefreshMode: _TypeAlias = RefreshMode  # noqa: Y015
+
+class _RefreshReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RefreshReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefreshReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REFRESH_REASON_UNSPECIFIED: _RefreshReason.ValueType  # 0
+    """Not a valid value."""
+    REFRESH_REASON_UP_TO_DATE: _RefreshReason.ValueType  # 1
+    """The view was brought to that version before."""
+    REFRESH_REASON_FIRST_FILL: _RefreshReason.ValueType  # 2
+    """It has placeholders that were never filled."""
+    REFRESH_REASON_SOURCE_CHANGED: _RefreshReason.ValueType  # 3
+    """The source is at another version."""
+    REFRESH_REASON_FUNCTION_CHANGED: _RefreshReason.ValueType  # 4
+    """A column is to be computed by another function version."""
+    REFRESH_REASON_SOURCE_HISTORY_LOST: _RefreshReason.ValueType  # 5
+    """The version that the view was made from was cleaned away: what changed since cannot be told."""
+    REFRESH_REASON_SOURCE_REPLACED: _RefreshReason.ValueType  # 6
+    """The source was dropped and made anew under its name."""
+    REFRESH_REASON_FORCED: _RefreshReason.ValueType  # 7
+    """Asked for."""
+
+class RefreshReason(_RefreshReason, metaclass=_RefreshReasonEnumTypeWrapper):
+    """Why."""
+
+REFRESH_REASON_UNSPECIFIED: RefreshReason.ValueType  # 0
+"""Not a valid value."""
+REFRESH_REASON_UP_TO_DATE: RefreshReason.ValueType  # 1
+"""The view was brought to that version before."""
+REFRESH_REASON_FIRST_FILL: RefreshReason.ValueType  # 2
+"""It has placeholders that were never filled."""
+REFRESH_REASON_SOURCE_CHANGED: RefreshReason.ValueType  # 3
+"""The source is at another version."""
+REFRESH_REASON_FUNCTION_CHANGED: RefreshReason.ValueType  # 4
+"""A column is to be computed by another function version."""
+REFRESH_REASON_SOURCE_HISTORY_LOST: RefreshReason.ValueType  # 5
+"""The version that the view was made from was cleaned away: what changed since cannot be told."""
+REFRESH_REASON_SOURCE_REPLACED: RefreshReason.ValueType  # 6
+"""The source was dropped and made anew under its name."""
+REFRESH_REASON_FORCED: RefreshReason.ValueType  # 7
+"""Asked for."""
+Global___RefreshReason: _TypeAlias = RefreshReason  # noqa: Y015
+
 @_typing.final
 class BackfillSpec(_message.Message):
     """What a backfill is asked to do. Names are those of the Python API."""
@@ -231,6 +303,7 @@ class PlanHeader(_message.Message):
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
+    INPUT_SOURCE_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     read_version: _builtins.int
@@ -269,6 +342,10 @@ class PlanHeader(_message.Message):
     def input_field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Lance field ids of the input columns, their children included, for ReplaceColumn.input_field_ids."""
 
+    @_builtins.property
+    def input_source(self) -> Global___InputSource:
+        """Where the function's inputs are, if not in the table itself: its one input column then holds row ids of that table."""
+
     def __init__(
         self,
         *,
@@ -286,14 +363,47 @@ class PlanHeader(_message.Message):
         rows_failed_before: _builtins.int = ...,
         where: _builtins.str = ...,
         input_field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        input_source: Global___InputSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "udf", b"udf"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanHeader: _TypeAlias = PlanHeader  # noqa: Y015
+
+@_typing.final
+class InputSource(_message.Message):
+    """Another table that a column's inputs are taken from, by row id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    version: _builtins.int
+    """The version that is read."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its columns, in the order of the function's parameters."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        version: _builtins.int = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InputSource: _TypeAlias = InputSource  # noqa: Y015
 
 @_typing.final
 class OutputField(_message.Message):
@@ -705,3 +815,301 @@ class ExplainPlanResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
+
+@_typing.final
+class RefreshSpec(_message.Message):
+    """What a refresh is asked to do. Names are those of the Python API."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Policy:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RefreshSpec._Policy.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        POLICY_UNSPECIFIED: RefreshSpec._Policy.ValueType  # 0
+        """As AUTO."""
+        POLICY_AUTO: RefreshSpec._Policy.ValueType  # 1
+        """Incremental where that is possible."""
+        POLICY_INCREMENTAL: RefreshSpec._Policy.ValueType  # 2
+        """Refuse where it is not: FULL_REFRESH_NEEDED."""
+        POLICY_FULL: RefreshSpec._Policy.ValueType  # 3
+        """Compute every row anew."""
+
+    class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
+        """Which ways are allowed."""
+
+    POLICY_UNSPECIFIED: RefreshSpec.Policy.ValueType  # 0
+    """As AUTO."""
+    POLICY_AUTO: RefreshSpec.Policy.ValueType  # 1
+    """Incremental where that is possible."""
+    POLICY_INCREMENTAL: RefreshSpec.Policy.ValueType  # 2
+    """Refuse where it is not: FULL_REFRESH_NEEDED."""
+    POLICY_FULL: RefreshSpec.Policy.ValueType  # 3
+    """Compute every row anew."""
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    SRC_VERSION_FIELD_NUMBER: _builtins.int
+    MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    src_version: _builtins.int
+    """Bring it to this version of the source, forward or back; 0: the latest."""
+    max_rows_per_fragment: _builtins.int
+    """Rows in each new fragment, exactly (the last one has the rest); 0: chosen."""
+    policy: Global___RefreshSpec.Policy.ValueType
+    """Which ways are allowed."""
+    concurrency: _builtins.int
+    """Worker processes at the most; 0: one for each task slot."""
+    @_builtins.property
+    def view(self) -> _catalog_pb2.TableRef:
+        """The view."""
+
+    def __init__(
+        self,
+        *,
+        view: _catalog_pb2.TableRef | None = ...,
+        src_version: _builtins.int = ...,
+        max_rows_per_fragment: _builtins.int = ...,
+        policy: Global___RefreshSpec.Policy.ValueType = ...,
+        concurrency: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefreshSpec: _TypeAlias = RefreshSpec  # noqa: Y015
+
+@_typing.final
+class SourceChange(_message.Message):
+    """A fragment of the source that is not the same in both versions, as far as the view reads it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SourceChange._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: SourceChange._Kind.ValueType  # 0
+        """Not a valid value."""
+        KIND_APPEARED: SourceChange._Kind.ValueType  # 1
+        """It is in the target version only."""
+        KIND_GONE: SourceChange._Kind.ValueType  # 2
+        """It is in the recorded version only."""
+        KIND_DELETIONS: SourceChange._Kind.ValueType  # 3
+        """It is in both, with other deleted rows and the same values."""
+        KIND_REWRITTEN: SourceChange._Kind.ValueType  # 4
+        """It is in both; a column that the view reads has other data files."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
+        """How it differs."""
+
+    KIND_UNSPECIFIED: SourceChange.Kind.ValueType  # 0
+    """Not a valid value."""
+    KIND_APPEARED: SourceChange.Kind.ValueType  # 1
+    """It is in the target version only."""
+    KIND_GONE: SourceChange.Kind.ValueType  # 2
+    """It is in the recorded version only."""
+    KIND_DELETIONS: SourceChange.Kind.ValueType  # 3
+    """It is in both, with other deleted rows and the same values."""
+    KIND_REWRITTEN: SourceChange.Kind.ValueType  # 4
+    """It is in both; a column that the view reads has other data files."""
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """Fragment id in the source."""
+    kind: Global___SourceChange.Kind.ValueType
+    """How it differs."""
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        kind: Global___SourceChange.Kind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceChange: _TypeAlias = SourceChange  # noqa: Y015
+
+@_typing.final
+class UnsetFragment(_message.Message):
+    """A fragment of the view with placeholders."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    DELETED_ROWS_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """Fragment id in the view."""
+    physical_rows: _builtins.int
+    """Rows in its files, deleted ones included."""
+    deleted_rows: _builtins.int
+    """Deleted rows."""
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        physical_rows: _builtins.int = ...,
+        deleted_rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_rows", b"deleted_rows", "fragment_id", b"fragment_id", "physical_rows", b"physical_rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnsetFragment: _TypeAlias = UnsetFragment  # noqa: Y015
+
+@_typing.final
+class ResolvedFunction(_message.Message):
+    """A function column with all that is needed to run it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
+    BUNDLE_URI_FIELD_NUMBER: _builtins.int
+    bundle_uri: _builtins.str
+    """Path or uri of its bundle, if it has one."""
+    @_builtins.property
+    def column(self) -> _catalog_pb2.ViewFunction:
+        """The column."""
+
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfDefinition:
+        """The function."""
+
+    def __init__(
+        self,
+        *,
+        column: _catalog_pb2.ViewFunction | None = ...,
+        udf: _udf_pb2.UdfDefinition | None = ...,
+        bundle_uri: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "udf", b"udf"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "column", b"column", "udf", b"udf"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolvedFunction: _TypeAlias = ResolvedFunction  # noqa: Y015
+
+@_typing.final
+class PlanRefreshRequest(_message.Message):
+    """See PlannerService.PlanRefresh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spec(self) -> Global___RefreshSpec:
+        """What is asked."""
+
+    def __init__(
+        self,
+        *,
+        spec: Global___RefreshSpec | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRefreshRequest: _TypeAlias = PlanRefreshRequest  # noqa: Y015
+
+@_typing.final
+class PlanRefreshResponse(_message.Message):
+    """See PlannerService.PlanRefresh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    TARGET_VERSION_FIELD_NUMBER: _builtins.int
+    TARGET_INCARNATION_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
+    LAY_AGAIN_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the view's Lance dataset."""
+    version: _builtins.int
+    """The version of the view that the plan was made from."""
+    incarnation: _builtins.str
+    """Tells this view from another one that is created later under the same name."""
+    schema: _builtins.bytes
+    """Arrow IPC schema message of the view, with its metadata: the definition is in it."""
+    target_version: _builtins.int
+    """The source version to go to."""
+    target_incarnation: _builtins.str
+    """Identity of the source table."""
+    mode: Global___RefreshMode.ValueType
+    """What will be done."""
+    reason: Global___RefreshReason.ValueType
+    """Why."""
+    message: _builtins.str
+    """In one sentence, for a person."""
+    lay_again: _builtins.bool
+    """No row is set yet and the recorded version is not the target: placeholders are laid anew before they are filled."""
+    rows: _builtins.int
+    """Rows of the view now, placeholders included."""
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedFunction]:
+        """Function columns, in order."""
+
+    @_builtins.property
+    def unset(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnsetFragment]:
+        """Fragments that are filled first, at the recorded version."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChange]:
+        """Fragments of the source to be compared row by row."""
+
+    @_builtins.property
+    def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Function columns that are computed anew for every row."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        version: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+        schema: _builtins.bytes = ...,
+        functions: _abc.Iterable[Global___ResolvedFunction] | None = ...,
+        target_version: _builtins.int = ...,
+        target_incarnation: _builtins.str = ...,
+        mode: Global___RefreshMode.ValueType = ...,
+        reason: Global___RefreshReason.ValueType = ...,
+        message: _builtins.str = ...,
+        unset: _abc.Iterable[Global___UnsetFragment] | None = ...,
+        lay_again: _builtins.bool = ...,
+        changes: _abc.Iterable[Global___SourceChange] | None = ...,
+        stale: _abc.Iterable[_builtins.str] | None = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "functions", b"functions", "incarnation", b"incarnation", "lay_again", b"lay_again", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRefreshResponse: _TypeAlias = PlanRefreshResponse  # noqa: Y015

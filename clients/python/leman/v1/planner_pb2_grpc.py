@@ -49,6 +49,11 @@ class PlannerServiceStub(object):
                 request_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
                 _registered_method=True)
+        self.PlanRefresh = channel.unary_unary(
+                '/leman.v1.PlannerService/PlanRefresh',
+                request_serializer=leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.FromString,
+                _registered_method=True)
 
 
 class PlannerServiceServicer(object):
@@ -73,6 +78,15 @@ class PlannerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PlanRefresh(self, request, context):
+        """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
+        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlannerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -85,6 +99,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ExplainPlan,
                     request_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.FromString,
                     response_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.SerializeToString,
+            ),
+            'PlanRefresh': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanRefresh,
+                    request_deserializer=leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -146,6 +165,33 @@ class PlannerService(object):
             '/leman.v1.PlannerService/ExplainPlan',
             leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
             leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanRefresh(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.PlannerService/PlanRefresh',
+            leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.SerializeToString,
+            leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.FromString,
             options,
             channel_credentials,
             insecure,

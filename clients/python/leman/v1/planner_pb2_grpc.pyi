@@ -42,6 +42,11 @@ class PlannerServiceStub:
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]
     """The header alone, and a sample of the decisions: a dry run."""
+    PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]
+    """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
+    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """
 
 @_typing.type_check_only
 class PlannerServiceAsyncStub(PlannerServiceStub):
@@ -57,6 +62,11 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]  # type: ignore[assignment]
     """The header alone, and a sample of the decisions: a dry run."""
+    PlanRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]  # type: ignore[assignment]
+    """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
+    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """
 
 class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
@@ -81,5 +91,16 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.ExplainPlanResponse, _abc.Awaitable[_planner_pb2.ExplainPlanResponse]]:
         """The header alone, and a sample of the decisions: a dry run."""
+
+    @_abc_1.abstractmethod
+    def PlanRefresh(
+        self,
+        request: _planner_pb2.PlanRefreshRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.PlanRefreshResponse, _abc.Awaitable[_planner_pb2.PlanRefreshResponse]]:
+        """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
+        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """
 
 def add_PlannerServiceServicer_to_server(servicer: PlannerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,198 @@
+"""Materialized views: the query, what a refresh is asked, what it finds, what it did."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from core.domain.udf import UdfDefinition
+
+#: Columns that every view has. Queries made through Leman do not show them.
+SOURCE_ROW_ID = "__source_row_id"
+IS_SET = "__is_set"
+INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
+
+#: Names of tables that hold the rows of a refresh while they are computed. No table of a user can begin so.
+STAGE_PREFIX = "__leman_stage_"
+
+
+class ViewFormat(enum.IntEnum):
+    """How `__source_row_id` points into the source (seed: `leman::view::version`)."""
+
+    ADDRESSES = 1
+    STABLE_ROW_IDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column made by the source alone. `expression` is SQL over the source's columns; `source_column` is set where
+    it is no more than one of them."""
+
+    name: str
+    expression: str
+    source_column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFunction:
+    """A column computed by a registered function from columns of the source, in the order of its parameters."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What a view holds. `limit` and `offset` choose by source row id, before the shuffle; `limit` None: all."""
+
+    database: str
+    table: str
+    columns: tuple[ViewColumn, ...]
+    functions: tuple[ViewFunction, ...] = ()
+    where: str = ""
+    shuffle: bool = False
+    seed: int = 0
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDefinition:
+    """A view as its table's schema metadata describes it.
+
+    `base_version` is the source version that the set rows are right for; `filled` names the function version that
+    computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
+    """
+
+    query: ViewQuery
+    source_uri: str
+    base_version: int
+    base_incarnation: str
+    format: ViewFormat
+    filled: dict[str, str] = field(default_factory=dict)
+
+
+class RefreshPolicy(enum.Enum):
+    """`INCREMENTAL` refuses where only a full refresh would do; `FULL` computes every row anew."""
+
+    AUTO = "auto"
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+class RefreshMode(enum.Enum):
+    """What a refresh did, or would do."""
+
+    NO_OP = "no_op"
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+class RefreshReason(enum.Enum):
+    """Why a refresh took its mode. Meanings: `protos/leman/v1/planner.proto`."""
+
+    UP_TO_DATE = "up_to_date"
+    FIRST_FILL = "first_fill"
+    SOURCE_CHANGED = "source_changed"
+    FUNCTION_CHANGED = "function_changed"
+    SOURCE_HISTORY_LOST = "source_history_lost"
+    SOURCE_REPLACED = "source_replaced"
+    FORCED = "forced"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSpec:
+    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given"."""
+
+    database: str
+    view: str
+    src_version: int = 0
+    max_rows_per_fragment: int = 0
+    policy: RefreshPolicy = RefreshPolicy.AUTO
+    concurrency: int = 0
+
+
+class ChangeKind(enum.Enum):
+    """How a fragment of the source differs between two versions, as far as the view reads it."""
+
+    APPEARED = "appeared"
+    GONE = "gone"
+    DELETIONS = "deletions"
+    REWRITTEN = "rewritten"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChange:
+    """One fragment that is not the same in both versions. Fragments that are not listed hold the same rows with the
+    same values in every column that the view reads."""
+
+    fragment_id: int
+    kind: ChangeKind
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedFunction:
+    """A function column with all that is needed to run it."""
+
+    column: ViewFunction
+    udf: UdfDefinition
+    bundle_uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetFragment:
+    """A fragment of the view with placeholders that have no values yet. All its rows are unset, or none."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """What is to be done, from manifests alone: no row was read.
+
+    First `unset` fragments are filled from `base_version` (after placeholders were laid anew for `target_version`,
+    where `lay_again`). Then the rows of `changes` are compared between `base_version` and `target_version`. `stale`
+    names function columns that another function version has to compute for every row. With mode FULL and no `unset`
+    the view is built anew beside the old one and swapped in.
+    """
+
+    uri: str
+    version: int
+    incarnation: str
+    definition: ViewDefinition
+    schema: pa.Schema
+    functions: tuple[ResolvedFunction, ...]
+    target_version: int
+    target_incarnation: str
+    mode: RefreshMode
+    reason: RefreshReason
+    message: str
+    unset: tuple[UnsetFragment, ...] = ()
+    lay_again: bool = False
+    changes: tuple[SourceChange, ...] = ()
+    stale: tuple[str, ...] = ()
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What a refresh did. Rows are the view's; `rows_evaluated` counts rows given to functions, each column's apart."""
+
+    mode: RefreshMode = RefreshMode.NO_OP
+    reason: RefreshReason = RefreshReason.UP_TO_DATE
+    rows_added: int = 0
+    rows_recomputed: int = 0
+    rows_evicted: int = 0
+    rows_reused: int = 0
+    rows_evaluated: int = 0
+    source_rows_read: int = 0
+    fragments_rewritten: int = 0
+    source_version_before: int = 0
+    source_version: int = 0
+    view_version: int = 0
