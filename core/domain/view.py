@@ -17,6 +17,10 @@ INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
 #: Names of tables that hold the rows of a refresh while they are computed. No table of a user can begin so.
 STAGE_PREFIX = "__leman_stage_"
 
+#: Names of a view's data files tell a planner, from the manifest alone, whether a fragment holds placeholders.
+PLACEHOLDER_FILE_PREFIX = "placeholders-"
+VIEW_FILE_PREFIX = "view-"
+
 
 class ViewFormat(enum.IntEnum):
     """How `__source_row_id` points into the source (seed: `leman::view::version`)."""
