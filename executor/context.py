@@ -22,7 +22,8 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         output_schema=pa.schema([field]).serialize().to_pybytes(),
         output_field_ids=header.output.field.field_ids,
         column_id=header.output.column_id,
-        input_columns=header.input_columns,
+        input_columns=header.input_columns if header.input_source is None else header.input_source.columns,
+        input_source=header.input_source,
         udf=UdfRef(
             udf.name,
             udf.version,

@@ -15,10 +15,12 @@ from core.config import Settings
 from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
+from core.domain.view import RefreshSpec
 from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 from executor.error_store import errors_of, errors_uri
 from executor.history import History
+from executor.refresh.run import RefreshRun
 from executor.run import JobRun
 from executor.services import Services
 
@@ -27,6 +29,7 @@ _POLL_SECONDS = 1.0
 _RUNS_KEPT = 200
 
 SaveJob = Callable[[Job], Awaitable[None]]
+_Request = tuple[BackfillSpec, RefreshSpec | None, asyncio.Future[Job]]
 
 
 class _Database:
@@ -50,29 +53,29 @@ class JobManager:
         self._leases = leases
         self._pool = pool
         self._databases: dict[str, _Database] = {}
-        self._runs: dict[str, JobRun] = {}
+        self._runs: dict[str, JobRun | RefreshRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._costs: dict[tuple[str, str], float] = {}
-        self._requests: dict[str, tuple[BackfillSpec, asyncio.Future[Job]]] = {}
+        self._requests: dict[str, _Request] = {}
 
     def busy(self) -> bool:
         """Whether any job runs."""
         return bool(self._tasks)
 
-    async def create(self, spec: BackfillSpec, request_id: str) -> Job:
-        """Accepts a job and returns it running, or done where nothing was to do. The same request id gives the same
-        job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+    async def create(self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None = None) -> Job:
+        """Accepts a job and returns it running, or done where nothing was to do: a backfill, or the refresh of the view
+        that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
         database = await self._open(spec.database)
         known = self._find_request(database, request_id)
         if known is not None:
-            return await self._same(known, spec, request_id)
+            return await self._same(known, spec, request_id, refresh)
         if not request_id:
-            return await self._create(spec, request_id)
+            return await self._create(spec, request_id, refresh)
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        self._requests[request_id] = (spec, answer)
+        self._requests[request_id] = (spec, refresh, answer)
         try:
-            job = await self._create(spec, request_id)
+            job = await self._create(spec, request_id, refresh)
             answer.set_result(job)
             return job
         except BaseException as error:
@@ -82,9 +85,7 @@ class JobManager:
         finally:
             self._requests.pop(request_id, None)
 
-    def _find_request(
-        self, database: _Database, request_id: str
-    ) -> tuple[BackfillSpec, asyncio.Future[Job]] | Job | None:
+    def _find_request(self, database: _Database, request_id: str) -> _Request | Job | None:
         if not request_id:
             return None
         if request_id in self._requests:
@@ -92,31 +93,32 @@ class JobManager:
         return next((j for j in database.jobs.values() if j.request_id == request_id), None)
 
     async def _same(
-        self, known: tuple[BackfillSpec, asyncio.Future[Job]] | Job, spec: BackfillSpec, request_id: str
+        self, known: _Request | Job, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None
     ) -> Job:
-        asked = known.spec if isinstance(known, Job) else known[0]
-        # relative times in a filter are pinned when a job starts
-        if replace(asked, where="") != replace(spec, where="") or bool(asked.where) != bool(spec.where):
+        asked, refreshed = (known.spec, known.refresh) if isinstance(known, Job) else known[:2]
+        # relative times in a filter, and the latest version of a source, are pinned when a job starts
+        same = replace(asked, where="") == replace(spec, where="") and bool(asked.where) == bool(spec.where)
+        if not same or not _same_refresh(refreshed, refresh):
             raise AlreadyExists(
                 "REQUEST_ID_REUSED", f"request id {request_id} was used for another job: choose a new one"
             )
-        return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[1])
+        return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[2])
 
-    async def _create(self, spec: BackfillSpec, request_id: str) -> Job:
+    async def _create(self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None) -> Job:
         if len(self._tasks) >= self._settings.executor.max_running_jobs:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
             )
         now = time.time()
-        job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now)
-        run = JobRun(job, self._services)
-        plan = await run.plan()
+        job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now, refresh=refresh)
+        run = self._run_of(job)
+        plan: Any = await run.plan()
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         udf = (run.board.job.udf_name, run.board.job.udf_version)
         run.know_cost(self._costs.get(udf))
-        if not plan.tasks:
-            await run.finish_at_once()
+        if run.nothing_to_do(plan):
+            await run.finish_at_once(plan)
             return run.board.job
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
@@ -124,12 +126,15 @@ class JobManager:
         self._start(run, run.run(plan))
         return run.board.snapshot()
 
-    def _start(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+    def _run_of(self, job: Job) -> JobRun | RefreshRun:
+        return JobRun(job, self._services) if job.refresh is None else RefreshRun(job, self._services)
+
+    def _start(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._supervise(run, work))
         self._tasks[run.board.job.job_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run.board.job.job_id, None))
 
-    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+    async def _supervise(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
         beat = asyncio.create_task(self._heartbeat(run.board.job.job_id))
         try:
             await work
@@ -272,7 +277,7 @@ class JobManager:
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
             await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
             return
-        run = JobRun(replace(job, attempt=job.attempt + 1), self._services)
+        run = self._run_of(replace(job, attempt=job.attempt + 1))
         run.board.note("state", "taken over from an executor that died")
         self._runs[job.job_id] = run
         await self._save(run.board.job)
@@ -300,3 +305,11 @@ class JobManager:
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()
+
+
+def _same_refresh(known: RefreshSpec | None, asked: RefreshSpec | None) -> bool:
+    if known is None or asked is None:
+        return known is asked
+    return replace(known, src_version=0) == replace(asked, src_version=0) and (
+        not asked.src_version or asked.src_version == known.src_version
+    )

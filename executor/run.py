@@ -65,7 +65,11 @@ class JobRun:
     async def _ask_planner(self) -> Plan:
         return await self._services.planner.create_plan(self.board.job.spec)
 
-    async def finish_at_once(self) -> None:
+    def nothing_to_do(self, plan: Plan) -> bool:
+        """Whether the plan leaves the table as it is."""
+        return not plan.tasks
+
+    async def finish_at_once(self, _plan: Plan) -> None:
         """The plan left nothing to do."""
         await self._end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
 
@@ -74,7 +78,7 @@ class JobRun:
         try:
             plan = await self.plan()
         except LemanError as error:
-            await self._end(JobState.FAILED, _job_error(error))
+            await self._end(JobState.FAILED, job_error(error))
             return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
@@ -93,7 +97,7 @@ class JobRun:
             if self.cancelling:
                 await self._end(JobState.CANCELLED)
             else:
-                await self._end(JobState.FAILED, _job_error(error))
+                await self._end(JobState.FAILED, job_error(error))
         finally:
             ticking.cancel()
             self._services.spark.forget(board.job.job_id)
@@ -143,7 +147,8 @@ class JobRun:
             await asyncio.sleep(min(0.05 * 2**idle, 1.0))
 
 
-def _job_error(error: LemanError) -> JobError:
+def job_error(error: LemanError) -> JobError:
+    """As a job keeps it."""
     return JobError(type(error).__name__, error.reason, error.message, error.facts)
 
 

@@ -18,9 +18,10 @@ from core.config import Settings
 from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
+from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
-from core.rpc import convert
+from core.rpc import convert, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
@@ -125,8 +126,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "This executor is shutting down: try again")
-        spec = _checked(convert.spec_from_proto(request.backfill))
-        return jobs_pb2.CreateJobResponse(job=_job(await self._manager.create(spec, request.request_id)))
+        if request.HasField("refresh"):
+            refresh = _checked_refresh(request)
+            spec = BackfillSpec(refresh.database, refresh.view, "")
+            job = await self._manager.create(spec, request.request_id, refresh)
+        else:
+            spec = _checked(convert.spec_from_proto(request.backfill))
+            job = await self._manager.create(spec, request.request_id)
+        return jobs_pb2.CreateJobResponse(job=_job(job))
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
         return jobs_pb2.GetJobResponse(job=_job(await self._manager.get(request.database, request.job_id)))
@@ -189,6 +196,16 @@ def _checked(spec: BackfillSpec) -> BackfillSpec:
     return spec
 
 
+def _checked_refresh(request: jobs_pb2.CreateJobRequest) -> RefreshSpec:
+    if request.HasField("backfill"):
+        raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="refresh")
+    spec = convert_views.refresh_spec_from_proto(request.refresh)
+    for field in ("src_version", "max_rows_per_fragment", "concurrency"):
+        if getattr(spec, field) < 0:
+            raise InvalidArgument("BAD_NUMBER", f"{field} must not be negative", field=f"refresh.{field}")
+    return spec
+
+
 def _job(job: Job) -> jobs_pb2.Job:
     message = jobs_pb2.Job(
         job_id=job.job_id,
@@ -204,6 +221,10 @@ def _job(job: Job) -> jobs_pb2.Job:
         table_version=job.table_version,
         attempt=job.attempt,
     )
+    if job.refresh is not None:
+        message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))
+    if job.refresh_result is not None:
+        message.refresh_result.CopyFrom(convert_views.refresh_result_to_proto(job.refresh_result))
     if job.error is not None:
         kind: type[error_tree.LemanError] = getattr(error_tree, job.error.kind, error_tree.Internal)
         error = kind(job.error.reason, job.error.message)

@@ -28,6 +28,7 @@ from core.domain.work import (
 )
 from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from core.lance_io.sourced import SourcedReader
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.udf.loading import load
 from executor.apply import Evaluates, FragmentPass, Tools
@@ -89,7 +90,7 @@ class UnitRunner:
         keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
         with keeper as leases, self._slices, self._watchdog:
             try:
-                reader = FragmentReader(self._context.uri, self._context.read_version)
+                reader = self._reader()
                 for work in self._unit.works:
                     if self._out_of_time() and work.ranges:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
@@ -102,6 +103,12 @@ class UnitRunner:
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
                 failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
+
+    def _reader(self) -> FragmentReader:
+        context = self._context
+        if context.input_source is not None:
+            return SourcedReader(context.uri, context.read_version, context.input_source)
+        return FragmentReader(context.uri, context.read_version)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
         scope = f"{work.fragment_id}:{work.fingerprint}"

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from core.domain.plan import BackfillSpec, ReasonCount
+from core.domain.view import RefreshResult, RefreshSpec
 
 
 class JobState(enum.Enum):
@@ -68,7 +69,8 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch."""
+    """One job as history keeps it. Times are seconds since the epoch. `refresh`: what was asked where the job refreshes
+    a view; `spec` then names the view as its table and nothing else."""
 
     job_id: str
     request_id: str
@@ -84,6 +86,8 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
+    refresh: RefreshSpec | None = None
+    refresh_result: RefreshResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

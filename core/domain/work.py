@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.domain.plan import CheckpointRef, StagedFile
+from core.domain.plan import CheckpointRef, InputSource, StagedFile
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 
@@ -31,7 +31,8 @@ class UdfRef:
 @dataclass(frozen=True, slots=True)
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
-    failed rows are stored in `errors_uri`, or nowhere where it is empty."""
+    failed rows are stored in `errors_uri`, or nowhere where it is empty. `input_columns` are those of `input_source`
+    where that is given: the table then holds row ids of it."""
 
     job_id: str
     uri: str
@@ -49,6 +50,7 @@ class WorkContext:
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1
+    input_source: InputSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""Reads the inputs of a computed column from another table: the column's own table holds row ids of that one.
+
+So the function columns of a view are computed by ordinary backfills of a stage, without copying their inputs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.plan import InputSource
+from core.domain.ranges import RowRange
+from core.domain.view import SOURCE_ROW_ID
+from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
+from core.lance_io.view_source import SourceRows, plain
+
+_FIRST_ROWS = 1024
+_CHUNK_BYTES = 64 << 20
+
+
+class SourcedReader(FragmentReader):
+    """A stage's fragments, with the columns of its source in the place of its own."""
+
+    def __init__(self, uri: str, version: int, source: InputSource) -> None:
+        super().__init__(uri, version)
+        self._source = SourceRows(source.uri, source.version)
+        self._rows = _FIRST_ROWS
+
+    def read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
+    ) -> Iterator[Chunk]:
+        """Chunks in order that together cover `covered`: at most 65,536 rows and about 64 MB each. A stage has no
+        deleted rows, and its columns are filled without a filter. Raises Aborted (SOURCE_ROW_GONE)."""
+        if where or deletions or isinstance(columns, Mapping):
+            raise ValueError("a stage is read without filter, deletions and expressions")
+        wanted = plain(columns)
+        at = covered.start
+        while at < covered.end:
+            piece = RowRange(at, min(at + self._rows, covered.end))
+            rows = self._source.take(self._ids(fragment_id, piece), wanted)
+            self._rows = rows_within(_CHUNK_BYTES, rows)
+            yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
+            at = piece.end
+
+    def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
+        """Row ids of the source."""
+        if not offsets:
+            return []
+        low, high = min(offsets), max(offsets) + 1
+        ids = self._ids(fragment_id, RowRange(low, high))
+        return [int(ids[o - low]) for o in offsets]
+
+    def _ids(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.int64]:
+        values = self.values(fragment_id, covered, SOURCE_ROW_ID)
+        return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
+    """How many rows like these take about so many bytes; a chunk's rows at the most, and one at the least."""
+    if not like.num_rows:
+        return _FIRST_ROWS
+    return max(1, min(CHUNK_ROWS, int(most_bytes * like.num_rows / max(1, like.nbytes))))

@@ -1,0 +1,109 @@
+"""Stages: hidden tables in which the function columns of a refresh are computed, by ordinary backfills.
+
+A stage holds `__source_row_id` and one computed column for each function. It belongs to one piece of work, whose digest
+is in its config: who comes after a crash with the same work finds what was computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import write_fragments
+
+from core import keys
+from core.domain.view import SOURCE_ROW_ID
+from core.errors import NotFound
+from core.lance_io.manifest import read_fragments
+from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
+
+_DIGEST_KEY = "leman.stage"
+_TARGETS_KEY = "leman.stage.targets"
+
+RowIds = npt.NDArray[np.int64]
+
+
+class Stage:
+    """A stage that exists. `targets`: what its fragments are for, in their order; see `lay`."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            self._dataset = lance.dataset(uri)
+        except (ValueError, OSError) as error:
+            raise NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}") from None
+        self.targets: list[int] = json.loads(self._dataset.config().get(_TARGETS_KEY, "[]"))
+        self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
+
+    def complete(self, columns: Iterable[str]) -> list[int]:
+        """Positions of the fragments in which every column has a file with all rows settled, in order."""
+        self.refresh()
+        wanted = set(columns)
+        fields = [f.field_ids for f in fields_of(self._dataset) if f.name in wanted]
+        return [
+            at
+            for at, fragment in enumerate(read_fragments(self._dataset))
+            if all(_is_complete(fragment.files_of(ids)) for ids in fields)
+        ]
+
+    def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
+        """Values by position in the whole stage."""
+        table = self._dataset.scanner(columns=list(columns), offset=start, limit=rows).to_table().combine_chunks()
+        batches = table.to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+    def refresh(self) -> None:
+        """Sees what was committed since."""
+        self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+
+
+def find(uri: str, digest: str) -> Stage | None:
+    """The stage of that work, if it was laid completely."""
+    try:
+        found = Stage(uri)
+    except NotFound:
+        return None
+    return found if found._dataset.config().get(_DIGEST_KEY) == digest else None  # noqa: SLF001 the same module
+
+
+def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
+    """Makes a stage: one fragment for each of `parts` that has rows, under the number that it is for. `columns`: the
+    function columns, bound to their functions. A stage of other work at the same place is dropped."""
+    drop(uri)
+    schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
+    fragments = []
+    for ids in parts.values():
+        if len(ids):
+            table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
+            fragments += write_fragments(table, uri, schema=schema, max_rows_per_file=len(ids))
+    dataset = lance.LanceDataset.commit(
+        uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
+    )
+    if len(columns):
+        dataset.add_columns(columns)
+    dataset.update_config(
+        {
+            INCARNATION_KEY: uuid.uuid4().hex,
+            _TARGETS_KEY: json.dumps([target for target, ids in parts.items() if len(ids)]),
+            _DIGEST_KEY: digest,
+        }
+    )
+    return Stage(uri)
+
+
+def drop(uri: str) -> None:
+    """Removes a stage, or what is left of one."""
+    system, path = filesystem_of(uri)
+    with contextlib.suppress(FileNotFoundError):
+        system.delete_dir(path)
+
+
+def _is_complete(files: Sequence[str]) -> bool:
+    parsed = [keys.parse_column_file_name(file) for file in files]
+    return bool(parsed) and all(p is not None and not p.partial for p in parsed)

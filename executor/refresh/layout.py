@@ -1,0 +1,69 @@
+"""How the rows of a refresh are laid out: in new fragments, in a stage, and what both are called. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from core.domain.view import STAGE_PREFIX, RefreshPlan, ResolvedFunction
+
+#: A fragment of new rows is split when every slot would have at least so many rows, or beyond the other number.
+_LEAST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 20
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Rows of one fragment of the view that are computed anew: `offsets` ascending, `first` is the place of the first
+    among all rows that are computed anew."""
+
+    fragment_id: int
+    offsets: Ints
+    first: int
+
+
+def split(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
+    """Cuts new rows into fragments: exactly `most`, …, the rest where it is given; else one, or one for each slot where
+    there are many."""
+    if not rows:
+        return []
+    size = most or min(max(-(-rows // slots), _LEAST_ROWS), _MOST_ROWS)
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def touched(addresses: Ints) -> list[Touched]:
+    """Groups ascending row addresses (fragment << 32 | offset) by fragment."""
+    fragments = addresses >> 32
+    starts = np.flatnonzero(np.diff(fragments, prepend=-1))
+    ends = [*starts[1:], len(addresses)]
+    return [Touched(int(fragments[a]), addresses[a:b] & 0xFFFFFFFF, int(a)) for a, b in zip(starts, ends, strict=True)]
+
+
+def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ints]) -> str:
+    """Names one piece of work: the same view, source version, functions and rows give the same."""
+    found = xxhash.xxh3_128()
+    identity = [
+        plan.uri,
+        plan.incarnation,
+        plan.definition.source_uri,
+        plan.target_incarnation,
+        version,
+        [[f.column.name, f.udf.name, f.udf.version, list(f.column.inputs)] for f in functions],
+    ]
+    found.update(json.dumps(identity).encode())
+    for ids in rows:
+        found.update(len(ids).to_bytes(8, "little"))
+        found.update(np.ascontiguousarray(ids).data)
+    return found.hexdigest()
+
+
+def stage_table(view: str, of: str) -> str:
+    """Name of the table that holds a stage."""
+    return f"{STAGE_PREFIX}{view}_{of[:16]}"

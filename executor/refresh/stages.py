@@ -1,0 +1,107 @@
+"""Fills stages: one backfill for each function column, run as part of the refresh."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from core import errors as error_tree
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, InputSource
+from core.domain.udf import ColumnBinding, ColumnInput
+from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
+from core.errors import LemanError
+from core.udf import binding
+from executor.board import JobBoard
+from executor.refresh.tally import RefreshTally
+from executor.run import JobRun
+from executor.services import Services
+from executor.spark_runner import Cancelled
+
+#: `__source_row_id` is a stage's first column.
+_ROW_ID_FIELD = 0
+
+
+async def _keep(_job: Job) -> None:
+    """The refresh is the job that history knows."""
+
+
+class StageFiller:
+    """Runs the backfills of one refresh, one after the other. `tally` adds up what they do."""
+
+    def __init__(self, board: JobBoard, tally: RefreshTally, services: Services, concurrency: int) -> None:
+        self._board = board
+        self._tally = tally
+        self._services = replace(services, save_job=_keep)
+        self._concurrency = concurrency
+        self._running: JobRun | None = None
+        self._cancelled = False
+
+    async def fill(
+        self, database: str, table: str, functions: Sequence[ResolvedFunction], between: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Computes every function column of the stage. `between` is called now and then while the last one is being
+        computed, to install what is complete. Raises Cancelled, and the error that ended a backfill."""
+        for at, function in enumerate(functions):
+            run = asyncio.ensure_future(self._column(database, table, function))
+            try:
+                while not run.done() and at == len(functions) - 1:
+                    await asyncio.wait((run,), timeout=self._services.settings.executor.commit_interval_seconds)
+                    if not run.done():
+                        await between()
+                await run
+            except BaseException:
+                run.cancel()
+                await asyncio.gather(run, return_exceptions=True)
+                raise
+
+    async def _column(self, database: str, table: str, function: ResolvedFunction) -> None:
+        now = time.time()
+        parent = self._board.job
+        spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
+        child = JobRun(
+            Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt), self._services
+        )
+        self._tally.begin(child.board.tally)
+        if self._cancelled:
+            raise Cancelled(parent.job_id)
+        self._running = child
+        try:
+            plan = await child.plan()
+            await (child.finish_at_once(plan) if child.nothing_to_do(plan) else child.run(plan))
+        finally:
+            self._running = None
+        ended = child.board.job
+        if ended.state is JobState.CANCELLED or self._cancelled:
+            raise Cancelled(parent.job_id)
+        if ended.error is not None:
+            kind: type[LemanError] = getattr(error_tree, ended.error.kind, error_tree.Internal)
+            error = kind(ended.error.reason, ended.error.message)
+            error.facts = ended.error.facts
+            raise error
+
+    def cancel(self) -> None:
+        """Ends what runs; nothing begins any more. Blocks for a moment."""
+        self._cancelled = True
+        running = self._running
+        if running is not None:
+            running.cancel()
+
+
+def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:
+    """The function columns of a stage, bound to their functions and to the source that these read."""
+    fields = []
+    for function in functions:
+        column = ColumnBinding(
+            column_id=f"{of}-{function.column.name}",
+            udf_name=function.udf.name,
+            udf_version=function.udf.version,
+            inputs=(ColumnInput(SOURCE_ROW_ID, _ROW_ID_FIELD),),
+            source=InputSource(source_uri, version, function.column.inputs),
+        )
+        fields.append(binding.bind(pa.field(function.column.name, function.udf.output_type), column))
+    return pa.schema(fields)
