@@ -11,6 +11,7 @@ import pyarrow as pa
 from core import keys
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition, UdfKind
+from core.domain.view import STAGE_PREFIX
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
@@ -57,8 +58,8 @@ class Catalog:
         return self._tables.snapshot(table_uri(database, table))
 
     def tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted."""
-        return self._tables.list_tables(database)
+        """Names of the tables of a database, sorted; without those that a refresh computes in."""
+        return [name for name in self._tables.list_tables(database) if not name.startswith(STAGE_PREFIX)]
 
     def addition(self, database: str, table: str, columns: Sequence[NewColumn], request_id: str) -> Addition:
         """Checks all columns. Column ids follow from the request id, so that a repetition asks for the same.

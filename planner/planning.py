@@ -262,4 +262,5 @@ def _header(question: Question, totals: _Totals) -> PlanHeader:
         rows_to_compute=totals.to_compute,
         rows_failed_before=totals.failed,
         input_field_ids=question.input_ids,
+        input_source=question.source,
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from core import keys
-from core.domain.plan import BackfillSpec, OutputField
+from core.domain.plan import BackfillSpec, InputSource, OutputField
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
@@ -31,7 +31,8 @@ class Filter:
 class Question:
     """One column of one table, the function that is to fill it, and the rows asked for.
 
-    `input_ids` are the inputs' field ids in parameter order, children included.
+    `input_ids` are the inputs' field ids in parameter order, children included. With a `source` the one input holds row
+    ids of that table, which has the function's inputs.
     """
 
     table: TableSnapshot
@@ -41,6 +42,7 @@ class Question:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
+    source: InputSource | None = None
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
 
@@ -78,8 +80,11 @@ def resolve(
     Raises FailedPrecondition (COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH).
     """
     column, bound = defined_column(table, spec.column)
-    inputs = inputs_of(table, bound, udf, bound_udf)
-    check_inputs(column.name, inputs, udf)
+    if bound.source is not None:  # what the function reads there was checked when the column was made
+        inputs = _bound_inputs(table, bound)
+    else:
+        inputs = inputs_of(table, bound, udf, bound_udf)
+        check_inputs(column.name, inputs, udf)
     validation.check_output_type(column, udf)
     return Question(
         table=table,
@@ -88,6 +93,7 @@ def resolve(
         inputs=inputs,
         num_frags=spec.num_frags,
         bundle_uri=bundle_uri,
+        source=bound.source,
     )
 
 
@@ -194,6 +200,10 @@ def inputs_of(
     own = (udf.name, udf.version) == (bound.udf_name, bound.udf_version)
     if not own and (bound_udf is None or bound_udf.input_columns != udf.input_columns):
         return validation.find_inputs(udf.input_columns, udf, table)
+    return _bound_inputs(table, bound)
+
+
+def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
     by_id = {field.field_id: field for field in table.fields}
     # A renamed column keeps its id; one that was cast or made anew has another id under the old name.
     found = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from core.domain.plan import FollowedFile, FragmentTask
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
-from core.rpc import channels, convert, paging
+from core.rpc import channels, convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.status import error_from_rpc
 from core.udf.registry import Registered
@@ -29,6 +30,8 @@ from leman.v1 import (
 from planner.catalog import Catalog, computed_columns
 from planner.explain import summarise
 from planner.snapshot import PlanReader
+from planner.view_catalog import ViewCatalog
+from planner.views import ViewReader
 
 #: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
 MAX_BATCH_TASKS = 1000
@@ -61,9 +64,10 @@ class Planner:
         """Adds CatalogService and PlannerService."""
         self._pool = BlockingPool(_THREADS, name="planner")
         tables = LanceTables()
-        catalog = CatalogServicer(Catalog(tables), self._pool, self._commit)
+        views = ViewReader(tables)
+        catalog = CatalogServicer(Catalog(tables), ViewCatalog(tables), views, self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
-        planner = PlannerServicer(PlanReader(tables), self._pool)
+        planner = PlannerServicer(PlanReader(tables), views, self._pool)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(planner, server)
         return list(_SERVICES)
 
@@ -91,10 +95,14 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     def __init__(
         self,
         catalog: Catalog,
+        new_views: ViewCatalog,
+        views: ViewReader,
         pool: BlockingPool,
         commit: Callable[[commit_pb2.SubmitCommitRequest], Awaitable[int]],
     ) -> None:
         self._catalog = catalog
+        self._new_views = new_views
+        self._views = views
         self._pool = pool
         self._commit = commit
 
@@ -178,12 +186,40 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         chosen, token = paging.cut(names, page, lambda name: name)
         return catalog_pb2.ListTablesResponse(tables=chosen, next_page_token=token)
 
+    async def CreateMaterializedView(
+        self, request: catalog_pb2.CreateMaterializedViewRequest, _context: Context
+    ) -> catalog_pb2.CreateMaterializedViewResponse:
+        rows = request.max_rows_per_fragment
+        if rows < 0:
+            raise InvalidArgument(
+                "BAD_NUMBER", f"max_rows_per_fragment is {rows}; it cannot be negative", field="max_rows_per_fragment"
+            )
+        query = convert_views.query_from_proto(request.query)
+        made = await self._pool.run(self._new_views.creation, request.database, request.name, query)
+        laid = commit_pb2.LayPlaceholders(
+            schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
+        )
+        await self._commit(
+            commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=uuid.uuid4().hex, lay_placeholders=laid)
+        )
+        view = await self._pool.run(self._views.view, request.database, request.name)
+        return catalog_pb2.CreateMaterializedViewResponse(
+            view=convert_views.view_to_proto(view), warnings=made.warnings
+        )
+
+    async def GetMaterializedView(
+        self, request: catalog_pb2.GetMaterializedViewRequest, _context: Context
+    ) -> catalog_pb2.GetMaterializedViewResponse:
+        view = await self._pool.run(self._views.view, request.database, request.name)
+        return catalog_pb2.GetMaterializedViewResponse(view=convert_views.view_to_proto(view))
+
 
 class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     """The RPCs. Their contracts stand in protos/leman/v1/planner.proto."""
 
-    def __init__(self, plans: PlanReader, pool: BlockingPool) -> None:
+    def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans
+        self._views = views
         self._pool = pool
 
     async def CreatePlan(
@@ -212,6 +248,12 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         return planner_pb2.ExplainPlanResponse(
             header=convert.header_to_proto(plan.header), tasks=first.tasks, summary=summarise(plan)
         )
+
+    async def PlanRefresh(
+        self, request: planner_pb2.PlanRefreshRequest, _context: Context
+    ) -> planner_pb2.PlanRefreshResponse:
+        plan = await self._pool.run(self._views.plan, convert_views.refresh_from_proto(request.spec))
+        return convert_views.plan_to_proto(plan)
 
 
 def _wanted(

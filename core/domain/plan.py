@@ -127,8 +127,18 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSource:
+    """Another table that a column's inputs are taken from, by row id: its columns in parameter order, at a version."""
+
+    uri: str
+    version: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan."""
+    """Everything that holds for all fragments of a plan. With an `input_source` the one input column holds row ids of
+    that table."""
 
     uri: str
     read_version: int
@@ -144,6 +154,7 @@ class PlanHeader:
     rows_to_compute: int = 0
     rows_failed_before: int = 0
     input_field_ids: tuple[int, ...] = ()
+    input_source: InputSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,12 +18,14 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One fragment. `physical_rows` counts deleted rows; `deleted_rows` is how many of them are deleted."""
+    """One fragment. `physical_rows` counts deleted rows; `deleted_rows` is how many of them are deleted, and
+    `deletion_file` tells one set of them from another (empty: not known, or none)."""
 
     fragment_id: int
     physical_rows: int
     deleted_rows: int
     files: tuple[DataFile, ...]
+    deletion_file: str = ""
 
     @property
     def live_rows(self) -> int:
@@ -63,7 +65,7 @@ class TableSnapshot:
     """One version of a table, as far as planning needs it.
 
     `incarnation` tells this table from another one made later under the same uri (see facts: a drop and re-create at
-    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched.
+    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `metadata` is the schema's.
     """
 
     uri: str
@@ -72,13 +74,14 @@ class TableSnapshot:
     fields: tuple[TableField, ...]
     fragments: tuple[Fragment, ...] = field(repr=False)
     stable_row_ids: bool = False
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
 
     def column(self, name: str) -> TableField | None:
         return next((f for f in self.fields if f.name == name), None)
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([f.arrow for f in self.fields])
+        return pa.schema([f.arrow for f in self.fields], dict(self.metadata) or None)
 
     @property
     def live_rows(self) -> int:

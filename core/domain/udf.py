@@ -6,8 +6,12 @@ import enum
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from core.domain.plan import InputSource
 
 
 class UdfKind(enum.Enum):
@@ -130,10 +134,12 @@ class ColumnBinding:
     """What the field metadata of a computed column says.
 
     `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
-    Lance may give it the same field id.
+    Lance may give it the same field id. With a `source` the function reads that table's columns, and the one input
+    holds row ids of it.
     """
 
     column_id: str
     udf_name: str
     udf_version: str
     inputs: tuple[ColumnInput, ...]
+    source: InputSource | None = None

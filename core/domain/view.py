@@ -80,6 +80,19 @@ class ViewDefinition:
     filled: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class MaterializedView:
+    """A view as its table describes it. `rows_set` are the rows that queries show."""
+
+    uri: str
+    name: str
+    version: int
+    definition: ViewDefinition
+    schema: pa.Schema
+    row_count: int
+    rows_set: int
+
+
 class RefreshPolicy(enum.Enum):
     """`INCREMENTAL` refuses where only a full refresh would do; `FULL` computes every row anew."""
 

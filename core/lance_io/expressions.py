@@ -33,8 +33,7 @@ def invalid(message: str) -> InvalidArgument:
 def check(expression: str, columns: Collection[str]) -> None:
     """Raises InvalidArgument (INVALID_EXPRESSION), with what to write instead where that is known."""
     try:
-        found = filters.tokens(expression)
-        _check_stable(found)
+        _check_stable(expression)
         filters.check(expression, columns)
     except InvalidArgument as error:
         raise invalid(error.message.removeprefix("Invalid filter: ")) from None
@@ -89,13 +88,18 @@ def _references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tu
             yield token, column
 
 
-def _check_stable(found: list[Token]) -> None:
+def volatile(expression: str) -> str:
+    """The first function in a text that answers differently from call to call; empty: none. Raises InvalidArgument
+    (INVALID_FILTER) for what is no expression."""
+    found = filters.tokens(expression)
     called = [token.name for token in filters.calls(found)]
-    named = [t for t in found if t.kind in {Kind.WORD, Kind.QUOTED}]
-    bare = [t.text for t in named if t.kind is Kind.WORD and t.lower in _BARE]
-    for name in [*called, *bare]:
-        if name.lower() in VOLATILE:
-            raise invalid(f"{name} says something else at each call; values that are kept cannot rest on it")
-    for token in named:
-        if token.name.lower().startswith(_ROW_COLUMNS):
+    bare = [t.text for t in found if t.kind is Kind.WORD and t.lower in _BARE]
+    return next((name for name in [*called, *bare] if name.lower() in VOLATILE), "")
+
+
+def _check_stable(expression: str) -> None:
+    if name := volatile(expression):
+        raise invalid(f"{name} says something else at each call; values that are kept cannot rest on it")
+    for token in filters.tokens(expression):
+        if token.kind in {Kind.WORD, Kind.QUOTED} and token.name.lower().startswith(_ROW_COLUMNS):
             raise invalid(f"{token.name} changes without the row; values that are kept cannot rest on it")

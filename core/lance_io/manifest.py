@@ -22,7 +22,11 @@ _Proto = descriptor_pb2.FieldDescriptorProto
 #: The part of Lance's table.proto that planning reads: (name, number, type, message) by message.
 _LAYOUT: dict[str, list[tuple[str, int, int, str]]] = {
     "DataFile": [("path", 1, _Proto.TYPE_STRING, ""), ("fields", 2, _Proto.TYPE_INT32, "*")],
-    "DeletionFile": [("num_deleted_rows", 4, _Proto.TYPE_UINT64, "")],
+    "DeletionFile": [
+        ("read_version", 2, _Proto.TYPE_UINT64, ""),
+        ("id", 3, _Proto.TYPE_UINT64, ""),
+        ("num_deleted_rows", 4, _Proto.TYPE_UINT64, ""),
+    ],
     "DataFragment": [
         ("id", 1, _Proto.TYPE_UINT64, ""),
         ("files", 2, _Proto.TYPE_MESSAGE, "DataFile"),
@@ -47,12 +51,13 @@ def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
         deletions = metadata.deletion_file
-        deleted = 0
+        deleted, deletion_file = 0, ""
         if deletions is not None:
+            deletion_file = f"{deletions.id}-{deletions.read_version}"
             known: int | None = deletions.num_deleted_rows  # None: written by an old Lance
             deleted = metadata.physical_rows - fragment.count_rows() if known is None else known
         files = tuple(DataFile(str(f.path), tuple(f.fields)) for f in metadata.files)
-        fragments.append(Fragment(metadata.id, metadata.physical_rows, deleted, files))
+        fragments.append(Fragment(metadata.id, metadata.physical_rows, deleted, files, deletion_file))
     return tuple(fragments)
 
 
@@ -75,7 +80,8 @@ def parse(dataset: lance.LanceDataset) -> tuple[Fragment, ...] | None:
         for file in raw.files:
             ids = tuple(file.fields)
             files.append(DataFile(file.path, columns.setdefault(ids, ids)))
-        fragments.append(Fragment(raw.id, raw.physical_rows, deleted, tuple(files)))
+        deletion_file = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}" if deleted else ""
+        fragments.append(Fragment(raw.id, raw.physical_rows, deleted, tuple(files), deletion_file))
     return tuple(fragments)
 
 

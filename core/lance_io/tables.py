@@ -77,6 +77,7 @@ class LanceTables:
             fields=fields_of(dataset),
             fragments=read_fragments(dataset),
             stable_row_ids=dataset.has_stable_row_ids,
+            metadata=dataset.schema.metadata or {},
         )
 
     def check_filter(self, uri: str, where: str) -> None:
@@ -93,12 +94,12 @@ class LanceTables:
         except InvalidArgument:  # Lance passes over what follows a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
 
-    def expression_type(self, uri: str, expression: str) -> pa.DataType:
-        """Type of what a checked expression gives on this table. Reads no rows.
+    def expression_type(self, uri: str, expression: str, version: int = 0) -> pa.DataType:
+        """Type of what a checked expression gives on a version of this table (0: latest). Reads no rows.
 
         Raises InvalidArgument (INVALID_EXPRESSION), FailedPrecondition (INPUT_COLUMN_MISSING).
         """
-        dataset = self._open(uri, 0)
+        dataset = self._open(uri, version)
         try:
             with panics_as_errors():
                 schema = dataset.scanner(columns={"value": f"({expression})"}).projected_schema

@@ -20,6 +20,7 @@ from core.domain.plan import (
     CheckpointRef,
     FollowedFile,
     FragmentTask,
+    InputSource,
     OutputField,
     PlanHeader,
     Reason,
@@ -281,6 +282,7 @@ def header_to_proto(header: PlanHeader) -> planner_pb2.PlanHeader:
         rows_failed_before=header.rows_failed_before,
         where=header.where,
         input_field_ids=header.input_field_ids,
+        input_source=source_to_proto(header.input_source),
     )
 
 
@@ -300,7 +302,18 @@ def header_from_proto(message: planner_pb2.PlanHeader) -> PlanHeader:
         rows_to_compute=message.rows_to_compute,
         rows_failed_before=message.rows_failed_before,
         input_field_ids=tuple(message.input_field_ids),
+        input_source=source_from_proto(message.input_source) if message.HasField("input_source") else None,
     )
+
+
+def source_to_proto(source: InputSource | None) -> planner_pb2.InputSource | None:
+    if source is None:
+        return None
+    return planner_pb2.InputSource(uri=source.uri, version=source.version, columns=source.columns)
+
+
+def source_from_proto(message: planner_pb2.InputSource) -> InputSource:
+    return InputSource(message.uri, message.version, tuple(message.columns))
 
 
 def reason_count_to_proto(count: ReasonCount) -> planner_pb2.ReasonCount:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import grpc
+import pyarrow as pa
 
 from core.domain.job import FragmentVerdict
 from core.domain.plan import BackfillSpec, FollowedFile, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
-from core.rpc import convert
+from core.rpc import convert, convert_views
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
 
@@ -28,6 +30,35 @@ class Replacement:
     file: StagedFile
     input_files: tuple[str, ...]
     replaces: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """A view's table at the version that the work was planned from."""
+
+    uri: str
+    incarnation: str
+    read_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedViewFile:
+    """A file for one fragment of a view; the fragment of an appended one is not read."""
+
+    fragment_id: int
+    file: StagedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """See `SpliceView` in protos/leman/v1/commit.proto."""
+
+    appended: tuple[StagedViewFile, ...] = ()
+    swapped: tuple[StagedViewFile, ...] = ()
+    evictions_file: str = ""
+    evictions_digest: str = ""
+    replace_all: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlannerClient:
@@ -55,6 +86,14 @@ class PlannerClient:
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
         return Plan(header, tuple(tasks), tuple(followed))
+
+    async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
+        """Raises what the planner says, as `core.errors`."""
+        request = planner_pb2.PlanRefreshRequest(spec=convert_views.refresh_to_proto(spec))
+        try:
+            return convert_views.plan_from_proto(await self._stub.PlanRefresh(request))
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
 
 
 class CommitClient:
@@ -94,9 +133,65 @@ class CommitClient:
                 ],
             ),
         )
+        answer = await self._submit(request)
+        return answer.version, _verdicts(answer)
+
+    async def lay_placeholders(
+        self, view: ViewTable, schema: pa.Schema, *, max_rows_per_fragment: int, job_id: str, request_id: str
+    ) -> int:
+        """Lays a view's placeholders anew, for the definition in the schema's metadata; the view's version after it.
+        Raises like `replace_column`."""
+        operation = commit_pb2.LayPlaceholders(
+            schema=convert.schema_to_bytes(schema), max_rows_per_fragment=max_rows_per_fragment
+        )
+        request = _request(view, job_id, request_id)
+        request.lay_placeholders.CopyFrom(operation)
+        return (await self._submit(request)).version
+
+    async def fill_placeholders(
+        self, view: ViewTable, files: Sequence[StagedViewFile], *, job_id: str, request_id: str
+    ) -> tuple[int, list[FragmentVerdict]]:
+        """(view's version or 0, a verdict for each fragment). Raises like `replace_column`."""
+        request = _request(view, job_id, request_id)
+        request.fill_placeholders.CopyFrom(commit_pb2.FillPlaceholders(fragments=_view_files(files)))
+        answer = await self._submit(request)
+        return answer.version, _verdicts(answer)
+
+    async def splice_view(self, view: ViewTable, splice: Splice, *, job_id: str, request_id: str) -> int:
+        """The view's version with everything that the refresh changed. Raises like `replace_column`; Aborted
+        (VIEW_CHANGED) where the view is at another version."""
+        operation = commit_pb2.SpliceView(
+            appended=_view_files(splice.appended),
+            swapped=_view_files(splice.swapped),
+            evictions_file=splice.evictions_file,
+            evictions_digest=splice.evictions_digest,
+            replace_all=splice.replace_all,
+            metadata=splice.metadata,
+        )
+        request = _request(view, job_id, request_id)
+        request.splice_view.CopyFrom(operation)
+        return (await self._submit(request)).version
+
+    async def _submit(self, request: commit_pb2.SubmitCommitRequest) -> commit_pb2.SubmitCommitResponse:
         try:
-            answer = await self._stub.SubmitCommit(request)
+            return await self._stub.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
-        verdicts = [FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]
-        return answer.version, verdicts
+
+
+def _request(view: ViewTable, job_id: str, request_id: str) -> commit_pb2.SubmitCommitRequest:
+    return commit_pb2.SubmitCommitRequest(
+        uri=view.uri,
+        incarnation=view.incarnation,
+        read_version=view.read_version,
+        job_id=job_id,
+        request_id=request_id,
+    )
+
+
+def _view_files(files: Sequence[StagedViewFile]) -> list[commit_pb2.ViewFile]:
+    return [commit_pb2.ViewFile(fragment_id=f.fragment_id, file=convert.staged_to_proto(f.file)) for f in files]
+
+
+def _verdicts(answer: commit_pb2.SubmitCommitResponse) -> list[FragmentVerdict]:
+    return [FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]

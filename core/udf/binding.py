@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pyarrow as pa
 
+from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.errors import DataLoss
 
@@ -13,20 +15,23 @@ COLUMN_ID = b"leman::column_id"
 UDF_NAME = b"leman::udf_name"
 UDF_VERSION = b"leman::udf_version"
 INPUTS = b"leman::inputs"
+SOURCE = b"leman::source"
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
     """The field with the binding in its metadata; other metadata stays."""
     inputs = [[column.name, column.field_id] for column in binding.inputs]
-    return field.with_metadata(
-        {
-            **(field.metadata or {}),
-            COLUMN_ID: binding.column_id.encode(),
-            UDF_NAME: binding.udf_name.encode(),
-            UDF_VERSION: binding.udf_version.encode(),
-            INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
-        }
-    )
+    stored = {
+        **(field.metadata or {}),
+        COLUMN_ID: binding.column_id.encode(),
+        UDF_NAME: binding.udf_name.encode(),
+        UDF_VERSION: binding.udf_version.encode(),
+        INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
+    }
+    stored.pop(SOURCE, None)
+    if binding.source is not None:
+        stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
+    return field.with_metadata(stored)
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
@@ -46,6 +51,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
             udf_name=metadata[UDF_NAME].decode(),
             udf_version=metadata[UDF_VERSION].decode(),
             inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
+            source=_source(metadata.get(SOURCE)),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataLoss(
@@ -54,3 +60,10 @@ def read(field: pa.Field) -> ColumnBinding | None:
             "drop the column and add it again",
             column=field.name,
         ) from None
+
+
+def _source(stored: bytes | None) -> InputSource | None:
+    if stored is None:
+        return None
+    source = json.loads(stored)
+    return InputSource(str(source["uri"]), int(source["version"]), tuple(str(name) for name in source["columns"]))

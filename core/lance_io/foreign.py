@@ -1,0 +1,65 @@
+"""Who wrote to a view last, and how many of its rows have values: what names of files do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import lance
+from lance import LanceOperation
+
+from core.domain.view import IS_SET
+from core.lance_io.history import REQUEST_IDS
+
+#: Versions that are looked at.
+MOST_VERSIONS = 2000
+#: What leaves the rows and their values as they are.
+_HARMLESS = (LanceOperation.Rewrite, LanceOperation.CreateIndex, LanceOperation.UpdateConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignWrite:
+    """A version of a view that Leman did not make, and the kind of Lance operation that did."""
+
+    version: int
+    operation: str
+
+
+def foreign_write(uri: str, version: int) -> ForeignWrite | None:
+    """The newest write of somebody else since Leman last laid or spliced the rows of a view: an earlier refresh judged
+    what was before. None where there is none, or where the history was cleaned away.
+
+    Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
+    """
+    dataset = lance.dataset(uri, version=version)
+    at = version
+    for _ in range(MOST_VERSIONS):
+        if at <= 1:
+            return None
+        try:
+            transaction = dataset.read_transaction(at)
+        except (OSError, ValueError):
+            return None
+        if transaction is None:
+            return None
+        operation = transaction.operation
+        ours = REQUEST_IDS in (transaction.transaction_properties or {})
+        if ours and not isinstance(operation, LanceOperation.DataReplacement):
+            return None
+        if isinstance(operation, LanceOperation.Restore):
+            at = int(operation.version)
+        elif ours or isinstance(operation, _HARMLESS) or type(operation) is LanceOperation.BaseOperation:
+            at -= 1  # the last of these is what Lance has no name for here: numbers that compaction reserves
+        else:
+            return ForeignWrite(at, type(operation).__name__)
+    return None
+
+
+def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
+    """How many live rows have values, by fragment id. Reads one column of bits."""
+    dataset = lance.dataset(uri, version=version)
+    found = {}
+    for fragment_id in fragments:
+        fragment = dataset.get_fragment(fragment_id)
+        found[fragment_id] = 0 if fragment is None else int(fragment.count_rows(filter=IS_SET))
+    return found

@@ -1,0 +1,263 @@
+"""protobuf ↔ domain for views and their refreshes. See `core.rpc.convert` for what both directions promise."""
+# ruff: noqa: D103 -- as there
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from core import view_metadata
+from core.domain.view import (
+    INTERNAL_COLUMNS,
+    ChangeKind,
+    MaterializedView,
+    RefreshMode,
+    RefreshPlan,
+    RefreshPolicy,
+    RefreshReason,
+    RefreshResult,
+    RefreshSpec,
+    ResolvedFunction,
+    SourceChange,
+    UnsetFragment,
+    ViewColumn,
+    ViewFunction,
+    ViewQuery,
+)
+from core.errors import Internal, InvalidArgument
+from core.rpc import convert
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+
+Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
+
+_POLICIES = {
+    planner_pb2.RefreshSpec.POLICY_UNSPECIFIED: RefreshPolicy.AUTO,
+    planner_pb2.RefreshSpec.POLICY_AUTO: RefreshPolicy.AUTO,
+    planner_pb2.RefreshSpec.POLICY_INCREMENTAL: RefreshPolicy.INCREMENTAL,
+    planner_pb2.RefreshSpec.POLICY_FULL: RefreshPolicy.FULL,
+}
+
+
+def quoted(column: str) -> str:
+    """The expression that is no more than a column of the source."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def query_to_proto(query: ViewQuery) -> catalog_pb2.ViewQuery:
+    return catalog_pb2.ViewQuery(
+        source=catalog_pb2.TableRef(database=query.database, table=query.table),
+        columns=[_column_to_proto(column) for column in query.columns],
+        functions=[function_to_proto(function) for function in query.functions],
+        where=query.where,
+        shuffle=query.shuffle,
+        shuffle_seed=query.seed,
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+def query_from_proto(message: catalog_pb2.ViewQuery) -> ViewQuery:
+    """`source_column` is set where a column has no expression, or no more than a name in backticks."""
+    return ViewQuery(
+        database=message.source.database,
+        table=message.source.table,
+        columns=tuple(_column_from_proto(column) for column in message.columns),
+        functions=tuple(function_from_proto(function) for function in message.functions),
+        where=message.where,
+        shuffle=message.shuffle,
+        seed=message.shuffle_seed,
+        limit=message.limit if message.HasField("limit") else None,
+        offset=message.offset,
+    )
+
+
+def _column_to_proto(column: ViewColumn) -> catalog_pb2.ViewColumn:
+    if column.source_column == column.name:
+        return catalog_pb2.ViewColumn(name=column.name)
+    return catalog_pb2.ViewColumn(
+        name=column.name, expression=quoted(column.source_column) if column.source_column else column.expression
+    )
+
+
+def _column_from_proto(message: catalog_pb2.ViewColumn) -> ViewColumn:
+    if not message.expression:
+        return ViewColumn(message.name, quoted(message.name), message.name)
+    inner = message.expression.strip()[1:-1].replace("``", "`")
+    source = inner if message.expression.strip() == quoted(inner) else ""
+    return ViewColumn(message.name, message.expression, source)
+
+
+def function_to_proto(function: ViewFunction) -> catalog_pb2.ViewFunction:
+    return catalog_pb2.ViewFunction(
+        name=function.name, udf_name=function.udf_name, udf_version=function.udf_version, inputs=function.inputs
+    )
+
+
+def function_from_proto(message: catalog_pb2.ViewFunction) -> ViewFunction:
+    return ViewFunction(message.name, message.udf_name, message.udf_version, tuple(message.inputs))
+
+
+def refresh_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
+    return planner_pb2.RefreshSpec(
+        view=catalog_pb2.TableRef(database=spec.database, table=spec.view),
+        src_version=spec.src_version,
+        max_rows_per_fragment=spec.max_rows_per_fragment,
+        policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{spec.policy.name}"),
+        concurrency=spec.concurrency,
+    )
+
+
+def refresh_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
+    policy = _POLICIES.get(message.policy)
+    if policy is None:
+        raise InvalidArgument("UNKNOWN_VALUE", f"policy is {message.policy}; known are 0 to 3", field="spec.policy")
+    return RefreshSpec(
+        database=message.view.database,
+        view=message.view.table,
+        src_version=message.src_version,
+        max_rows_per_fragment=message.max_rows_per_fragment,
+        policy=policy,
+        concurrency=message.concurrency,
+    )
+
+
+def mode_to_proto(mode: RefreshMode) -> planner_pb2.RefreshMode.ValueType:
+    return planner_pb2.RefreshMode.Value(f"REFRESH_MODE_{mode.name}")
+
+
+def mode_from_proto(number: planner_pb2.RefreshMode.ValueType) -> RefreshMode:
+    return _word(RefreshMode, "REFRESH_MODE_", planner_pb2.RefreshMode, number)
+
+
+def reason_to_proto(reason: RefreshReason) -> planner_pb2.RefreshReason.ValueType:
+    return planner_pb2.RefreshReason.Value(f"REFRESH_REASON_{reason.name}")
+
+
+def reason_from_proto(number: planner_pb2.RefreshReason.ValueType) -> RefreshReason:
+    return _word(RefreshReason, "REFRESH_REASON_", planner_pb2.RefreshReason, number)
+
+
+def plan_to_proto(plan: RefreshPlan) -> planner_pb2.PlanRefreshResponse:
+    """The definition travels in the schema's metadata."""
+    return planner_pb2.PlanRefreshResponse(
+        uri=plan.uri,
+        version=plan.version,
+        incarnation=plan.incarnation,
+        schema=convert.schema_to_bytes(view_metadata.write(plan.schema, plan.definition)),
+        functions=[_resolved_to_proto(function) for function in plan.functions],
+        target_version=plan.target_version,
+        target_incarnation=plan.target_incarnation,
+        mode=mode_to_proto(plan.mode),
+        reason=reason_to_proto(plan.reason),
+        message=plan.message,
+        unset=[
+            planner_pb2.UnsetFragment(
+                fragment_id=f.fragment_id, physical_rows=f.physical_rows, deleted_rows=f.deleted_rows
+            )
+            for f in plan.unset
+        ],
+        lay_again=plan.lay_again,
+        changes=[
+            planner_pb2.SourceChange(
+                fragment_id=c.fragment_id, kind=planner_pb2.SourceChange.Kind.Value(f"KIND_{c.kind.name}")
+            )
+            for c in plan.changes
+        ],
+        stale=plan.stale,
+        rows=plan.rows,
+    )
+
+
+def plan_from_proto(message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
+    schema = convert.schema_from_bytes(message.schema, "schema")
+    definition = view_metadata.read(schema)
+    if definition is None:
+        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent a refresh plan without the view's definition")
+    return RefreshPlan(
+        uri=message.uri,
+        version=message.version,
+        incarnation=message.incarnation,
+        definition=definition,
+        schema=schema,
+        functions=tuple(_resolved_from_proto(function) for function in message.functions),
+        target_version=message.target_version,
+        target_incarnation=message.target_incarnation,
+        mode=mode_from_proto(message.mode),
+        reason=reason_from_proto(message.reason),
+        message=message.message,
+        unset=tuple(UnsetFragment(f.fragment_id, f.physical_rows, f.deleted_rows) for f in message.unset),
+        lay_again=message.lay_again,
+        changes=tuple(_change_from_proto(change) for change in message.changes),
+        stale=tuple(message.stale),
+        rows=message.rows,
+    )
+
+
+def _resolved_to_proto(function: ResolvedFunction) -> planner_pb2.ResolvedFunction:
+    return planner_pb2.ResolvedFunction(
+        column=function_to_proto(function.column),
+        udf=convert.udf_to_proto(function.udf),
+        bundle_uri=function.bundle_uri,
+    )
+
+
+def _resolved_from_proto(message: planner_pb2.ResolvedFunction) -> ResolvedFunction:
+    return ResolvedFunction(
+        function_from_proto(message.column), convert.udf_from_proto(message.udf), message.bundle_uri
+    )
+
+
+def _change_from_proto(message: planner_pb2.SourceChange) -> SourceChange:
+    return SourceChange(message.fragment_id, _word(ChangeKind, "KIND_", planner_pb2.SourceChange.Kind, message.kind))
+
+
+_RESULT_NUMBERS = (
+    "rows_added",
+    "rows_recomputed",
+    "rows_evicted",
+    "rows_reused",
+    "rows_evaluated",
+    "source_rows_read",
+    "fragments_rewritten",
+    "source_version_before",
+    "source_version",
+    "view_version",
+)
+
+
+def result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
+    numbers = {name: getattr(result, name) for name in _RESULT_NUMBERS}
+    return jobs_pb2.RefreshResult(mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), **numbers)
+
+
+def result_from_proto(message: jobs_pb2.RefreshResult) -> RefreshResult:
+    numbers = {name: int(getattr(message, name)) for name in _RESULT_NUMBERS}
+    return RefreshResult(mode_from_proto(message.mode), reason_from_proto(message.reason), **numbers)
+
+
+def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
+    return catalog_pb2.MaterializedView(
+        uri=view.uri,
+        name=view.name,
+        version=view.version,
+        query=query_to_proto(view.definition.query),
+        source_uri=view.definition.source_uri,
+        source_version=view.definition.base_version,
+        format=int(view.definition.format),
+        row_count=view.row_count,
+        rows_set=view.rows_set,
+        schema=convert.schema_to_bytes(visible_schema(view.schema)),
+    )
+
+
+def visible_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns that queries show."""
+    return pa.schema([field for field in schema if field.name not in INTERNAL_COLUMNS])
+
+
+def _word(words: type[Word], prefix: str, numbers: Any, number: int) -> Word:
+    try:
+        return words[numbers.Name(number).removeprefix(prefix)]
+    except (KeyError, ValueError):
+        raise InvalidArgument("UNKNOWN_VALUE", f"{number} is no {words.__name__} that this release knows") from None

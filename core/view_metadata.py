@@ -1,0 +1,138 @@
+"""What makes a table a view: its definition in the schema metadata. Keys and forms are public: docs/views.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from core import keys
+from core.domain.table import TableSnapshot
+from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.errors import DataLoss
+
+PREFIX = "leman::view::"
+QUERY = f"{PREFIX}query"
+BASE_TABLE = f"{PREFIX}base_table"
+BASE_DATABASE = f"{PREFIX}base_table_db_uri"
+BASE_VERSION = f"{PREFIX}base_table_version"
+FORMAT = f"{PREFIX}version"
+BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
+FILLED = f"{PREFIX}filled"
+
+_FILES = "files-"
+
+
+def read(schema: pa.Schema) -> ViewDefinition | None:
+    """The definition in a table's schema; None where the table is no view. Raises DataLoss (VIEW_DAMAGED)."""
+    return from_metadata(schema.metadata or {})
+
+
+def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
+    """As `read`, from the schema's metadata alone."""
+    if QUERY.encode() not in metadata:
+        return None
+    try:
+        return _read({key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")})
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise DataLoss(
+            "VIEW_DAMAGED",
+            f"The table's metadata does not say what the view holds ({error!r}): drop the view and create it again",
+        ) from None
+
+
+def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
+    """The schema with the definition in its metadata; other metadata stays."""
+    return schema.with_metadata({**(schema.metadata or {}), **_stored(definition)})
+
+
+def updates(definition: ViewDefinition) -> dict[str, str]:
+    """The metadata that a refresh changes, with what it then says."""
+    return {
+        BASE_VERSION: str(definition.base_version),
+        BASE_INCARNATION: definition.base_incarnation,
+        FILLED: _text(definition.filled),
+    }
+
+
+def identity(table: TableSnapshot) -> str:
+    """Tells a source from another table made later under its uri: the table's incarnation, or where it has none (Leman
+    never wrote to it) a digest of the data files of this very version."""
+    if table.incarnation:
+        return table.incarnation
+    files = sorted(file.path for fragment in table.fragments for file in fragment.files)
+    return _FILES + keys.md5("\n".join(files))
+
+
+def outlives_versions(incarnation: str) -> bool:
+    """Whether an identity can be compared with that of another version of the table."""
+    return not incarnation.startswith(_FILES)
+
+
+def _stored(definition: ViewDefinition) -> dict[str, str]:
+    query = definition.query
+    return {
+        QUERY: _text(_query_json(query)),
+        BASE_TABLE: query.table,
+        BASE_DATABASE: query.database,
+        FORMAT: str(int(definition.format)),
+        **updates(definition),
+    }
+
+
+def _query_json(query: ViewQuery) -> dict[str, Any]:
+    return {
+        "database": query.database,
+        "table": query.table,
+        "columns": [
+            {"name": c.name, "expression": c.expression, "source_column": c.source_column} for c in query.columns
+        ],
+        "functions": [
+            {"name": f.name, "udf_name": f.udf_name, "udf_version": f.udf_version, "inputs": list(f.inputs)}
+            for f in query.functions
+        ],
+        "where": query.where,
+        "shuffle": query.shuffle,
+        "shuffle_seed": query.seed,
+        "limit": query.limit,
+        "offset": query.offset,
+    }
+
+
+def _read(stored: Mapping[str, str]) -> ViewDefinition:
+    query = _query(json.loads(stored[QUERY]))
+    filled = json.loads(stored[FILLED])
+    return ViewDefinition(
+        query=query,
+        source_uri=f"{stored[BASE_DATABASE].rstrip('/')}/{stored[BASE_TABLE]}.lance",
+        base_version=int(stored[BASE_VERSION]),
+        base_incarnation=stored[BASE_INCARNATION],
+        format=ViewFormat(int(stored[FORMAT])),
+        filled={str(name): str(function) for name, function in filled.items()},
+    )
+
+
+def _query(stored: Mapping[str, Any]) -> ViewQuery:
+    limit = stored["limit"]
+    return ViewQuery(
+        database=str(stored["database"]),
+        table=str(stored["table"]),
+        columns=tuple(
+            ViewColumn(str(c["name"]), str(c["expression"]), str(c["source_column"])) for c in stored["columns"]
+        ),
+        functions=tuple(
+            ViewFunction(str(f["name"]), str(f["udf_name"]), str(f["udf_version"]), tuple(map(str, f["inputs"])))
+            for f in stored["functions"]
+        ),
+        where=str(stored["where"]),
+        shuffle=bool(stored["shuffle"]),
+        seed=int(stored["shuffle_seed"]),
+        limit=None if limit is None else int(limit),
+        offset=int(stored["offset"]),
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,52 @@
+"""Which fragments of a view hold values: names of files tell, as far as Leman wrote them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.domain.table import Fragment, TableSnapshot
+from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX, UnsetFragment
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """`unset`: fragments to be filled. `filled`: how many others there are. `rows_set`: rows that queries show."""
+
+    unset: tuple[UnsetFragment, ...]
+    filled: int
+    rows_set: int
+
+
+def renamed(view: TableSnapshot) -> list[Fragment]:
+    """Fragments whose files have names that Leman did not give them: compaction wrote them, or somebody else."""
+    column = _is_set_id(view)
+    return [f for f in view.fragments if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
+
+
+def classify(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
+    """`set_rows`: of the fragments that are `renamed`, how many live rows have values, by fragment id.
+
+    Compaction may have put placeholders and rows with values into one fragment. It counts as unset: filling it again
+    gives the rows that have values the same ones.
+    """
+    column = _is_set_id(view)
+    unset: list[UnsetFragment] = []
+    rows = 0
+    for fragment in view.fragments:
+        found = _rows_set(fragment, fragment.file_of(column), set_rows)
+        rows += found
+        if found < fragment.live_rows:
+            unset.append(UnsetFragment(fragment.fragment_id, fragment.physical_rows, fragment.deleted_rows))
+    return ViewState(tuple(unset), len(view.fragments) - len(unset), rows)
+
+
+def _rows_set(fragment: Fragment, file: str, set_rows: Mapping[int, int]) -> int:
+    if file.startswith(VIEW_FILE_PREFIX):
+        return fragment.live_rows
+    return 0 if file.startswith(PLACEHOLDER_FILE_PREFIX) else set_rows.get(fragment.fragment_id, 0)
+
+
+def _is_set_id(view: TableSnapshot) -> int:
+    column = view.column(IS_SET)
+    return -1 if column is None else column.field_id
