@@ -140,6 +140,28 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
     Raises NotFound (FILE_MISSING), DataLoss
     (FILE_DAMAGED: size, digest or unreadable), FailedPrecondition (ROW_COUNT_MISMATCH, TYPE_MISMATCH).
     """
+    content = read_verified(uri, staged)
+    written = [(column.name, column.type) for column in content.schema]
+    if written != [(field.name, field.type)]:
+        held = ", ".join(f"{name}: {type_}" for name, type_ in written)
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
+        )
+    return Verified(content.format, content.deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Of a staged file that holds the bytes and the rows that were announced."""
+
+    schema: pa.Schema
+    format: tuple[int, int]
+    deletions: Deletions | None
+
+
+def read_verified(uri: str, staged: StagedFile) -> Content:
+    """Checks a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
     try:
         size, digest = digest_of(uri, staged.file)
     except (FileNotFoundError, NotADirectoryError):
@@ -162,12 +184,5 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
             "ROW_COUNT_MISMATCH",
             f"Column file {staged.file} has {metadata.num_rows} rows, {staged.physical_rows} were announced",
         )
-    written = [(column.name, column.type) for column in metadata.schema]
-    if written != [(field.name, field.type)]:
-        held = ", ".join(f"{name}: {type_}" for name, type_ in written)
-        raise FailedPrecondition(
-            "TYPE_MISMATCH",
-            f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
-        )
     version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
-    return Verified(version, None if lacks is None else Deletions.decode(lacks))
+    return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))

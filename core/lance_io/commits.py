@@ -90,7 +90,7 @@ class StagedFiles:
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
         """Which field is in which column of the file: the same for all files of one column and format version."""
         try:
-            layout = LanceDataFile.create(_open(self._uri), name)
+            layout = LanceDataFile.create(open_table(self._uri), name)
         except (OSError, ValueError):
             layout = None
         if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
@@ -110,7 +110,7 @@ class TableHandle:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._dataset = _open(uri)
+        self._dataset = open_table(uri)
         self._history = History()
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
@@ -141,7 +141,7 @@ class TableHandle:
         transaction = lance.Transaction(
             base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
         )
-        with _outcomes():
+        with commit_outcomes():
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)
 
@@ -164,7 +164,7 @@ class TableHandle:
         if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
             return base.version
         _check_new_columns(base, schema)
-        with _outcomes():
+        with commit_outcomes():
             if not base.incarnation:
                 self._dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
             try:
@@ -189,7 +189,7 @@ class TableHandle:
         if not changed:
             return base.version
         operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
-        with _outcomes():
+        with commit_outcomes():
             self._dataset = lance.LanceDataset.commit(
                 self._dataset,
                 lance.Transaction(base.version, operation, str(uuid.uuid4())),
@@ -216,7 +216,8 @@ class TableHandle:
         )
 
 
-def _open(uri: str) -> lance.LanceDataset:
+def open_table(uri: str) -> lance.LanceDataset:
+    """The latest version. Raises NotFound (TABLE_NOT_FOUND) and Unavailable (STORE_UNAVAILABLE)."""
     try:
         return lance.dataset(uri)
     except (OSError, ValueError) as error:
@@ -230,7 +231,7 @@ def _open_error(uri: str, error: Exception) -> LemanError:
 
 
 @contextlib.contextmanager
-def _outcomes() -> Iterator[None]:
+def commit_outcomes() -> Iterator[None]:
     """Turns what Lance raises in a commit into one of the two things that it can mean."""
     try:
         yield

@@ -1,0 +1,118 @@
+"""Which rows of a source are the same in two versions, as far as a view reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+
+from core.domain.table import Fragment
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ChangeKind, RefreshPlan, ViewQuery
+from core.lance_io import expressions, filters
+from core.lance_io.manifest import read_fragments
+from core.lance_io.tables import fields_of
+from core.lance_io.view_history import is_silent
+from core.lance_io.view_patches import patched_offsets
+from core.lance_io.view_source import RowFacts
+from core.view_rows import Mask, contains
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Rows that are there in both versions, sorted by id, one beside the other."""
+
+    before: RowFacts
+    now: RowFacts
+
+
+def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
+    """Those of the source's columns that the view reads, in the source's order; a view's `__is_set` too."""
+    names = list(columns)
+    texts = [c.expression for c in query.columns]
+    wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}
+    wanted |= {c for function in query.functions for c in function.inputs}
+    if query.where:
+        named = filters.names(query.where)
+        wanted |= {c for c in names if c.casefold() in named}
+    if {SOURCE_ROW_ID, IS_SET} <= set(names):
+        wanted.add(IS_SET)
+    return tuple(name for name in names if name in wanted)
+
+
+def unchanged_rows(plan: RefreshPlan, pairs: Pairs) -> Mask:
+    """For each pair: does the view read the same values from both?
+
+    Where the fragment has the same files: yes. Elsewhere a row that was not updated since is the same, unless one of
+    the versions between changed values without saying so; and one of which only others changed, as a view's patch
+    file says.
+    """
+    now, before = pairs.now, pairs.before
+    stayed: Mask = before.addresses == now.addresses
+    kinds = {change.fragment_id: change.kind for change in plan.changes}
+    same_files = np.array([f for f, kind in kinds.items() if kind is ChangeKind.DELETIONS], np.int64)
+    same: Mask = stayed & contains(np.sort(same_files), now.fragment_ids)
+    versions = _Versions(plan)
+    not_updated = ~same & (before.updated == now.updated)
+    if not_updated.any() and not versions.changed_silently():
+        same |= not_updated
+    rewritten = stayed & ~same
+    for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
+        patched = versions.patched(fragment_id)
+        if patched is not None:
+            here = rewritten & (now.fragment_ids == fragment_id)
+            same |= here & ~contains(patched, now.offsets)
+    return same
+
+
+class _Versions:
+    """The source at both versions, opened where it is asked for."""
+
+    def __init__(self, plan: RefreshPlan) -> None:
+        self._plan = plan
+        self._uri = plan.definition.source_uri
+
+    @cached_property
+    def _base(self) -> lance.LanceDataset:
+        return lance.dataset(self._uri, version=self._plan.definition.base_version)
+
+    @cached_property
+    def _target(self) -> lance.LanceDataset:
+        return lance.dataset(self._uri, version=self._plan.target_version)
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return columns_read(self._plan.definition.query, self._target.schema.names)
+
+    def changed_silently(self) -> bool:
+        """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
+        ids = [{f.name: f.field_ids for f in fields_of(d)} for d in (self._base, self._target)]
+        if any(ids[0].get(c) != ids[1].get(c) for c in self._columns):
+            return True
+        return is_silent(self._target, self._plan.definition.base_version, self._columns)
+
+    def patched(self, fragment_id: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
+        old, new = self._files(self._base, fragment_id), self._files(self._target, fragment_id)
+        if old is None or new is None:
+            return None
+        return patched_offsets(self._uri, old, new)
+
+    def _files(self, dataset: lance.LanceDataset, fragment_id: int) -> Mapping[str, str] | None:
+        """Which file holds each column that is read."""
+        fragment = self._fragments(dataset).get(fragment_id)
+        if fragment is None:
+            return None
+        files = {f.name: fragment.files_of(f.field_ids) for f in fields_of(dataset) if f.name in self._columns}
+        if any(len(names) != 1 for names in files.values()):
+            return None
+        return {column: names[0] for column, names in files.items()}
+
+    def _fragments(self, dataset: lance.LanceDataset) -> Mapping[int, Fragment]:
+        key = f"fragments-{dataset.version}"
+        if key not in self.__dict__:
+            self.__dict__[key] = {f.fragment_id: f for f in read_fragments(dataset)}
+        found: Mapping[int, Fragment] = self.__dict__[key]
+        return found

@@ -1,0 +1,213 @@
+"""Reads the source of a view: which rows match, their values by row id, where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.view import IS_SET, SOURCE_ROW_ID
+from core.errors import Aborted, NotFound
+from core.lance_io import expressions
+from core.lance_io.panics import panics_as_errors
+from core.view_rows import NO_IDS, Ids, Mask
+
+_ROWS = 1 << 16
+_OFFSET_MASK = (1 << 32) - 1
+_UPDATED = "_row_last_updated_at_version"
+_ID = "__leman_row_id"
+_MATCHES = "__leman_matches"
+_BLOB_KEY = b"lance-encoding:blob"
+_BLOB_TYPE = "lance.blob"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowFacts:
+    """Live rows, in no certain order: row id, address (fragment << 32 | physical offset), and the version in which the
+    row was updated last. Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves
+    it."""
+
+    ids: Ids
+    addresses: Ids
+    updated: Ids
+
+    @property
+    def fragment_ids(self) -> Ids:
+        return self.addresses >> 32
+
+    @property
+    def offsets(self) -> Ids:
+        return self.addresses & _OFFSET_MASK
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def by_id(self) -> RowFacts:
+        """The same rows sorted by id."""
+        order = np.argsort(self.ids, kind="stable")
+        return self.at(order)
+
+    def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
+        """Some of the rows."""
+        return RowFacts(self.ids[chosen], self.addresses[chosen], self.updated[chosen])
+
+
+class SourceRows:
+    """One version of a source, opened once. Rows are named by stable row id or, where the source has none, by address.
+
+    Where the source is a view, rows whose values were never set do not exist. For many threads at once.
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND).
+    """
+
+    def __init__(self, uri: str, version: int) -> None:
+        try:
+            self._dataset = lance.dataset(uri, version=version)
+        except (ValueError, OSError) as error:
+            raise NotFound(
+                "SOURCE_VERSION_NOT_FOUND",
+                f"Version {version} of the source {uri} cannot be opened, it may be cleaned up: {error}",
+                uri=uri,
+                version=version,
+            ) from None
+        self.uri = uri
+        self.version = version
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        return self._dataset
+
+    @cached_property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    @cached_property
+    def is_view(self) -> bool:
+        return {SOURCE_ROW_ID, IS_SET} <= set(self._dataset.schema.names)
+
+    def condition(self, where: str) -> str:
+        """The filter as it is applied; empty: all rows."""
+        parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
+        return " AND ".join(parts)
+
+    def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
+        """Ids of the rows for which the filter is true, in pieces; None: of all fragments. Reads the columns of the
+        filter only; memory is bounded."""
+        condition = self.condition(where)
+        yield from self._scan_ids(condition, fragments)
+
+    def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
+        """Ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
+        yield from self._scan_ids("", fragments)
+
+    def matching(self, where: str, ids: Ids) -> Ids:
+        """Those of the ids for which the filter is true, in their order. Reads no other rows."""
+        condition = self.condition(where)
+        if not condition or not len(ids):
+            return ids
+        found = self.take(ids, {_MATCHES: condition}).column(_MATCHES)
+        chosen: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+        return ids[chosen]
+
+    def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """Values of SQL expressions (name → expression) for these rows, in their order. Blobs come as bytes.
+
+        Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there.
+        """
+        wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
+        blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
+        plain = {name: e for name, e in columns.items() if name not in blobs}
+        found = self._take_sorted(wanted, plain)
+        arrays = [self._read_blobs(wanted, blobs[n]) if n in blobs else found.column(n) for n in columns]
+        batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        unchanged = len(back) == len(wanted) and bool((np.diff(back) == 1).all())
+        return batch if unchanged else batch.take(pa.array(back))
+
+    def rows_of(self, fragments: Collection[int]) -> RowFacts:
+        """The live rows of those of the fragments that there are. Reads no data. Stable row ids only."""
+        chosen = self._fragments(fragments)
+        if not chosen:
+            return RowFacts(NO_IDS, NO_IDS, NO_IDS)
+        columns = ["_rowid", "_rowaddr", _UPDATED]
+        with panics_as_errors():
+            table = self._dataset.scanner(columns=columns, fragments=chosen, batch_readahead=4).to_table()
+        ids, addresses, updated = (table.column(c).to_numpy().astype(np.int64) for c in columns)
+        return RowFacts(ids, addresses, updated)
+
+    def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
+        found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
+        return [fragment for fragment in found if fragment is not None]
+
+    def _scan_ids(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
+        chosen = None if fragments is None else self._fragments(fragments)
+        if chosen is not None and not chosen:
+            return
+        with panics_as_errors():
+            scanner = self._dataset.scanner(
+                columns=[],
+                filter=condition or None,
+                with_row_id=True,
+                batch_size=_ROWS,
+                fragments=chosen,
+                batch_readahead=4,
+                fragment_readahead=2,
+            )
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch.column("_rowid").to_numpy().astype(np.int64)
+
+    def _take_sorted(self, wanted: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        names = {**columns, _ID: "_rowid"}
+        if not len(wanted):
+            schema = self._dataset.scanner(columns=names).projected_schema
+            return pa.RecordBatch.from_pylist([], schema=schema)
+        with panics_as_errors():
+            table = self._dataset._take_rows(pa.array(wanted, pa.uint64()), columns=names)
+        batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
+        found = NO_IDS if batch is None else batch.column(_ID).to_numpy().astype(np.int64)
+        if batch is None or not np.array_equal(found, wanted):
+            raise self._gone(np.setdiff1d(wanted, found))
+        return batch
+
+    def _gone(self, missing: Ids) -> Aborted:
+        return Aborted(
+            "SOURCE_ROW_GONE",
+            f"{len(missing)} rows are not in version {self.version} of {self.uri}, the first has id {missing[:1]}: "
+            "refresh again",
+            uri=self.uri,
+        )
+
+    def _read_blobs(self, wanted: Ids, column: str) -> pa.Array:
+        if not len(wanted):
+            return pa.array([], pa.large_binary())
+        with panics_as_errors():
+            found = self._dataset.read_blobs(column, ids=pa.array(wanted, pa.uint64()), preserve_order=True)
+        return pa.array([value for _, value in found], pa.large_binary())
+
+    def _blob(self, expression: str) -> str:
+        """The column's name where the expression is no more than a blob column."""
+        return next((c for c in expressions.inputs(expression, self._blobs) if _is_name(expression, c)), "")
+
+    @cached_property
+    def _blobs(self) -> frozenset[str]:
+        return frozenset(field.name for field in self._dataset.schema if is_blob(field))
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether Lance keeps the column's values apart, and gives their places where it is asked for them."""
+    marked = (field.metadata or {}).get(_BLOB_KEY, b"") == b"true"
+    extension = getattr(field.type, "extension_name", "")
+    return marked or str(extension).startswith(_BLOB_TYPE)
+
+
+def quoted(column: str) -> str:
+    """A column's name as an expression."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def _is_name(expression: str, column: str) -> bool:
+    return expression.strip() in {column, quoted(column)} or expression.strip().casefold() == column.casefold()
