@@ -25,16 +25,16 @@ _ROWS = 1 << 16
 #: these are many: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
-_LEAST_SLICE = 1 << 10
+_LEAST_SLICE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowOutcome:
     """What a refresh does to a view's rows.
 
-    `append`: source ids in their final order. `recompute_ids` (sorted) are rows that stay where they are, at
-    `recompute_addresses` (view fragment << 32 | physical offset), with other values. `evict_addresses` are sorted.
-    `source_rows_read` counts rows of the source whose filter columns were read.
+    `append`: source ids in their final order. `recompute_ids` are rows that stay where they are, at
+    `recompute_addresses` (view fragment << 32 | physical offset, ascending), with other values. `evict_addresses` are
+    ascending. `source_rows_read` counts rows of the source whose filter columns were read.
     """
 
     append: Ids
@@ -50,6 +50,13 @@ def row_outcome(plan: RefreshPlan) -> RowOutcome:
     Raises NotFound (SOURCE_VERSION_NOT_FOUND), Aborted (SOURCE_ROW_GONE).
     """
     return _Comparison(plan).outcome()
+
+
+def every_row(plan: RefreshPlan) -> RowOutcome:
+    """All rows that the view has are computed anew where they are. Reads nothing of the source."""
+    ids, addresses = _held(plan, None)
+    order = np.argsort(addresses)
+    return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
 
 
 class _Filter:
@@ -111,12 +118,12 @@ class _Comparison:
         moves, asked, live = self._moves()
         matching = self._target.rows(asked, live)
         affected = np.union1d(moves.gone, moves.changed)
-        ids, addresses = self._held(affected) if len(affected) else (NO_IDS, NO_IDS)
+        ids, addresses = _held(self._plan, affected) if len(affected) else (NO_IDS, NO_IDS)
         change = membership(moves, matching, ids)
         return self._outcome(ids, addresses, change.entering, change.kept, change.leaving)
 
     def _bounded(self) -> RowOutcome:
-        ids, addresses = self._held(None)
+        ids, addresses = _held(self._plan, None)
         wanted, kept = self._window(ids) if len(ids) else (self._first(), NO_IDS)
         return self._outcome(
             ids,
@@ -150,9 +157,8 @@ class _Comparison:
 
     def _moves(self) -> tuple[Moves, RowFacts, RowFacts]:
         """What became of rows; the fresh and changed ones at the target; and all rows of listed fragments there."""
-        kinds = {change.fragment_id: change.kind for change in self._plan.changes}
-        old = [f for f, kind in kinds.items() if kind is not ChangeKind.APPEARED]
-        new = [f for f, kind in kinds.items() if kind is not ChangeKind.GONE]
+        old = {c.fragment_id for c in self._plan.changes if c.kind is not ChangeKind.APPEARED}
+        new = {c.fragment_id for c in self._plan.changes if c.kind is not ChangeKind.GONE}
         live = self._target.source.rows_of(new).by_id()
         before = self._base.source.rows_of(old).by_id() if old else live.at(NO_IDS)
         at = positions(live.ids, before.ids)
@@ -194,39 +200,42 @@ class _Comparison:
             after = int(candidates[-1])
             matching = self._target.among(np.sort(np.abs(candidates)))
             found = np.concatenate([found, candidates[np.isin(np.abs(candidates), matching, assume_unique=True)]])
-            size *= 4
+            size *= 8
         return found[:count]
 
-    def _held(self, wanted: Ids | None) -> tuple[Ids, Ids]:
-        """Source row ids of the view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
-        ids, addresses = [NO_IDS], [NO_IDS]
-        with panics_as_errors():
-            dataset = lance.dataset(self._plan.uri, version=self._plan.version)
-            scanner = dataset.scanner(
-                columns=[SOURCE_ROW_ID],
-                with_row_address=True,
-                batch_size=_ROWS,
-                batch_readahead=4,
-                fragment_readahead=2,
-            )
-            for batch in scanner.to_batches():
-                found = batch.column(SOURCE_ROW_ID).to_numpy()
-                chosen = slice(None) if wanted is None else contains(wanted, found)
-                ids.append(found[chosen])
-                addresses.append(batch.column("_rowaddr").to_numpy().astype(np.int64)[chosen])
-        joined = np.concatenate(ids)
-        order = np.argsort(joined, kind="stable")
-        return joined[order], np.concatenate(addresses)[order]
-
     def _outcome(self, ids: Ids, addresses: Ids, entering: Ids, kept: Ids, leaving: Ids) -> RowOutcome:
+        again = addresses[positions(ids, kept)]
+        order = np.argsort(again)
         read = self._target.rows_read + (self._base.rows_read if "_base" in self.__dict__ else 0)
         return RowOutcome(
             append=in_view_order(entering, self._plan.definition.query),
-            recompute_ids=kept,
-            recompute_addresses=addresses[positions(ids, kept)],
+            recompute_ids=kept[order],
+            recompute_addresses=again[order],
             evict_addresses=np.sort(addresses[positions(ids, leaving)]),
             source_rows_read=read,
         )
+
+
+def _held(plan: RefreshPlan, wanted: Ids | None) -> tuple[Ids, Ids]:
+    """Source row ids of the view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
+    ids, addresses = [NO_IDS], [NO_IDS]
+    with panics_as_errors():
+        dataset = lance.dataset(plan.uri, version=plan.version)
+        scanner = dataset.scanner(
+            columns=[SOURCE_ROW_ID],
+            with_row_address=True,
+            batch_size=_ROWS,
+            batch_readahead=4,
+            fragment_readahead=2,
+        )
+        for batch in scanner.to_batches():
+            found = batch.column(SOURCE_ROW_ID).to_numpy()
+            chosen = slice(None) if wanted is None else contains(wanted, found)
+            ids.append(found[chosen])
+            addresses.append(batch.column("_rowaddr").to_numpy().astype(np.int64)[chosen])
+    joined = np.concatenate(ids)
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.concatenate(addresses)[order]
 
 
 def _by_density(facts: RowFacts, live: RowFacts) -> tuple[Ids, Ids]:

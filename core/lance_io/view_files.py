@@ -95,16 +95,17 @@ def stage_columns(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
-    version: int,
     fragment_id: int,
     patch: Ids | None = None,
+    version: int = 0,
 ) -> StagedFile:
-    """A file with some columns (`schema`) for a fragment of the view at `version`: one row for each physical row.
+    """A file with some columns (`schema`) for a fragment of the view at `version` (0: latest): one row for each
+    physical row.
 
     `patch`: offsets of the only rows whose values differ from those at `version`; None: any may differ. Raises
     Aborted (FRAGMENT_GONE), DataLoss (ROW_COUNT_MISMATCH) where `batches` have another number of rows.
     """
-    dataset = _open(uri, version)
+    dataset = _open(uri, version or None)
     physical_rows = _fragment(dataset, fragment_id).physical_rows
     writer = ViewFileWriter(uri, schema, dataset.data_storage_version)
     for batch in batches:
@@ -121,13 +122,10 @@ def stage_columns(
 
 
 def source_row_ids(uri: str, version: int, fragment_id: int) -> Ids:
-    """`__source_row_id` of all physical rows of a fragment of the view; -1 for deleted ones."""
-    fragment = _fragment(_open(uri, version), fragment_id)
-    with panics_as_errors():
-        table = fragment.scanner(columns=[SOURCE_ROW_ID], with_row_id=True, include_deleted_rows=True).to_table()
-    ids = table.column(SOURCE_ROW_ID).to_numpy()
-    live = table.column("_rowid").is_valid().to_numpy()
-    return np.where(live, ids, np.int64(-1))
+    """`__source_row_id` of all physical rows of a fragment of the view, in order, deleted ones too."""
+    batches = current_values(uri, version, fragment_id, [SOURCE_ROW_ID])
+    columns = [batch.column(SOURCE_ROW_ID).to_numpy() for batch in batches]
+    return np.concatenate([np.empty(0, np.int64), *columns])
 
 
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

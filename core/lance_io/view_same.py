@@ -10,8 +10,8 @@ import lance
 import numpy as np
 
 from core.domain.table import Fragment
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ChangeKind, RefreshPlan, ViewQuery
-from core.lance_io import expressions, filters
+from core.domain.view import IS_SET, ChangeKind, RefreshPlan, ViewQuery
+from core.lance_io import expressions
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
 from core.lance_io.view_history import is_silent
@@ -35,9 +35,8 @@ def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
     wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}
     wanted |= {c for function in query.functions for c in function.inputs}
     if query.where:
-        named = filters.names(query.where)
-        wanted |= {c for c in names if c.casefold() in named}
-    if {SOURCE_ROW_ID, IS_SET} <= set(names):
+        wanted.update(expressions.inputs(query.where, names))
+    if IS_SET in names:
         wanted.add(IS_SET)
     return tuple(name for name in names if name in wanted)
 
@@ -51,8 +50,7 @@ def unchanged_rows(plan: RefreshPlan, pairs: Pairs) -> Mask:
     """
     now, before = pairs.now, pairs.before
     stayed: Mask = before.addresses == now.addresses
-    kinds = {change.fragment_id: change.kind for change in plan.changes}
-    same_files = np.array([f for f, kind in kinds.items() if kind is ChangeKind.DELETIONS], np.int64)
+    same_files = np.array([c.fragment_id for c in plan.changes if c.kind is ChangeKind.DELETIONS], np.int64)
     same: Mask = stayed & contains(np.sort(same_files), now.fragment_ids)
     versions = _Versions(plan)
     not_updated = ~same & (before.updated == now.updated)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.domain.view import IS_SET, SOURCE_ROW_ID
+from core import view_metadata
+from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.panics import panics_as_errors
@@ -87,7 +88,7 @@ class SourceRows:
 
     @cached_property
     def is_view(self) -> bool:
-        return {SOURCE_ROW_ID, IS_SET} <= set(self._dataset.schema.names)
+        return view_metadata.from_metadata(self._dataset.schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
         """The filter as it is applied; empty: all rows."""
