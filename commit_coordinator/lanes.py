@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from commit_coordinator import group_commit, preconditions
+from commit_coordinator import group_commit, preconditions, views
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.gates import Gate
 from commit_coordinator.group_commit import Candidate
@@ -25,6 +25,8 @@ from commit_coordinator.requests import (
     Outcome,
     ReplaceRequest,
 )
+from commit_coordinator.view_checks import Prepared, ViewChecks
+from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequest
 from core.errors import Aborted, Internal, LemanError, ResourceExhausted, Unavailable
 from core.lance_io.commits import CommitConflict, CommitUnclear, TableHandle
 from core.rpc.blocking import BlockingPool
@@ -36,6 +38,7 @@ UNBOUNDED = 1 << 40
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 _log = structlog.get_logger(__name__)
 
@@ -57,6 +60,7 @@ class _Ticket:
     request: CommitRequest
     answer: asyncio.Future[CommitResult]
     candidates: Sequence[Candidate] = ()
+    prepared: Prepared | None = None
 
     def settle(self) -> None:
         """Answers once there is a verdict on every fragment."""
@@ -82,11 +86,14 @@ class _Ticket:
 class Lane:
     """The commits of one table, one after the other."""
 
-    def __init__(self, uri: str, limits: Limits, commits: BlockingPool, checks: FileChecks) -> None:
+    def __init__(
+        self, uri: str, limits: Limits, commits: BlockingPool, checks: FileChecks, view_checks: ViewChecks
+    ) -> None:
         self._uri = uri
         self._limits = limits
         self._commits = commits
         self._checks = checks
+        self._view_checks = view_checks
         self._table: TableHandle | None = None
         self._queue: list[_Ticket] = []
         self._arrived = asyncio.Event()
@@ -104,6 +111,8 @@ class Lane:
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())
             if isinstance(request, ReplaceRequest):
                 ticket.candidates = await self._checks.candidates(request)
+            elif isinstance(request, LayRequest | FillRequest | SpliceRequest):
+                ticket.prepared = await self._view_checks.prepared(request)
             self._queue.append(ticket)
             self._arrived.set()
             return await ticket.answer
@@ -131,9 +140,11 @@ class Lane:
     async def _commit(self, tickets: Sequence[_Ticket]) -> None:
         for ticket in tickets:
             if isinstance(ticket.request, AddColumnsRequest):
-                await self._change_schema(ticket, "AddColumns", group_commit.add_columns, ticket.request)
+                await self._do(ticket, self._change_schema("AddColumns", group_commit.add_columns, ticket.request))
             elif isinstance(ticket.request, BindColumnsRequest):
-                await self._change_schema(ticket, "BindColumns", group_commit.bind_columns, ticket.request)
+                await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
+            elif ticket.prepared is not None:
+                await self._do(ticket, self._change_view(ticket.prepared))
         for turn in turns([candidate for ticket in tickets for candidate in ticket.candidates]):
             await self._install(turn)
             for ticket in tickets:
@@ -157,12 +168,10 @@ class Lane:
         with contextlib.suppress(Exception):  # then it stays unknown
             await self._commits.run(self._step, group_commit.look, turn)
 
-    async def _change_schema(
-        self, ticket: _Ticket, operation: str, step: Callable[[TableHandle, Subject], int], request: Subject
-    ) -> None:
+    async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
+        """Answers the ticket with what the work gives or raises."""
         try:
-            version = await self._retrying(step, request)
-            ticket.succeed(CommitResult(version, operation=operation))
+            ticket.succeed(await work)
         except CommitConflict as conflict:
             ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
         except LemanError as error:
@@ -170,7 +179,20 @@ class Lane:
         except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must hear of it
             ticket.fail(_failure(error))
 
+    async def _change_schema(
+        self, operation: str, step: Callable[[TableHandle, Subject], int], request: Subject
+    ) -> CommitResult:
+        return CommitResult(await self._retrying(step, request), operation=operation)
+
+    async def _change_view(self, work: Prepared) -> CommitResult:
+        if isinstance(work.request, LayRequest) and work.request.create:
+            return await self._repeated(lambda: _without_panics(views.create, work))
+        return await self._retrying(views.change, work)
+
     async def _retrying(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
+        return await self._repeated(lambda: self._step(step, subject))
+
+    async def _repeated(self, work: Callable[[], Result]) -> Result:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
             stop=stop_after_attempt(self._limits.version_conflict_max_retries + 1),
@@ -178,22 +200,19 @@ class Lane:
             reraise=True,
         ):
             with attempt:
-                return await self._commits.run(self._step, step, subject)
+                return await self._commits.run(work)
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
         """In a thread: one step on the open table. After anything but a conflict the table is opened anew."""
         try:
             self._table = self._table or TableHandle(self._uri)
-            return step(self._table, subject)
+            return _without_panics(step, self._table, subject)
         except CommitConflict:
             raise
         except Exception:
             self._table = None
             raise
-        except BaseException as panic:  # a panic in Lance's Rust is no Exception, and would end the lane
-            self._table = None
-            raise RuntimeError(f"Lance panicked: {panic}") from panic
 
 
 class Lanes:
@@ -224,9 +243,13 @@ class Lanes:
     def _lane(self, request: CommitRequest) -> Lane:
         lane = self._lanes.get(request.uri)
         if lane is None:
-            lane = Lane(request.uri, self._limits, self._commits, FileChecks(request.uri, self._checks, CHECK_THREADS))
-            self._lanes[request.uri] = lane
-            task = asyncio.create_task(self._serve(request.uri, lane))
+            uri = request.uri
+            files, view_files = (
+                FileChecks(uri, self._checks, CHECK_THREADS),
+                ViewChecks(uri, self._checks, CHECK_THREADS),
+            )
+            lane = self._lanes[uri] = Lane(uri, self._limits, self._commits, files, view_files)
+            task = asyncio.create_task(self._serve(uri, lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return lane
@@ -262,6 +285,16 @@ def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
             turn: dict[int, Candidate] = {}
             waiting = [c for c in waiting if turn.setdefault(c.replacement.fragment_id, c) is not c]
             yield list(turn.values())
+
+
+def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
+    """A panic in Lance's Rust is no Exception, and would end the lane."""
+    try:
+        return step(*subject, **named)
+    except Exception:
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"Lance panicked: {panic}") from panic
 
 
 def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from commit_coordinator.view_requests import ViewRequest
 from core.domain.plan import OutputField, StagedFile
 
 
@@ -58,7 +59,7 @@ class BindColumnsRequest:
     schema: pa.Schema
 
 
-CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest
+CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest | ViewRequest
 
 
 class Status(enum.Enum):

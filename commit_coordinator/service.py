@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,7 +23,8 @@ from commit_coordinator.requests import (
     ReplaceRequest,
     Status,
 )
-from core import keys
+from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from core import keys, view_metadata
 from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
@@ -155,7 +157,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
 
 
 def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest:
-    """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, FRAGMENT_TWICE)."""
+    """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, FRAGMENT_TWICE)."""
     uri, request_id = _uri(message.uri), _required(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
         schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
@@ -163,6 +165,12 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     if message.HasField("bind_columns"):
         schema = _columns(message.bind_columns.schema, "bind_columns.schema")
         return BindColumnsRequest(uri, message.incarnation, request_id, schema)
+    if message.HasField("lay_placeholders"):
+        return _lay_from_proto(uri, message)
+    if message.HasField("fill_placeholders"):
+        return _fill_from_proto(uri, message)
+    if message.HasField("splice_view"):
+        return _splice_from_proto(uri, message)
     _required(message.WhichOneof("operation") or "", "operation")
     replace = message.replace_column
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
@@ -180,6 +188,76 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
         replacements=replacements,
         input_field_ids=tuple(replace.input_field_ids),
     )
+
+
+def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayRequest:
+    wanted = message.lay_placeholders
+    if wanted.max_rows_per_fragment < 0:
+        field = "lay_placeholders.max_rows_per_fragment"
+        raise InvalidArgument("BAD_NUMBER", "max_rows_per_fragment cannot be negative", field=field)
+    return LayRequest(
+        uri=uri,
+        incarnation="" if wanted.create else _required(message.incarnation, "incarnation"),
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        schema=_columns(wanted.schema, "lay_placeholders.schema"),
+        max_rows_per_fragment=wanted.max_rows_per_fragment,
+        create=wanted.create,
+    )
+
+
+def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillRequest:
+    field = "fill_placeholders.fragments"
+    fragments = _view_files(message.fill_placeholders.fragments, field)
+    if not fragments:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field=field)
+    return FillRequest(
+        uri=uri,
+        incarnation=_required(message.incarnation, "incarnation"),
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        fragments=_each_once(fragments, field),
+    )
+
+
+def _splice_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> SpliceRequest:
+    wanted = message.splice_view
+    if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
+        field = "splice_view.evictions_file"
+        raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
+    if foreign := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
+        field = "splice_view.metadata"
+        raise InvalidArgument("BAD_METADATA", f"'{foreign[0]}' does not begin with {view_metadata.PREFIX}", field=field)
+    return SpliceRequest(
+        uri=uri,
+        incarnation=_required(message.incarnation, "incarnation"),
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        appended=_view_files(wanted.appended, "splice_view.appended"),
+        swapped=_each_once(_view_files(wanted.swapped, "splice_view.swapped"), "splice_view.swapped"),
+        evictions_file=wanted.evictions_file,
+        evictions_digest=wanted.evictions_digest,
+        replace_all=wanted.replace_all,
+        metadata=dict(wanted.metadata),
+    )
+
+
+def _view_files(files: Iterable[commit_pb2.ViewFile], field: str) -> tuple[ViewFile, ...]:
+    found = tuple(ViewFile(file.fragment_id, convert.staged_from_proto(file.file)) for file in files)
+    for file in found:
+        if not keys.is_view_file_name(file.staged.file):
+            message = f"'{file.staged.file}' is not the name of a view's file: view-<32 hex digits>.lance"
+            raise InvalidArgument("BAD_FILE_NAME", message, field=field)
+    return found
+
+
+def _each_once(files: tuple[ViewFile, ...], field: str) -> tuple[ViewFile, ...]:
+    if len({file.fragment_id for file in files}) < len(files):
+        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field=field)
+    return files
 
 
 def _columns(raw: bytes, field: str) -> pa.Schema:
@@ -232,7 +310,7 @@ def _record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
         request_ids=record.request_ids,
         job_ids=record.job_ids,
         operation=record.operation,
-        fragments=len(record.files),
+        fragments=record.fragments,
     )
 
 

@@ -18,6 +18,8 @@ from core.domain.ranges import RowRange
 _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _FILE = re.compile(r"(?P<fingerprint>[0-9a-f]{32})-(?P<partial>partial-)?(?P<attempt>[0-9a-z]+)\.lance")
+_VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
+_EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
 _FAMILY = re.compile(
     r"(?P<filter>[0-9a-f]{32})_uri-(?P<uri>[0-9a-f]{32})_srcfiles-(?P<sources>[0-9a-f]{32})"
     r"_frag-(?P<frag>[0-9]+)_(?:range-(?P<start>[0-9]+)-(?P<end>[0-9]+)|file)"
@@ -198,3 +200,13 @@ def parse_column_file_name(path: str) -> ColumnFileName | None:
     """None for a file that Leman did not write."""
     match = _FILE.fullmatch(path)
     return ColumnFileName(match["fingerprint"], match["partial"] is not None) if match else None
+
+
+def is_view_file_name(path: str) -> bool:
+    """Whether a data file's name is one that Leman gives to files of views."""
+    return _VIEW_FILE.fullmatch(path) is not None
+
+
+def is_evictions_name(path: str) -> bool:
+    """Whether a name is one that Leman gives to a list of rows to be evicted."""
+    return _EVICTIONS.fullmatch(path) is not None

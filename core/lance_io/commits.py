@@ -149,6 +149,16 @@ class TableHandle:
         """The version that the handle is at: that of its last commit or look."""
         return self._snapshot(fragment_ids)
 
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """The version that the handle is at."""
+        return self._dataset
+
+    def count_rows(self, fragment_id: int, where: str) -> int:
+        """Live rows of a fragment for which the filter is true, in the version that the handle is at."""
+        fragment = self._dataset.get_fragment(fragment_id)
+        return 0 if fragment is None else int(fragment.count_rows(where))
+
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
         """Whether every row of a fragment that was deleted then is deleted in the version that the handle is at."""
         fragment = self._dataset.get_fragment(fragment_id)

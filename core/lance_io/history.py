@@ -15,24 +15,33 @@ from core.errors import NotFound
 
 REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
+OPERATION = "leman.operation"
+FRAGMENTS = "leman.fragments"
 #: Versions that one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
 SCAN_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A commit that installed column files; `files` has the file's name for each fragment id."""
+    """A commit that installed files; `files` has the file's name for each fragment id, where the commit replaced files
+    of fragments and did nothing else. `fragments`: how many got a file, or came."""
 
     version: int
     request_ids: tuple[str, ...]
     job_ids: tuple[str, ...]
     operation: str
     files: Mapping[int, str] = field(repr=False)
+    fragments: int = 0
 
 
 def properties(request_ids: Iterable[str], job_ids: Iterable[str]) -> dict[str, str]:
     """Transaction properties that say what a commit is for."""
     return {REQUEST_IDS: json.dumps(list(request_ids)), JOB_IDS: json.dumps(list(job_ids))}
+
+
+def view_properties(request_id: str, job_id: str, operation: str, fragments: int) -> dict[str, str]:
+    """Those of a commit to a view that is no mere replacement of files: what it did, to how many fragments."""
+    return {**properties([request_id], [job_id]), OPERATION: operation, FRAGMENTS: str(fragments)}
 
 
 class History:
@@ -100,14 +109,17 @@ def read_record(dataset: lance.LanceDataset, version: int) -> CommitRecord | Non
         transaction = dataset.read_transaction(version)
     except (OSError, ValueError):
         raise LookupError(version) from None
-    if transaction is None or not isinstance(transaction.operation, LanceOperation.DataReplacement):
+    stored = {} if transaction is None else transaction.transaction_properties or {}
+    request_ids, job_ids = _strings(stored.get(REQUEST_IDS)), _strings(stored.get(JOB_IDS))
+    if transaction is None or not request_ids:
         return None
-    stored = transaction.transaction_properties or {}
-    request_ids = _strings(stored.get(REQUEST_IDS))
-    if not request_ids:
+    if isinstance(transaction.operation, LanceOperation.DataReplacement):
+        files = {group.fragment_id: str(group.new_file.path) for group in transaction.operation.replacements}
+        return CommitRecord(version, request_ids, job_ids, "DataReplacement", files, len(files))
+    operation, fragments = stored.get(OPERATION, ""), stored.get(FRAGMENTS, "")
+    if not operation or not fragments.isdecimal():
         return None
-    files = {group.fragment_id: str(group.new_file.path) for group in transaction.operation.replacements}
-    return CommitRecord(version, request_ids, _strings(stored.get(JOB_IDS)), "DataReplacement", files)
+    return CommitRecord(version, request_ids, job_ids, operation, {}, int(fragments))
 
 
 def _open(uri: str) -> lance.LanceDataset:

@@ -19,7 +19,7 @@ from lance.fragment import DeletionFile, FragmentMetadata
 from core.crash import crash_point
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID
-from core.errors import AlreadyExists, FailedPrecondition
+from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_files, history
 from core.lance_io.commits import InstallableFile, commit_outcomes, open_table
 from core.lance_io.tables import INCARNATION_KEY
@@ -107,13 +107,14 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
     CommitConflict and CommitUnclear.
     """
     made = with_request(schema, request_id)
+    properties = history.view_properties(request_id, job_id, "LayPlaceholders", len(files))
     with commit_outcomes():
         if files:
             template = _template(made)
             layout = template.get_fragments()[0].metadata.files[0]
             fragments = [FragmentMetadata(0, [_like(layout, file)], file.physical_rows) for file in files]
             operation = LanceOperation.Overwrite(template.lance_schema, fragments)
-            transaction = lance.Transaction(0, operation, str(uuid.uuid4()), history.properties([request_id], [job_id]))
+            transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
             lance.LanceDataset.commit(uri, transaction, enable_stable_row_ids=True, commit_timeout=_TIMEOUT)
         else:
             lance.write_dataset(
@@ -122,15 +123,23 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
                 mode="create",
                 enable_stable_row_ids=True,
                 data_storage_version=storage_version(made),  # type: ignore[arg-type]
-                transaction_properties=history.properties([request_id], [job_id]),
+                transaction_properties=properties,
             )
     crash_point("coordinator.view_created")
     return complete_creation(uri)
 
 
-def made_by(uri: str, request_id: str) -> bool:
-    """Whether the view's rows were laid or changed last by this request. Raises NotFound (TABLE_NOT_FOUND)."""
-    return (open_table(uri).schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
+def find(uri: str) -> lance.LanceDataset | None:
+    """The table at a uri, if there is one. Raises Unavailable (STORE_UNAVAILABLE)."""
+    try:
+        return open_table(uri)
+    except NotFound:
+        return None
+
+
+def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
+    """Whether the view's rows were laid or changed last by this request."""
+    return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
 
 
 def complete_creation(uri: str) -> int:
@@ -147,9 +156,9 @@ def exists(uri: str) -> AlreadyExists:
     return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
 
 
-def splice(dataset: lance.LanceDataset, change: Splice, request_id: str, job_id: str) -> lance.LanceDataset:
-    """The view after the change, in one version on top of that of `dataset`. Nobody else may have committed since, but
-    for settings and indexes. Raises CommitConflict and CommitUnclear."""
+def splice(dataset: lance.LanceDataset, change: Splice, operation: str, request_id: str, job_id: str) -> int:
+    """The view's version with the change, on top of that of `dataset`. Nobody else may have committed since, but for
+    settings and indexes. Raises CommitConflict and CommitUnclear."""
     fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
     highest = max(fragments, default=-1)
     if change.replace_all:
@@ -160,25 +169,22 @@ def splice(dataset: lance.LanceDataset, change: Splice, request_id: str, job_id:
             fragments[swap.fragment_id] = _swapped(fragments[swap.fragment_id], swap.file.data_file)
     for i, (file, rows) in enumerate(change.appended, start=highest + 1):
         fragments[i] = FragmentMetadata(i, [file.data_file], rows)
-    schema = _with_metadata(dataset.schema, {**change.metadata, LAST_REQUEST: request_id})
+    merge = LanceOperation.Merge(list(fragments.values()), dataset.lance_schema)
+    # Only here can the metadata go along: a LanceSchema cannot be given other ones.
+    merge.schema = _with_metadata(dataset.schema, {**change.metadata, LAST_REQUEST: request_id})
     transaction = lance.Transaction(
         int(dataset.version),
-        LanceOperation.Merge(list(fragments.values()), schema),
+        merge,
         str(uuid.uuid4()),
-        history.properties([request_id], [job_id]),
+        history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
     )
     with commit_outcomes():
-        return lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT)
+        return int(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT).version)
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
     """The schema with the note by which a lost answer is found."""
     return _with_metadata(schema, {LAST_REQUEST: request_id})
-
-
-def last_request(dataset: lance.LanceDataset) -> str:
-    """The request that changed the view's rows last; empty: none that is known."""
-    return str((dataset.schema.metadata or {}).get(LAST_REQUEST.encode(), b"").decode())
 
 
 def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
@@ -215,6 +221,8 @@ def _like(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 
 def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], addresses: Ids) -> None:
     """Deletes rows in the metadata of their fragments."""
+    if not len(addresses):
+        return
     ordered = np.sort(addresses)
     ids, starts = np.unique(ordered >> 32, return_index=True)
     for fragment_id, offsets in zip(ids.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):

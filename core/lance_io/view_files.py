@@ -84,7 +84,7 @@ class ViewFileWriter:
 
 def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
     """A file with all columns of the view (`schema`: the view's), for a new fragment."""
-    writer = ViewFileWriter(uri, schema, _version_of(uri))
+    writer = ViewFileWriter(uri, schema, version_of(uri))
     for batch in batches:
         writer.write(batch)
     return writer.close()
@@ -183,12 +183,21 @@ def remove_evictions(uri: str, name: str) -> None:
         filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
 
 
+def remove_staged(uri: str, files: Iterable[str]) -> None:
+    """Files that no commit will ever name. What cannot be removed stays, until garbage is collected."""
+    filesystem, root = filesystem_of(uri)
+    for file in files:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(f"{root}/data/{file}")
+
+
+def version_of(uri: str) -> str:
+    """The file format of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    return _open(uri, None).data_storage_version
+
+
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array if array.type == type_ else array.cast(type_)
-
-
-def _version_of(uri: str) -> str:
-    return _open(uri, None).data_storage_version
 
 
 def _open(uri: str, version: int | None) -> lance.LanceDataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -208,6 +208,11 @@ def is_blob(field: pa.Field) -> bool:
 def quoted(column: str) -> str:
     """A column's name as an expression."""
     return "`" + column.replace("`", "``") + "`"
+
+
+def plain(columns: Iterable[str]) -> dict[str, str]:
+    """Columns as they are, for `SourceRows.take`."""
+    return {column: quoted(column) for column in columns}
 
 
 def _is_name(expression: str, column: str) -> bool:
