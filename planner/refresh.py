@@ -134,10 +134,10 @@ def _stale(definition: ViewDefinition) -> tuple[str, ...]:
 
 
 def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: Sequence[str]) -> _Decision:
+    if case.spec.policy is RefreshPolicy.FULL:  # of placeholders too: once they were filled it would be asked again
+        return _full(case, RefreshReason.FORCED)
     if state.unset and not state.filled:
         return _first_fill(case, broken, state)
-    if case.spec.policy is RefreshPolicy.FULL:
-        return _full(case, RefreshReason.FORCED)
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changes(case.definition.query, case.base, case.target)
