@@ -252,7 +252,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     async def PlanRefresh(
         self, request: planner_pb2.PlanRefreshRequest, _context: Context
     ) -> planner_pb2.PlanRefreshResponse:
-        plan = await self._pool.run(self._views.plan, convert_views.refresh_from_proto(request.spec))
+        plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
         return convert_views.plan_to_proto(plan)
 
 

@@ -69,7 +69,7 @@ def find(uri: str, digest: str) -> Stage | None:
         found = Stage(uri)
     except NotFound:
         return None
-    return found if found._dataset.config().get(_DIGEST_KEY) == digest else None  # noqa: SLF001 the same module
+    return found if found._dataset.config().get(_DIGEST_KEY) == digest else None
 
 
 def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
