@@ -26,6 +26,15 @@ QueryColumn = UDF | str | tuple[UDF, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionColumn:
+    """A column that a function computes: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
+
+    name: str
+    function: UDF | str
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """Rows and columns of a table, made by `Table.search(None)`. Every method returns a new query.
 
@@ -37,7 +46,8 @@ class Query:
     table: Table
     filter: str = ""
     columns: tuple[tuple[str, str], ...] = ()
-    added: tuple[tuple[str, QueryColumn], ...] = ()
+    expressions: tuple[tuple[str, str], ...] = ()
+    functions: tuple[FunctionColumn, ...] = ()
     seed: int | None = None
     most: int | None = None
     skipped: int = 0
@@ -68,16 +78,15 @@ class Query:
         if not _is_text(name):
             raise InvalidArgument(f"a column is named by a str, not {name!r}")
         udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
-        if isinstance(udf, str) and udf.strip() and not inputs:
-            return dataclasses.replace(self, added=(*self.added, (name, udf)))
+        if isinstance(value, str) and value.strip():
+            return dataclasses.replace(self, expressions=(*self.expressions, (name, value)))
         if not isinstance(udf, UDF):
             raise InvalidArgument(
                 f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...])"
                 f" or a SQL expression, not {value!r}"
             )
-        if inputs:
-            check_columns(inputs, f"column {name!r}: its input columns")
-        return dataclasses.replace(self, added=(*self.added, (name, (udf, tuple(inputs)) if inputs else udf)))
+        names = tuple(check_columns(inputs, f"column {name!r}: its input columns")) if inputs else ()
+        return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
 
     def shuffle(self, seed: int = 0) -> Self:
         """Rows in a random order, the same for the same seed. Rows that a refresh adds are shuffled among themselves
@@ -138,12 +147,9 @@ def create_view(database: Database, name: Any, query: Any, max_rows_per_fragment
 def _to_wire(query: Query, database: Database) -> catalog_pb2.ViewQuery:
     """The query, its functions registered in the view's database once all is checked that can be checked here."""
     table = query.table.describe()
-    for name, value in query.added:
-        udf, inputs = value if isinstance(value, tuple) else (value, ())
-        if isinstance(udf, UDF):
-            udf.check_inputs(table.schema, inputs or udf.input_columns)
-        elif not query.columns and name in table.schema.names:
-            raise InvalidArgument(f"column {name!r} is one of the table's: give the expression another name")
+    for column in query.functions:
+        if isinstance(column.function, UDF):
+            column.function.check_inputs(table.schema, column.inputs or column.function.input_columns)
     message = catalog_pb2.ViewQuery(
         source=query.table._ref(),
         where=query.filter,
@@ -152,15 +158,12 @@ def _to_wire(query: Query, database: Database) -> catalog_pb2.ViewQuery:
         limit=query.most,
         offset=query.skipped,
     )
-    columns = list(query.columns)
-    expressions = [(name, value) for name, value in query.added if isinstance(value, str)]
-    if expressions and not columns:  # all columns of the source, and these
-        columns = [(name, "") for name in table.schema.names if not name.startswith("__")]
-    for name, expression in [*columns, *expressions]:
+    columns = query.columns
+    if query.expressions and not columns:  # all columns of the source, and these
+        columns = tuple((name, "") for name in table.schema.names)
+    for name, expression in [*columns, *query.expressions]:
         message.columns.add(name=name, expression=expression)
-    for name, value in query.added:
-        if not isinstance(value, str):
-            udf, inputs = value if isinstance(value, tuple) else (value, ())
-            found = database._registration.resolve(udf)
-            message.functions.add(name=name, udf_name=found.name, udf_version=found.version, inputs=inputs)
+    for column in query.functions:
+        found = database._registration.resolve(column.function)
+        message.functions.add(name=column.name, udf_name=found.name, udf_version=found.version, inputs=column.inputs)
     return message
