@@ -47,7 +47,8 @@ def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
     """The schema with the definition in its metadata; other metadata stays."""
-    return schema.with_metadata({**(schema.metadata or {}), **_stored(definition)})
+    stored = {key.encode(): value.encode() for key, value in _stored(definition).items()}
+    return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:

@@ -12,7 +12,8 @@ from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, Vie
 from core.lance_io.history import properties
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
-from core.view_metadata import read, updates
+from core.view_metadata import read
+from core.view_metadata import write as write_definition
 from planner.view_catalog import ViewCatalog
 from planner.views import ViewReader
 from tests.integration.planner_lake import rows
@@ -85,7 +86,7 @@ class ViewLake:
 
         dataset = self.open(name)
         definition = dataclasses.replace(read(dataset.schema), **changes)
-        schema = dataset.schema.with_metadata({**dataset.schema.metadata, **updates(definition)})
+        schema = write_definition(dataset.schema, definition)
         fragments = [f.metadata for f in dataset.get_fragments()]
         commit(dataset, lance.LanceOperation.Merge(fragments, schema))
 
