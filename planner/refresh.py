@@ -23,7 +23,7 @@ from core.errors import FailedPrecondition
 from core.view_metadata import identity, outlives_versions
 from planner.source_checks import check_source, check_view
 from planner.source_diff import changes
-from planner.view_state import ViewState, classify
+from planner.view_state import ViewState, classify, with_rows
 
 _WORDS = {
     ChangeKind.APPEARED: "appeared",
@@ -169,7 +169,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 def _laid_by(view: TableSnapshot, rows: int) -> bool:
     """Whether the fragments have exactly so many rows each, the last one the rest."""
-    sizes = [fragment.physical_rows for fragment in view.fragments]
+    sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 
 

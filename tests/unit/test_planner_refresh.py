@@ -76,13 +76,11 @@ def definition(base_version=5, query=QUERY, **changed):
 BASE = source(5, fragment(0), fragment(1))
 
 
-def plan(
-    the_view=None, target=BASE, base=BASE, set_rows=None, functions=(ResolvedFunction(FUNCTION, UDF, ""),), **asked
-):
+def plan(the_view=None, target=BASE, base=BASE, set_rows=None, **asked):
     described = asked.pop("definition", None) or definition()
     spec = RefreshSpec("/db", "v", **asked)
     case = Case(the_view or view("view", "view"), described, base, target, spec)
-    return plan_refresh(case, functions, set_rows)
+    return plan_refresh(case, [ResolvedFunction(FUNCTION, UDF, "")], set_rows)
 
 
 def refused(**asked):
@@ -410,6 +408,16 @@ def test_view_with_other_columns_was_written_by_somebody_else():
 
 
 # compaction of the view
+
+
+def test_fragments_without_rows_are_what_was_before():
+    """Lance keeps fragments of which a full refresh, or placeholders laid anew, took all rows."""
+    before = view("view", "placeholders")
+    emptied = dataclasses.replace(before.fragments[0], deleted_rows=10, deletion_file="1-1")
+    made = plan(dataclasses.replace(before, fragments=(emptied, before.fragments[1])), max_rows_per_fragment=10)
+    assert outcome(made) == ("FULL", "FIRST_FILL")
+    assert not made.lay_again
+    assert [f.fragment_id for f in made.unset] == [1]
 
 
 def test_compacted_fragments_are_judged_by_their_rows():
