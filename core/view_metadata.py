@@ -21,6 +21,8 @@ BASE_VERSION = f"{PREFIX}base_table_version"
 FORMAT = f"{PREFIX}version"
 BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
 FILLED = f"{PREFIX}filled"
+#: The request that made the view: the same request again is answered with it.
+MADE_BY = f"{PREFIX}request"
 
 _FILES = "files-"
 
@@ -45,7 +47,8 @@ def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
     """The schema with the definition in its metadata; other metadata stays."""
-    return schema.with_metadata({**(schema.metadata or {}), **_stored(definition)})
+    stored = {key.encode(): value.encode() for key, value in _stored(definition).items()}
+    return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
@@ -55,6 +58,11 @@ def updates(definition: ViewDefinition) -> dict[str, str]:
         BASE_INCARNATION: definition.base_incarnation,
         FILLED: _text(definition.filled),
     }
+
+
+def made_by(metadata: Mapping[bytes, bytes]) -> str:
+    """The id of the request that made a view; empty: it had none."""
+    return metadata.get(MADE_BY.encode(), b"").decode()
 
 
 def identity(table: TableSnapshot) -> str:

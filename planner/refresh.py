@@ -23,7 +23,7 @@ from core.errors import FailedPrecondition
 from core.view_metadata import identity, outlives_versions
 from planner.source_checks import check_source, check_view
 from planner.source_diff import changes
-from planner.view_state import ViewState, classify
+from planner.view_state import ViewState, classify, with_rows
 
 _WORDS = {
     ChangeKind.APPEARED: "appeared",
@@ -134,10 +134,10 @@ def _stale(definition: ViewDefinition) -> tuple[str, ...]:
 
 
 def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: Sequence[str]) -> _Decision:
+    if case.spec.policy is RefreshPolicy.FULL:  # of placeholders too: once they were filled it would be asked again
+        return _full(case, RefreshReason.FORCED)
     if state.unset and not state.filled:
         return _first_fill(case, broken, state)
-    if case.spec.policy is RefreshPolicy.FULL:
-        return _full(case, RefreshReason.FORCED)
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changes(case.definition.query, case.base, case.target)
@@ -169,7 +169,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 def _laid_by(view: TableSnapshot, rows: int) -> bool:
     """Whether the fragments have exactly so many rows each, the last one the rest."""
-    sizes = [fragment.physical_rows for fragment in view.fragments]
+    sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 
 

@@ -195,13 +195,13 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
                 "BAD_NUMBER", f"max_rows_per_fragment is {rows}; it cannot be negative", field="max_rows_per_fragment"
             )
         query = convert_views.query_from_proto(request.query)
-        made = await self._pool.run(self._new_views.creation, request.database, request.name, query)
-        laid = commit_pb2.LayPlaceholders(
-            schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
-        )
-        await self._commit(
-            commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=uuid.uuid4().hex, lay_placeholders=laid)
-        )
+        asked = request.request_id or uuid.uuid4().hex
+        made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked)
+        if not made.done:
+            laid = commit_pb2.LayPlaceholders(
+                schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
+            )
+            await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, lay_placeholders=laid))
         view = await self._pool.run(self._views.view, request.database, request.name)
         return catalog_pb2.CreateMaterializedViewResponse(
             view=convert_views.view_to_proto(view), warnings=made.warnings
@@ -252,7 +252,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     async def PlanRefresh(
         self, request: planner_pb2.PlanRefreshRequest, _context: Context
     ) -> planner_pb2.PlanRefreshResponse:
-        plan = await self._pool.run(self._views.plan, convert_views.refresh_from_proto(request.spec))
+        plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
         return convert_views.plan_to_proto(plan)
 
 

@@ -12,7 +12,7 @@ from core.domain.view import STAGE_PREFIX, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import AlreadyExists, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.udf.registry import UdfRegistry
-from core.view_metadata import from_metadata, identity, write
+from core.view_metadata import MADE_BY, from_metadata, identity, made_by, write
 from planner.view_query import resolve
 from planner.view_state import classify
 from planner.views import set_rows_of
@@ -20,11 +20,13 @@ from planner.views import set_rows_of
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A validated view. The definition is in the schema's metadata; `warnings` are for the one who makes it."""
+    """A validated view. The definition is in the schema's metadata; `warnings` are for the one who makes it. `done`:
+    the same request made it before."""
 
     uri: str
     schema: pa.Schema
     warnings: tuple[str, ...]
+    done: bool = False
 
 
 class ViewCatalog:
@@ -34,11 +36,19 @@ class ViewCatalog:
         self._tables = tables
         self._registry = registry
 
-    def creation(self, database: str, name: str, query: ViewQuery) -> Creation:
+    def creation(self, database: str, name: str, query: ViewQuery, request_id: str = "") -> Creation:
         """Raises what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names."""
         home = normalise_database(database)
-        uri = self._free_uri(home, name)
+        _check_stage(name)
         _check_stage(query.table)
+        uri = table_uri(home, name)
+        made = self._existing(uri)
+        if made is not None and (not request_id or made_by(made.metadata) != request_id):
+            raise AlreadyExists(
+                "TABLE_EXISTS",
+                f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
+                table=name,
+            )
         source_database = normalise_database(query.database or home)
         source = self._tables.snapshot(table_uri(source_database, query.table))
         registry = self._registry(home)
@@ -58,20 +68,15 @@ class ViewCatalog:
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
             filled={f.name: f"{f.udf_name}@{f.udf_version}" for f in resolved.query.functions},
         )
-        return Creation(uri, write(resolved.schema, definition), _warnings(query.table, source))
+        schema = resolved.schema.with_metadata({MADE_BY: request_id} if request_id else None)
+        warnings = _warnings(query.table, source)
+        return Creation(uri, write(schema, definition), warnings, done=made is not None)
 
-    def _free_uri(self, database: str, name: str) -> str:
-        _check_stage(name)
-        uri = table_uri(database, name)
+    def _existing(self, uri: str) -> TableSnapshot | None:
         try:
-            self._tables.snapshot(uri)
+            return self._tables.snapshot(uri)
         except NotFound:
-            return uri
-        raise AlreadyExists(
-            "TABLE_EXISTS",
-            f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
-            table=name,
-        )
+            return None
 
 
 def _check_stage(name: str) -> None:

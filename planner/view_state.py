@@ -21,7 +21,12 @@ class ViewState:
 def renamed(view: TableSnapshot) -> list[Fragment]:
     """Fragments whose files have names that Leman did not give them: compaction wrote them, or somebody else."""
     column = _is_set_id(view)
-    return [f for f in view.fragments if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
+    return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
+
+
+def with_rows(view: TableSnapshot) -> list[Fragment]:
+    """The others are what a full refresh, or placeholders that were laid again, left of fragments before."""
+    return [fragment for fragment in view.fragments if fragment.live_rows]
 
 
 def classify(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
@@ -33,12 +38,13 @@ def classify(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
     column = _is_set_id(view)
     unset: list[UnsetFragment] = []
     rows = 0
-    for fragment in view.fragments:
+    fragments = with_rows(view)
+    for fragment in fragments:
         found = _rows_set(fragment, fragment.file_of(column), set_rows)
         rows += found
         if found < fragment.live_rows:
             unset.append(UnsetFragment(fragment.fragment_id, fragment.physical_rows, fragment.deleted_rows))
-    return ViewState(tuple(unset), len(view.fragments) - len(unset), rows)
+    return ViewState(tuple(unset), len(fragments) - len(unset), rows)
 
 
 def _rows_set(fragment: Fragment, file: str, set_rows: Mapping[int, int]) -> int:

@@ -98,7 +98,7 @@ def function_from_proto(message: catalog_pb2.ViewFunction) -> ViewFunction:
     return ViewFunction(message.name, message.udf_name, message.udf_version, tuple(message.inputs))
 
 
-def refresh_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
+def refresh_spec_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
     return planner_pb2.RefreshSpec(
         view=catalog_pb2.TableRef(database=spec.database, table=spec.view),
         src_version=spec.src_version,
@@ -108,7 +108,7 @@ def refresh_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
     )
 
 
-def refresh_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
+def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
     policy = _POLICIES.get(message.policy)
     if policy is None:
         raise InvalidArgument("UNKNOWN_VALUE", f"policy is {message.policy}; known are 0 to 3", field="spec.policy")
@@ -226,12 +226,12 @@ _RESULT_NUMBERS = (
 )
 
 
-def result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
+def refresh_result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
     numbers = {name: getattr(result, name) for name in _RESULT_NUMBERS}
     return jobs_pb2.RefreshResult(mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), **numbers)
 
 
-def result_from_proto(message: jobs_pb2.RefreshResult) -> RefreshResult:
+def refresh_result_from_proto(message: jobs_pb2.RefreshResult) -> RefreshResult:
     numbers = {name: int(getattr(message, name)) for name in _RESULT_NUMBERS}
     return RefreshResult(mode_from_proto(message.mode), reason_from_proto(message.reason), **numbers)
 

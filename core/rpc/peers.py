@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import grpc
 import pyarrow as pa
@@ -30,35 +30,6 @@ class Replacement:
     file: StagedFile
     input_files: tuple[str, ...]
     replaces: str
-
-
-@dataclass(frozen=True, slots=True)
-class ViewTable:
-    """A view's table at the version that the work was planned from."""
-
-    uri: str
-    incarnation: str
-    read_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class StagedViewFile:
-    """A file for one fragment of a view; the fragment of an appended one is not read."""
-
-    fragment_id: int
-    file: StagedFile
-
-
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """See `SpliceView` in protos/leman/v1/commit.proto."""
-
-    appended: tuple[StagedViewFile, ...] = ()
-    swapped: tuple[StagedViewFile, ...] = ()
-    evictions_file: str = ""
-    evictions_digest: str = ""
-    replace_all: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlannerClient:
@@ -89,7 +60,7 @@ class PlannerClient:
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         """Raises what the planner says, as `core.errors`."""
-        request = planner_pb2.PlanRefreshRequest(spec=convert_views.refresh_to_proto(spec))
+        request = planner_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))
         try:
             return convert_views.plan_from_proto(await self._stub.PlanRefresh(request))
         except grpc.RpcError as error:
@@ -137,38 +108,50 @@ class CommitClient:
         return answer.version, _verdicts(answer)
 
     async def lay_placeholders(
-        self, view: ViewTable, schema: pa.Schema, *, max_rows_per_fragment: int, job_id: str, request_id: str
+        self, plan: RefreshPlan, schema: pa.Schema, max_rows_per_fragment: int, *, request_id: str, job_id: str = ""
     ) -> int:
         """Lays a view's placeholders anew, for the definition in the schema's metadata; the view's version after it.
         Raises like `replace_column`."""
-        operation = commit_pb2.LayPlaceholders(
-            schema=convert.schema_to_bytes(schema), max_rows_per_fragment=max_rows_per_fragment
-        )
-        request = _request(view, job_id, request_id)
-        request.lay_placeholders.CopyFrom(operation)
+        request = _view_request(plan, job_id, request_id)
+        request.lay_placeholders.schema = convert.schema_to_bytes(schema)
+        request.lay_placeholders.max_rows_per_fragment = max_rows_per_fragment
         return (await self._submit(request)).version
 
     async def fill_placeholders(
-        self, view: ViewTable, files: Sequence[StagedViewFile], *, job_id: str, request_id: str
+        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, job_id: str, request_id: str
     ) -> tuple[int, list[FragmentVerdict]]:
-        """(view's version or 0, a verdict for each fragment). Raises like `replace_column`."""
-        request = _request(view, job_id, request_id)
-        request.fill_placeholders.CopyFrom(commit_pb2.FillPlaceholders(fragments=_view_files(files)))
+        """(view's version or 0, a verdict for each fragment). `files` with the fragments that they are for. Raises like
+        `replace_column`."""
+        request = _view_request(plan, job_id, request_id)
+        request.fill_placeholders.fragments.extend(_view_files(files))
         answer = await self._submit(request)
         return answer.version, _verdicts(answer)
 
-    async def splice_view(self, view: ViewTable, splice: Splice, *, job_id: str, request_id: str) -> int:
-        """The view's version with everything that the refresh changed. Raises like `replace_column`; Aborted
-        (VIEW_CHANGED) where the view is at another version."""
+    async def splice_view(
+        self,
+        plan: RefreshPlan,
+        *,
+        appended: Sequence[StagedFile],
+        swapped: Sequence[tuple[int, StagedFile]],
+        evictions: tuple[str, str],
+        replace_all: bool,
+        metadata: Mapping[str, str],
+        job_id: str,
+        request_id: str,
+    ) -> int:
+        """The view's version with everything that the refresh changed. `swapped` with the fragments that they are for;
+        `evictions`: the file with the rows that leave, and its digest, or two empty texts. See `SpliceView` in
+        protos/leman/v1/commit.proto. Raises like `replace_column`; Aborted (VIEW_CHANGED) where the view is at another
+        version than the plan's."""
         operation = commit_pb2.SpliceView(
-            appended=_view_files(splice.appended),
-            swapped=_view_files(splice.swapped),
-            evictions_file=splice.evictions_file,
-            evictions_digest=splice.evictions_digest,
-            replace_all=splice.replace_all,
-            metadata=splice.metadata,
+            appended=_view_files((-1, file) for file in appended),
+            swapped=_view_files(swapped),
+            evictions_file=evictions[0],
+            evictions_digest=evictions[1],
+            replace_all=replace_all,
+            metadata=metadata,
         )
-        request = _request(view, job_id, request_id)
+        request = _view_request(plan, job_id, request_id)
         request.splice_view.CopyFrom(operation)
         return (await self._submit(request)).version
 
@@ -179,18 +162,18 @@ class CommitClient:
             raise error_from_rpc(error) from None
 
 
-def _request(view: ViewTable, job_id: str, request_id: str) -> commit_pb2.SubmitCommitRequest:
+def _view_request(plan: RefreshPlan, job_id: str, request_id: str) -> commit_pb2.SubmitCommitRequest:
     return commit_pb2.SubmitCommitRequest(
-        uri=view.uri,
-        incarnation=view.incarnation,
-        read_version=view.read_version,
+        uri=plan.uri,
+        incarnation=plan.incarnation,
+        read_version=plan.version,
         job_id=job_id,
         request_id=request_id,
     )
 
 
-def _view_files(files: Sequence[StagedViewFile]) -> list[commit_pb2.ViewFile]:
-    return [commit_pb2.ViewFile(fragment_id=f.fragment_id, file=convert.staged_to_proto(f.file)) for f in files]
+def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[commit_pb2.ViewFile]:
+    return [commit_pb2.ViewFile(fragment_id=i, file=convert.staged_to_proto(file)) for i, file in files]
 
 
 def _verdicts(answer: commit_pb2.SubmitCommitResponse) -> list[FragmentVerdict]:

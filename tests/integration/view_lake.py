@@ -1,5 +1,6 @@
 """A database with a source table and views over it, laid and filled by hand as the commit coordinator would."""
 
+import dataclasses
 import json
 import secrets
 
@@ -12,7 +13,7 @@ from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, Vie
 from core.lance_io.history import properties
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
-from core.view_metadata import read, updates
+from core.view_metadata import identity, read, updates
 from planner.view_catalog import ViewCatalog
 from planner.views import ViewReader
 from tests.integration.planner_lake import rows
@@ -79,15 +80,13 @@ class ViewLake:
             groups.append(lance.LanceOperation.DataReplacementGroup(fragment.fragment_id, file))
         commit(dataset, lance.LanceOperation.DataReplacement(groups))
 
-    def record(self, name="v", **changes):
-        """Says that the view was refreshed, as a splice without rows does."""
-        import dataclasses
-
+    def record(self, base_version, name="v"):
+        """Says that the view is right for another version of its source."""
         dataset = self.open(name)
-        definition = dataclasses.replace(read(dataset.schema), **changes)
-        schema = dataset.schema.with_metadata({**dataset.schema.metadata, **updates(definition)})
-        fragments = [f.metadata for f in dataset.get_fragments()]
-        commit(dataset, lance.LanceOperation.Merge(fragments, schema))
+        found = read(dataset.schema)
+        incarnation = identity(self.tables.snapshot(found.source_uri, base_version))
+        later = dataclasses.replace(found, base_version=base_version, base_incarnation=incarnation)
+        dataset.update_schema_metadata(updates(later))
 
     def plan(self, name="v", **spec):
         return self.reader.plan(RefreshSpec(self.database, name, **spec))

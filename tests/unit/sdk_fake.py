@@ -54,6 +54,30 @@ def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
     return job
 
 
+def make_view(
+    name: str = "adults", source: str = "docs", database: str = "db", **fields: Any
+) -> catalog_pb2.MaterializedView:
+    """A view of ten rows, three of them without values."""
+    schema = pa.schema([("text", pa.string()), ("n", pa.int64())])
+    view = catalog_pb2.MaterializedView(
+        name=name,
+        version=4,
+        source_version=5,
+        format=2,
+        row_count=10,
+        rows_set=7,
+        schema=schema.serialize().to_pybytes(),
+    )
+    query = view.query
+    query.source.database, query.source.table = database, source
+    query.columns.add(name="text")
+    query.functions.add(name="n", udf_name="words", udf_version="1", inputs=["text"])
+    query.where, query.shuffle, query.shuffle_seed, query.limit, query.offset = "size > 21", True, 42, 100, 2
+    for key, value in fields.items():
+        setattr(view, key, value)
+    return view
+
+
 class FakeLeman:
     """One server that is planner, executor and coordinator at once.
 
@@ -66,6 +90,7 @@ class FakeLeman:
         self.scripts: dict[str, Any] = {}
         self.calls: list[tuple[str, Any, dict[str, str]]] = []
         self.udfs: dict[tuple[str, str], Any] = {}
+        self.views: dict[str, catalog_pb2.MaterializedView] = {}
         self.address = ""
         self._server: grpc.Server | None = None
         self.changed = threading.Condition()
@@ -170,7 +195,8 @@ class _Servicer(
         return self._answer("AlterColumns", request, context, catalog_pb2.AlterColumnsResponse(version=3))
 
     def DescribeTable(self, request, context):
-        schema = pa.schema([("text", pa.string()), ("size", pa.int32())])
+        metadata = {"leman::view::query": "{}"} if request.table.table in self._fake.views else None
+        schema = pa.schema([("text", pa.string()), ("size", pa.int32())], metadata)
         answer = catalog_pb2.DescribeTableResponse(
             uri=f"{request.table.database}/{request.table.table}.lance",
             version=7,
@@ -185,7 +211,39 @@ class _Servicer(
         return self._answer("DescribeTable", request, context, answer)
 
     def ListTables(self, request, context):
-        return self._answer("ListTables", request, context, catalog_pb2.ListTablesResponse(tables=["docs"]))
+        answer = catalog_pb2.ListTablesResponse(tables=["docs", *self._fake.views])
+        return self._answer("ListTables", request, context, answer)
+
+    def CreateMaterializedView(self, request, context):
+        def make(r):
+            made = self._fake.views[r.name] = make_view(r.name, r.query.source.table, r.query.source.database)
+            return catalog_pb2.CreateMaterializedViewResponse(view=made)
+
+        return self._answer("CreateMaterializedView", request, context, make)
+
+    def GetMaterializedView(self, request, context):
+        def find(r):
+            if r.name not in self._fake.views:
+                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.name}' is not a materialized view")
+            view = catalog_pb2.MaterializedView(uri=f"{r.database}/{r.name}.lance")
+            view.MergeFrom(self._fake.views[r.name])
+            return catalog_pb2.GetMaterializedViewResponse(view=view)
+
+        return self._answer("GetMaterializedView", request, context, find)
+
+    def PlanRefresh(self, request, context):
+        answer = planner_pb2.PlanRefreshResponse(
+            version=4,
+            target_version=9,
+            mode=planner_pb2.REFRESH_MODE_INCREMENTAL,
+            reason=planner_pb2.REFRESH_REASON_SOURCE_CHANGED,
+            message="The source went from version 5 to 9",
+            rows=10,
+        )
+        kinds = planner_pb2.SourceChange
+        for kind in (kinds.KIND_APPEARED, kinds.KIND_APPEARED, kinds.KIND_DELETIONS):
+            answer.changes.add(fragment_id=len(answer.changes), kind=kind)
+        return self._answer("PlanRefresh", request, context, answer)
 
     def ExplainPlan(self, request, context):
         answer = planner_pb2.ExplainPlanResponse(summary="1 of 2 fragments to do")

@@ -26,13 +26,17 @@ from leman._model import (
     JobState,
     Progress,
     ReasonCount,
+    RefreshResult,
     RowError,
     TableInfo,
     UdfInfo,
 )
 from leman._plan import FragmentDecision, Plan
+from leman._query import Query
 from leman._table import Table
 from leman._udf import UDF, udf
+from leman._view import View
+from leman._view_model import RefreshPlan, ViewColumn, ViewFunction, ViewInfo, ViewQuery
 from leman.error_handling import ErrorHandlingConfig, Fail, Retry, Skip
 from leman.errors import JobCancelled, JobFailed, LemanError
 
@@ -55,7 +59,10 @@ __all__ = [
     "LemanError",
     "Plan",
     "Progress",
+    "Query",
     "ReasonCount",
+    "RefreshPlan",
+    "RefreshResult",
     "Retry",
     "RowError",
     "Skip",
@@ -63,6 +70,11 @@ __all__ = [
     "Table",
     "TableInfo",
     "UdfInfo",
+    "View",
+    "ViewColumn",
+    "ViewFunction",
+    "ViewInfo",
+    "ViewQuery",
     "connect",
     "udf",
 ]

@@ -14,8 +14,11 @@ from leman._embedded import Embedded, check_answers
 from leman._future import JobFuture
 from leman._model import Job, RowError, UdfInfo
 from leman._paging import list_errors, pages
+from leman._query import Query, create_view
 from leman._registration import Registration
 from leman._table import Table, check_name
+from leman._view import View
+from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2
 
@@ -131,10 +134,29 @@ class Database:
 
     @boundary
     def open_table(self, name: str) -> Table:
-        """Raises TableNotFound."""
+        """A table; a `View` where it is one. Raises TableNotFound."""
         table = self._table(check_name(name, "table"))
-        table.describe()
-        return table
+        metadata = table.describe().schema.metadata or {}
+        return self._view(name) if VIEW_KEY in metadata else table
+
+    @boundary
+    def open_view(self, name: str) -> View:
+        """Raises TableNotFound, FailedPrecondition (NOT_A_VIEW)."""
+        view = self._view(check_name(name, "view"))
+        view.describe()
+        return view
+
+    def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View:
+        """Makes a view: a placeholder for each row of the source that the query's filter matches. No function is
+        called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
+        services reach. `max_rows_per_fragment`: rows in a fragment at the most. Its functions are registered here.
+
+        Warns where the source has no stable row ids: the view can then only be refreshed to the version that it was
+        made from. Raises TableExists, ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and
+        InvalidArgument whose `reason` is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or
+        RESERVED_NAME.
+        """
+        return create_view(self, name, query, max_rows_per_fragment)
 
     @boundary
     def table_names(self) -> list[str]:
@@ -184,6 +206,9 @@ class Database:
 
     def _table(self, name: str) -> Table:
         return Table(self._services, self._registration, self.uri, name)
+
+    def _view(self, name: str) -> View:
+        return View(self._services, self._registration, self.uri, name)
 
     def _table_uri(self, name: str) -> str:
         return f"{self.uri}/{name}.lance"

@@ -134,22 +134,22 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 def check_ended(job: Job) -> None:
     """Raises JobFailed or JobCancelled unless a job that has ended did so with its work done."""
-    name = f"{job.table}.{job.column}"
+    what = f"the backfill of {job.target}" if job.column else f"the refresh of {job.target}"
     if job.state is JobState.CANCELLED:
         raise JobCancelled(
-            f"the backfill of {name} was cancelled ({job.job_id}); what it had finished is kept",
+            f"{what} was cancelled ({job.job_id}); what it had finished is kept",
             job_id=job.job_id,
         )
     if job.state is not JobState.FAILED:
         return
     if job.error is None:
-        raise JobFailed(f"the backfill of {name} failed ({job.job_id})", job_id=job.job_id)
+        raise JobFailed(f"{what} failed ({job.job_id})", job_id=job.job_id)
     facts = dict(job.error.facts)
     address = facts.get("row_address")
-    text = f"the backfill of {name} failed: {' '.join(job.error.message.split())}"
+    text = f"{what} failed: {' '.join(job.error.message.split())}"
     if address:
         text += f" (row address {address})"
-    text += "\nWhat was finished is kept: the same backfill goes on from there."
+    text += "\nWhat was finished is kept: the same call goes on from there."
     if address:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
     raise JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)

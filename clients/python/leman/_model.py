@@ -90,8 +90,43 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What a refresh did.
+
+    `mode`: `no_op`, `incremental` or `full`; `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
+    are the view's; `rows_evaluated` counts rows given to functions, for each function column apart.
+    """
+
+    mode: str
+    reason: str
+    rows_added: int = 0
+    rows_recomputed: int = 0
+    rows_evicted: int = 0
+    rows_reused: int = 0
+    rows_evaluated: int = 0
+    source_rows_read: int = 0
+    fragments_rewritten: int = 0
+    source_version_before: int = 0
+    source_version: int = 0
+    view_version: int = 0
+
+    def __str__(self) -> str:
+        if self.mode == "no_op":
+            return f"nothing to do, it is right for source version {self.source_version}"
+        counts = {
+            "added": self.rows_added,
+            "computed again": self.rows_recomputed,
+            "evicted": self.rows_evicted,
+            "reused": self.rows_reused,
+        }
+        rows = ", ".join(f"{count:,} rows {what}" for what, count in counts.items() if count) or "no row changed"
+        return f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}; source version {self.source_version}"
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing."""
+    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. One that refreshes a
+    view has no `column` and says in `refresh_result` what it did so far."""
 
     job_id: str
     state: JobState
@@ -109,6 +144,12 @@ class Job:
     attempt: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
+    refresh_result: RefreshResult | None = None
+
+    @property
+    def target(self) -> str:
+        """What it fills: `table.column`, or the name of a view."""
+        return f"{self.table}.{self.column}" if self.column else self.table
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from leman._garbage import CheckpointCollection, StoredFile
 from leman._model import JobState, Progress, RowError, TableInfo
 from leman._paging import list_errors
 from leman._plan import Plan
+from leman._query import Query
 from leman._registration import Registration
 from leman._signature import check_columns
 from leman._udf import UDF
-from leman.errors import InvalidArgument
+from leman.errors import InvalidArgument, NotSupported
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
@@ -84,6 +85,13 @@ class Table:
         Raises ColumnNotFound, TypeMismatch.
         """
         local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
+
+    def search(self, query: None = None) -> Query:
+        """A query over this table's rows, of which a view can be made. `query`: None, as search by vector or text is no
+        part of a view."""
+        if query is not None:
+            raise NotSupported("search by vector or text is not supported: search(None) takes all rows")
+        return Query(self)
 
     @boundary
     def add_columns(self, columns: Mapping[str, NewColumn]) -> int:

@@ -18,6 +18,7 @@ from leman._model import (
     JobState,
     Progress,
     ReasonCount,
+    RefreshResult,
     RowError,
     TableInfo,
     UdfInfo,
@@ -46,7 +47,24 @@ def job(message: jobs_pb2.Job) -> Job:
         attempt=message.attempt,
         created_at=_time(message.created_at),
         updated_at=_time(message.updated_at),
+        refresh_result=refresh_result(message.refresh_result) if message.HasField("refresh_result") else None,
     )
+
+
+def refresh_result(message: jobs_pb2.RefreshResult) -> RefreshResult:
+    """What a refresh did."""
+    numbers = [f.name for f in dataclasses.fields(RefreshResult) if f.name not in {"mode", "reason"}]
+    return RefreshResult(
+        word(planner_pb2.RefreshMode, message.mode),
+        word(planner_pb2.RefreshReason, message.reason),
+        **{name: getattr(message, name) for name in numbers},
+    )
+
+
+def word(kind: Any, value: int) -> str:
+    """A value of a refresh's enums, as callers see it: `REFRESH_MODE_NO_OP` is `no_op`."""
+    name: str = kind.Name(value)
+    return name.removeprefix("REFRESH_MODE_").removeprefix("REFRESH_REASON_").lower()
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:

@@ -152,14 +152,16 @@ def is_done(job: Job) -> bool:
 
 def result_line(job: Job) -> str:
     """How a job ended, in one line."""
-    name, progress = f"{job.table}.{job.column}", job.progress
+    name, progress = job.target, job.progress
     if job.state is JobState.FAILED:
         why = job.error.message.splitlines()[0] if job.error is not None and job.error.message else "no reason given"
         return f"{name}: failed: {why} ({job.job_id})"
     if job.state is JobState.CANCELLED:
         return f"{name}: cancelled, {progress.rows_checkpointed:,} rows are kept ({job.job_id})"
     took = duration(progress.elapsed_seconds)
-    if progress.fragments_planned == 0:
+    if job.refresh_result is not None:
+        text = f"{name}: {job.refresh_result} ({took})"
+    elif progress.fragments_planned == 0:
         text = f"{name}: {job.plan_summary or 'nothing to do'} ({took})"
     else:
         text = f"{name}: {_work(progress)} in {took}"

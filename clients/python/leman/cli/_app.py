@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system
+from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system, _views
 
 app = typer.Typer(
     name="leman",
@@ -33,8 +33,10 @@ app.command("demo")(_system.demo)
 app.command("plan")(_backfill.plan)
 app.command("backfill")(_backfill.backfill)
 app.command("errors")(_jobs.errors)
+app.command("refresh")(_views.refresh)
 app.add_typer(_jobs.app, name="jobs")
 app.add_typer(_catalog.tables, name="tables")
 app.add_typer(_catalog.udfs, name="udfs")
+app.add_typer(_views.views, name="views")
 app.add_typer(_checkpoints.checkpoints, name="checkpoints")
 app.add_typer(_system.config, name="config")

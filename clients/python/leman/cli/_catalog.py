@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from leman._view_model import ViewInfo
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -14,6 +15,7 @@ from leman.cli._options import (
     open_database,
 )
 from leman.cli._output import print_json, print_line, print_table
+from leman.cli._views import print_view
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
 udfs = typer.Typer(help="Lists registered functions.", no_args_is_help=True)
@@ -57,6 +59,9 @@ def tables_show(
         found = database.open_table(table).describe()
     if as_json:
         print_json(found)
+        return
+    if isinstance(found, ViewInfo):
+        print_view(found)
         return
     ids = "" if found.stable_row_ids else ", no stable row ids"
     print_line(

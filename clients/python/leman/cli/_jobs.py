@@ -79,7 +79,7 @@ def watch(
     with open_database(db, endpoint, token, tls_ca) as database:
         future = database.job_future(job_id)
         job = future.job()
-        job = follow_job(future, f"{job.table}.{job.column}", quiet=as_json, cancel=False)
+        job = follow_job(future, job.target, quiet=as_json, cancel=False)
     end(job, as_json=as_json)
 
 
@@ -139,7 +139,7 @@ def _row(job: Job) -> tuple[object, ...]:
     return (
         job.job_id,
         job.state,
-        f"{job.table}.{job.column}",
+        job.target,
         f"{progress.rows_evaluated:,}",
         f"{progress.rows_failed:,}",
         duration(progress.elapsed_seconds),
@@ -164,8 +164,8 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("job", job.job_id),
         ("state", job.state),
         ("result", result_line(job) if job.state.terminal else "still running"),
-        ("column", f"{job.table}.{job.column}"),
-        ("function", f"{job.udf_name}@{job.udf_version}"),
+        ("column" if job.column else "view", job.target),
+        *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),
         ("plan", job.plan_summary),
         ("rows", rows),
         ("fragments", f"{progress.fragments_committed:,} of {progress.fragments_planned:,} committed"),

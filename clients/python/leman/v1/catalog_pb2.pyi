@@ -667,12 +667,15 @@ class CreateMaterializedViewRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Path or uri of the database that the view is made in."""
     name: _builtins.str
     """Name of the view; it shares the names of tables."""
     max_rows_per_fragment: _builtins.int
     """Rows in a fragment at the most; 0: chosen so that all task slots have work."""
+    request_id: _builtins.str
+    """Chosen by the caller. The same id again, while its view is there, is answered with that view."""
     @_builtins.property
     def query(self) -> Global___ViewQuery:
         """What it holds."""
@@ -684,10 +687,11 @@ class CreateMaterializedViewRequest(_message.Message):
         name: _builtins.str = ...,
         query: Global___ViewQuery | None = ...,
         max_rows_per_fragment: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "max_rows_per_fragment", b"max_rows_per_fragment", "name", b"name", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "max_rows_per_fragment", b"max_rows_per_fragment", "name", b"name", "query", b"query", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

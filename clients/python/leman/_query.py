@@ -1,0 +1,169 @@
+"""What a view is to hold, put together step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from leman._boundary import boundary
+from leman._signature import check_columns
+from leman._udf import UDF
+from leman._view_wire import count
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2
+
+if TYPE_CHECKING:
+    from leman._database import Database
+    from leman._table import Table
+    from leman._view import View
+
+QueryColumn = UDF | str | tuple[UDF, Sequence[str]]
+"""A function, a SQL expression, or a function and the source's columns that take the place of its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionColumn:
+    """A column that a function computes: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
+
+    name: str
+    function: UDF | str
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows and columns of a table, made by `Table.search(None)`. Every method returns a new query.
+
+        table.search(None).where("age > 21").select(["name"]).add_column("n", word_count).shuffle(seed=42)
+
+    A view made of it holds one row for each row of the table that the filter matches.
+    """
+
+    table: Table
+    filter: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[tuple[str, str], ...] = ()
+    functions: tuple[FunctionColumn, ...] = ()
+    seed: int | None = None
+    most: int | None = None
+    skipped: int = 0
+
+    def where(self, expression: str) -> Self:
+        """Only rows for which this SQL expression is true; given twice, both have to be."""
+        if not _is_text(expression):
+            raise InvalidArgument(f'where is a SQL expression such as "age > 21", not {expression!r}')
+        both = f"({self.filter}) AND ({expression})" if self.filter else expression
+        return dataclasses.replace(self, filter=both)
+
+    def select(self, columns: Sequence[str] | Mapping[str, str]) -> Self:
+        """Only these columns: their names, or a mapping of names to SQL expressions (`{"title": "upper(name)"}`).
+        Without it a view has all columns of its source. Given twice, the last one holds."""
+        if isinstance(columns, str) or not columns:
+            raise InvalidArgument(f"select takes a list of columns or {{'name': 'expression'}}, not {columns!r}")
+        pairs = columns.items() if isinstance(columns, Mapping) else [(name, "") for name in columns]
+        for name, expression in pairs:
+            if not _is_text(name):
+                raise InvalidArgument(f"select: a column is named by a str, not {name!r}")
+            if isinstance(columns, Mapping) and not _is_text(expression):
+                raise InvalidArgument(f"select: column {name!r} needs a SQL expression, not {expression!r}")
+        return dataclasses.replace(self, columns=tuple(pairs))
+
+    def add_column(self, name: str, value: QueryColumn) -> Self:
+        """One more column: computed by a function, by `(function, [columns])` where its inputs are called otherwise
+        in the table, or by a SQL expression."""
+        if not _is_text(name):
+            raise InvalidArgument(f"a column is named by a str, not {name!r}")
+        udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
+        if isinstance(value, str) and value.strip():
+            return dataclasses.replace(self, expressions=(*self.expressions, (name, value)))
+        if not isinstance(udf, UDF):
+            raise InvalidArgument(
+                f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...])"
+                f" or a SQL expression, not {value!r}"
+            )
+        names = tuple(check_columns(inputs, f"column {name!r}: its input columns")) if inputs else ()
+        return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
+
+    def shuffle(self, seed: int = 0) -> Self:
+        """Rows in a random order, the same for the same seed. Rows that a refresh adds are shuffled among themselves
+        and come after the others."""
+        _check_seed(seed)
+        return dataclasses.replace(self, seed=seed)
+
+    def limit(self, rows: int) -> Self:
+        """At most so many rows, the first by row id of the table, chosen before the shuffle. Stays exact when the
+        table changes."""
+        return dataclasses.replace(self, most=count("limit", rows, least=0))
+
+    def offset(self, rows: int) -> Self:
+        """Leaves out so many rows, the first by row id of the table."""
+        return dataclasses.replace(self, skipped=count("offset", rows, least=0))
+
+    def create_materialized_view(
+        self, conn: Database, view_name: str, max_rows_per_fragment: int | None = None
+    ) -> View:
+        """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
+        return create_view(conn, view_name, self, max_rows_per_fragment)
+
+    def __repr__(self) -> str:
+        return f"<leman.Query of {self.table.name}>"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise InvalidArgument(f"seed is a whole number, not {seed!r}")
+
+
+@boundary
+def create_view(database: Database, name: Any, query: Any, max_rows_per_fragment: int | None) -> View:
+    """Makes a view of placeholders; see `Database.create_materialized_view`."""
+    from leman._view import View  # noqa: PLC0415 - a view is a table, which makes queries
+
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"a view is named by a str, not {name!r}")
+    if not isinstance(query, Query):
+        raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")
+    request = catalog_pb2.CreateMaterializedViewRequest(
+        database=database.uri,
+        name=name,
+        query=_to_wire(query, database),
+        max_rows_per_fragment=count("max_rows_per_fragment", max_rows_per_fragment),
+        request_id=uuid.uuid4().hex,
+    )
+    answer = database._services.catalog("CreateMaterializedView", request)
+    for text in answer.warnings:
+        warnings.warn(text, UserWarning, stacklevel=4)
+    return View(database._services, database._registration, database.uri, name)
+
+
+def _to_wire(query: Query, database: Database) -> catalog_pb2.ViewQuery:
+    """The query, its functions registered in the view's database once all is checked that can be checked here."""
+    table = query.table.describe()
+    for column in query.functions:
+        if isinstance(column.function, UDF):
+            column.function.check_inputs(table.schema, column.inputs or column.function.input_columns)
+    message = catalog_pb2.ViewQuery(
+        source=query.table._ref(),
+        where=query.filter,
+        shuffle=query.seed is not None,
+        shuffle_seed=query.seed or 0,
+        limit=query.most,
+        offset=query.skipped,
+    )
+    columns = query.columns
+    if query.expressions and not columns:  # all columns of the source, and these
+        columns = tuple((name, "") for name in table.schema.names)
+    for name, expression in [*columns, *query.expressions]:
+        message.columns.add(name=name, expression=expression)
+    for column in query.functions:
+        found = database._registration.resolve(column.function)
+        message.functions.add(name=column.name, udf_name=found.name, udf_version=found.version, inputs=column.inputs)
+    return message

@@ -1,0 +1,168 @@
+"""A materialized view: a table that a query over another one fills."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from leman import _wire
+from leman._boundary import boundary
+from leman._future import JobFuture, check_ended, follow
+from leman._model import JobState, Progress, RefreshResult
+from leman._registration import Registration
+from leman._table import NewColumn, Table
+from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
+from leman._view_wire import refresh_plan, refresh_spec, view_info
+from leman.errors import FailedPrecondition, Internal, InvalidArgument, NotSupported
+from leman.progress import make_display, result_line
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+
+log = logging.getLogger("leman")
+
+IS_SET = "__is_set"
+INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
+
+
+class View(Table):
+    """A view of a database. Holds no state: every answer is of now. Rows without values are not shown."""
+
+    def __repr__(self) -> str:
+        return f"<leman.View {self.name} in {self._database}>"
+
+    @boundary
+    def describe(self) -> ViewInfo:
+        """Its query, the source version that it is right for, and rows and columns that queries show.
+
+        Raises TableNotFound, FailedPrecondition (NOT_A_VIEW).
+        """
+        return view_info(super().describe(), self._materialized())
+
+    def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows with values as an Arrow table, without internal columns. Needs `leman[lance]`."""
+        dataset = self.to_lance()
+        shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]
+        if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
+            raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
+        condition = f"{IS_SET} AND ({where})" if where else IS_SET
+        return dataset.to_table(columns=shown if columns is None else columns, filter=condition)
+
+    def refresh(
+        self,
+        src_version: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        policy: RefreshPolicy = "auto",
+        *,
+        concurrency: int | None = None,
+        cascade: bool = False,
+        progress: bool | Callable[[Progress], object] | None = None,
+    ) -> RefreshResult:
+        """Brings the view to a version of its source, waits, and tells what that took.
+
+        `src_version`: which one, forward or back; None: the latest. `max_rows_per_fragment`: rows in each new fragment.
+        `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
+        latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
+        source, where that is a view, and its source, and so on. `progress`: as for `Table.backfill`.
+
+        Rows for which a function failed have NULL there, with a warning in the log. Ctrl-C cancels the refresh; what it
+        computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, and
+        FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
+        FOREIGN_WRITES.
+        """
+        if cascade:
+            _check_cascade(src_version)
+            for source in reversed(self.sources()):
+                source._refresh(progress=progress, policy=policy, concurrency=concurrency)
+        return self._refresh(
+            progress=progress,
+            src_version=src_version,
+            max_rows_per_fragment=max_rows_per_fragment,
+            policy=policy,
+            concurrency=concurrency,
+        )
+
+    @boundary
+    def refresh_async(
+        self,
+        src_version: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        policy: RefreshPolicy = "auto",
+        *,
+        concurrency: int | None = None,
+    ) -> JobFuture:
+        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. Raises what
+        planning it raises."""
+        spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, concurrency)
+        request = jobs_pb2.CreateJobRequest(refresh=spec, request_id=uuid.uuid4().hex)
+        job = _wire.job(self._services.jobs("CreateJob", request).job)
+        return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
+
+    @boundary
+    def plan_refresh(
+        self,
+        src_version: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        policy: RefreshPolicy = "auto",
+    ) -> RefreshPlan:
+        """What a refresh would do, and why. Changes nothing; print it."""
+        spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, None)
+        answer = self._services.planner("PlanRefresh", planner_pb2.PlanRefreshRequest(spec=spec))
+        return refresh_plan(self.name, self._materialized().source_version, answer)
+
+    @boundary
+    def sources(self) -> list[View]:
+        """The views that this one rests on, the nearest first, in whatever databases; none where its source is a plain
+        table."""
+        found: list[View] = []
+        seen = {self.uri}
+        here: View = self
+        while True:
+            source = here._materialized().query.source
+            here = View(self._services, Registration(self._services, source.database), source.database, source.table)
+            try:
+                here._materialized()
+            except FailedPrecondition as error:
+                if error.reason == "NOT_A_VIEW":
+                    return found
+                raise
+            if here.uri in seen:
+                raise FailedPrecondition(f"view {self.name!r} rests on itself: drop one of {sorted(seen)}")
+            seen.add(here.uri)
+            found.append(here)
+
+    def add(self, data: Any, *, max_rows_per_file: int | None = None) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: a view's rows come from its source."""
+        raise NotSupported(f"'{self.name}' is a view: add rows to its source, and refresh it")
+
+    def add_columns(self, columns: Mapping[str, NewColumn]) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: a view's columns come from its query."""
+        raise NotSupported(f"'{self.name}' is a view: make another one whose query has the column")
+
+    def alter_columns(self, columns: Mapping[str, NewColumn]) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: a view's columns come from its query."""
+        raise NotSupported(f"'{self.name}' is a view: make another one with the other function")
+
+    @boundary
+    def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:
+        future = self.refresh_async(**asked)
+        display = make_display(progress, self.name)
+        job = follow(future, display)
+        if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
+            log.warning("%s", result_line(job))
+        check_ended(job)
+        if job.refresh_result is None:
+            raise Internal(f"job {job.job_id} ended without saying what it did")
+        return job.refresh_result
+
+    def _materialized(self) -> catalog_pb2.MaterializedView:
+        request = catalog_pb2.GetMaterializedViewRequest(database=self._database, name=self.name)
+        view: catalog_pb2.MaterializedView = self._services.catalog("GetMaterializedView", request).view
+        return view
+
+
+def _check_cascade(src_version: int | None) -> None:
+    if src_version is not None:
+        raise InvalidArgument("cascade brings the source to its latest version: leave src_version out")

@@ -1,0 +1,105 @@
+"""What the services tell about views: queries, plans of refreshes, and what refreshes did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from leman._model import TableInfo
+
+RefreshPolicy = Literal["auto", "incremental", "full"]
+"""`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
+
+VIEW_KEY = b"leman::view::query"
+"""In the metadata of the schema of every view."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view and the SQL expression over its source that makes it."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFunction:
+    """A column of a view, the function that computes it, and the source's columns that this reads."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What a view holds, with everything resolved. `limit` None: all rows; `shuffle_seed` None: not shuffled."""
+
+    source_database: str
+    source_table: str
+    columns: tuple[ViewColumn, ...]
+    functions: tuple[ViewFunction, ...]
+    where: str
+    shuffle_seed: int | None
+    limit: int | None
+    offset: int
+
+    def __str__(self) -> str:
+        made = [c.name if c.expression == c.name else f"{c.expression} AS {c.name}" for c in self.columns]
+        made += [f"{f.udf_name}({', '.join(f.input_columns)}) AS {f.name}" for f in self.functions]
+        parts = [f"SELECT {', '.join(made)}", f"FROM {self.source_table}"]
+        parts += [f"WHERE {self.where}"] if self.where else []
+        parts += [f"LIMIT {self.limit}"] if self.limit is not None else []
+        parts += [f"OFFSET {self.offset}"] if self.offset else []
+        parts += [f"SHUFFLE({self.shuffle_seed})"] if self.shuffle_seed is not None else []
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInfo(TableInfo):
+    """A view as it stands now. `row_count` and `schema` are what queries show: rows with values, without internal
+    columns. `rows_unset`: placeholders that wait for a refresh. `format`: 2 where the source has stable row ids; with 1
+    the view can only be refreshed to the version that it was made from."""
+
+    query: ViewQuery
+    source_version: int
+    rows_unset: int
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """What a refresh would do, and why; `str()` is for people.
+
+    `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
+    `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
+    that are computed anew for every row.
+    """
+
+    view: str
+    mode: str
+    reason: str
+    message: str
+    version: int
+    source_version: int
+    target_version: int
+    rows: int
+    fragments_unset: int
+    changes: dict[str, int]
+    stale: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.view}: {self.mode} ({self.reason.replace('_', ' ')})",
+            f"  {self.message}",
+            f"  source version {self.source_version} to {self.target_version}, {self.rows:,} rows in the view",
+        ]
+        if self.fragments_unset:
+            lines.append(f"  {self.fragments_unset:,} fragments of placeholders to fill")
+        if self.changes:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changes.items())
+            lines.append(f"  fragments of the source to compare: {counts}")
+        if self.stale:
+            lines.append(f"  columns to compute anew: {', '.join(self.stale)}")
+        return "\n".join(lines)

@@ -1,0 +1,92 @@
+"""From messages about views to what callers see, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from leman import _wire
+from leman._model import TableInfo
+from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2, planner_pb2
+
+_POLICIES = ("auto", "incremental", "full")
+
+
+def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewInfo:
+    """A view, of which `table` is its table."""
+    return ViewInfo(
+        name=message.name,
+        uri=message.uri,
+        version=message.version,
+        row_count=message.rows_set,
+        fragment_count=table.fragment_count,
+        schema=_wire.schema(message.schema),
+        computed_columns=(),
+        stable_row_ids=table.stable_row_ids,
+        query=view_query(message.query),
+        source_version=message.source_version,
+        rows_unset=message.row_count - message.rows_set,
+        format=message.format,
+    )
+
+
+def view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
+    """What a view holds."""
+    return ViewQuery(
+        source_database=message.source.database,
+        source_table=message.source.table,
+        columns=tuple(ViewColumn(c.name, c.expression or c.name) for c in message.columns),
+        functions=tuple(ViewFunction(f.name, f.udf_name, f.udf_version, tuple(f.inputs)) for f in message.functions),
+        where=message.where,
+        shuffle_seed=message.shuffle_seed if message.shuffle else None,
+        limit=message.limit if message.HasField("limit") else None,
+        offset=message.offset,
+    )
+
+
+def refresh_plan(name: str, source_version: int, message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
+    """What a refresh would do."""
+    kinds = planner_pb2.SourceChange.Kind
+    changes = Counter(kinds.Name(change.kind).removeprefix("KIND_").lower() for change in message.changes)
+    return RefreshPlan(
+        view=name,
+        mode=_wire.word(planner_pb2.RefreshMode, message.mode),
+        reason=_wire.word(planner_pb2.RefreshReason, message.reason),
+        message=message.message,
+        version=message.version,
+        source_version=source_version,
+        target_version=message.target_version,
+        rows=message.rows,
+        fragments_unset=len(message.unset),
+        changes=dict(changes),
+        stale=tuple(message.stale),
+    )
+
+
+def refresh_spec(
+    view: catalog_pb2.TableRef,
+    src_version: int | None,
+    max_rows_per_fragment: int | None,
+    policy: RefreshPolicy,
+    concurrency: int | None,
+) -> planner_pb2.RefreshSpec:
+    """What is asked of a refresh. Raises InvalidArgument."""
+    if policy not in _POLICIES:
+        raise InvalidArgument(f"policy is one of {', '.join(_POLICIES)}, not {policy!r}", facts={"field": "policy"})
+    return planner_pb2.RefreshSpec(
+        view=view,
+        src_version=count("src_version", src_version),
+        max_rows_per_fragment=count("max_rows_per_fragment", max_rows_per_fragment),
+        policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{policy.upper()}"),
+        concurrency=count("concurrency", concurrency, bits=31),
+    )
+
+
+def count(name: str, value: object, *, least: int = 1, bits: int = 63) -> int:
+    """A number on the wire, where 0 means "not given". Raises InvalidArgument."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << bits:
+        raise InvalidArgument(f"{name} is a whole number, {least} or more, not {value!r}", facts={"field": name})
+    return value

@@ -1,0 +1,193 @@
+"""`leman views` and `leman refresh`."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Annotated, cast
+
+import typer
+
+from leman._database import Database, database_uri
+from leman._future import JobFuture, check_ended
+from leman._query import FunctionColumn
+from leman._table import Table
+from leman._view import View
+from leman._view_model import RefreshPolicy, ViewInfo
+from leman.cli._backfill import end, follow_job
+from leman.cli._options import (
+    DatabaseArgument,
+    EndpointOption,
+    JsonOption,
+    TlsOption,
+    TokenOption,
+    open_database,
+)
+from leman.cli._output import note, print_json, print_line, print_table
+from leman.errors import InvalidArgument
+
+views = typer.Typer(help="Makes, lists and shows materialized views.", no_args_is_help=True)
+
+ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
+RowsOption = Annotated[int | None, typer.Option(min=1, help="Rows in each new fragment.")]
+
+
+@views.command("ls")
+def views_ls(
+    db: DatabaseArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lists the views of a database."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        tables = [database.open_table(name) for name in database.table_names()]
+        found = [table.describe() for table in tables if isinstance(table, View)]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (v.name, f"{v.row_count:,}", f"{v.rows_unset:,}", v.query.source_table, v.source_version, v.version)
+        for v in found
+    ]
+    print_table(("view", "rows", "waiting", "source", "source version", "version"), rows)
+
+
+@views.command("show")
+def views_show(
+    db: DatabaseArgument,
+    view: ViewArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows what a view holds, and which version of its source it is right for."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.open_view(view).describe()
+    if as_json:
+        print_json(found)
+    else:
+        print_view(found)
+
+
+def print_view(view: ViewInfo) -> None:
+    """A view for people."""
+    query = view.query
+    waiting = f", {view.rows_unset:,} wait for a refresh" if view.rows_unset else ""
+    fixed = "" if view.format > 1 else ", can be refreshed to that version only"
+    print_line(f"{view.name}: {view.row_count:,} rows{waiting}, version {view.version}\n{view.uri}")
+    print_line(f"{query}\nof {query.source_database}, right for source version {view.source_version}{fixed}\n")
+    made = {c.name: c.expression for c in query.columns}
+    made |= {f.name: f"{f.udf_name}({', '.join(f.input_columns)})" for f in query.functions}
+    versions = {f.name: f.udf_version for f in query.functions}
+    rows = [(field.name, field.type, made.get(field.name), versions.get(field.name)) for field in view.schema]
+    print_table(("column", "type", "is", "function version"), rows)
+
+
+@views.command("create")
+def views_create(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    view: ViewArgument,
+    *,
+    source: Annotated[str, typer.Option(metavar="TABLE", help="The table or view that it is made from.")],
+    source_db: Annotated[str | None, typer.Option(metavar="DB", help="Database of the source; else this one.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[=SQL]", help="A column; may be given often. Without: all.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=UDF[@VERSION][(COLUMN,…)]", help="A column computed by a registered function."),
+    ] = None,
+    shuffle: Annotated[int | None, typer.Option(metavar="SEED", help="Rows in random order.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="Leave out so many rows.")] = None,
+    max_rows_per_fragment: RowsOption = None,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Makes a view. It has no values before `leman refresh`."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        query = _source(database, source, source_db).search(None)
+        query = query.where(where) if where is not None else query
+        query = query.select(_selected(select)) if select else query
+        query = query.shuffle(shuffle) if shuffle is not None else query
+        query = query.limit(limit) if limit is not None else query
+        query = query.offset(offset) if offset is not None else query
+        query = dataclasses.replace(query, functions=tuple(map(_function, column or [])))
+        with warnings.catch_warnings(record=True) as remarks:
+            warnings.simplefilter("always")
+            found = database.create_materialized_view(view, query, max_rows_per_fragment).describe()
+    for remark in remarks:
+        note(str(remark.message))
+    if as_json:
+        print_json(found)
+    else:
+        print_view(found)
+
+
+def refresh(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    view: ViewArgument,
+    *,
+    src_version: Annotated[int | None, typer.Option(min=1, help="Bring it to this version of its source.")] = None,
+    max_rows_per_fragment: RowsOption = None,
+    policy: Annotated[str, typer.Option(metavar="auto|incremental|full", help="Which ways are allowed.")] = "auto",
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Refresh the views that it rests on first.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Brings a view to the latest version of its source."""
+    if cascade and (src_version is not None or plan or no_wait):
+        raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
+    ways = cast("RefreshPolicy", policy)  # checked by what takes it
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.open_view(view)
+        if plan:
+            planned = found.plan_refresh(src_version, max_rows_per_fragment, ways)
+            return print_json(planned) if as_json else print_line(str(planned))
+        for source in reversed(found.sources()) if cascade else ():
+            _wait(source.refresh_async(policy=ways, concurrency=concurrency), source.name, quiet=quiet)
+        future = found.refresh_async(src_version, max_rows_per_fragment, ways, concurrency=concurrency)
+        job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
+    if no_wait and not as_json:
+        print_line(job.job_id)
+    return end(job, as_json=as_json)
+
+
+def _wait(future: JobFuture, name: str, *, quiet: bool) -> None:
+    check_ended(follow_job(future, name, quiet=quiet))
+
+
+def _source(database: Database, table: str, source_db: str | None) -> Table:
+    if source_db is None:
+        return database.open_table(table)
+    return Database(database_uri(source_db), database._services).open_table(table)
+
+
+def _selected(columns: list[str]) -> dict[str, str] | list[str]:
+    if not any("=" in column for column in columns):
+        return columns
+    pairs = [column.partition("=") for column in columns]
+    return {name: expression or f"`{name}`" for name, _, expression in pairs}
+
+
+def _function(text: str) -> FunctionColumn:
+    name, equals, rest = text.partition("=")
+    function, bracket, inputs = rest.partition("(")
+    if not name or not equals or not function or (bracket and not inputs.endswith(")")):
+        raise InvalidArgument(f"--column {text}: it is NAME=UDF, NAME=UDF@VERSION or NAME=UDF(COLUMN,…)")
+    names = tuple(part.strip() for part in inputs.removesuffix(")").split(",") if part.strip())
+    return FunctionColumn(name, function, names)

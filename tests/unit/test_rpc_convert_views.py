@@ -1,0 +1,144 @@
+"""Views and refreshes on the wire: what one side writes, the other one reads."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import (
+    ChangeKind,
+    MaterializedView,
+    RefreshMode,
+    RefreshPlan,
+    RefreshPolicy,
+    RefreshReason,
+    RefreshResult,
+    RefreshSpec,
+    ResolvedFunction,
+    SourceChange,
+    UnsetFragment,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewFunction,
+    ViewQuery,
+)
+from core.errors import Internal, InvalidArgument
+from core.rpc import convert_views
+from core.view_metadata import write
+from leman.v1 import catalog_pb2, planner_pb2
+
+UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")
+QUERY = ViewQuery(
+    "/data",
+    "users",
+    (ViewColumn("name", "`name`", "name"), ViewColumn("who", "`name`", "name"), ViewColumn("old", "age > 60")),
+    (ViewFunction("emb", "embed", "1", ("name",)),),
+    "age > 21",
+    shuffle=True,
+    seed=-3,
+    limit=0,
+    offset=5,
+)
+DEFINITION = ViewDefinition(QUERY, "/data/users.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"emb": "embed@1"})
+SCHEMA = pa.schema([("__source_row_id", pa.int64()), ("__is_set", pa.bool_()), ("name", pa.string())])
+
+number = st.integers(0, (1 << 31) - 1)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.none() | number)
+def test_queries(source_column, limit):
+    quoted = convert_views.quoted(source_column)
+    columns = (ViewColumn(source_column, quoted, source_column), ViewColumn("other", quoted, source_column))
+    query = ViewQuery("/d", "t", columns, limit=limit)
+    assert convert_views.query_from_proto(convert_views.query_to_proto(query)) == query
+
+
+def test_a_full_query():
+    assert convert_views.query_from_proto(convert_views.query_to_proto(QUERY)) == QUERY
+
+
+def test_a_column_without_expression_is_the_sources():
+    message = catalog_pb2.ViewQuery(columns=[catalog_pb2.ViewColumn(name="a b")])
+    assert convert_views.query_from_proto(message).columns == (ViewColumn("a b", "`a b`", "a b"),)
+
+
+@given(
+    st.builds(
+        RefreshSpec,
+        st.just("/d"),
+        st.just("v"),
+        number,
+        number,
+        st.sampled_from(RefreshPolicy),
+        number,
+    )
+)
+def test_specs(spec):
+    assert convert_views.refresh_spec_from_proto(convert_views.refresh_spec_to_proto(spec)) == spec
+
+
+def test_no_policy_is_auto():
+    assert convert_views.refresh_spec_from_proto(planner_pb2.RefreshSpec()).policy is RefreshPolicy.AUTO
+
+
+def test_a_policy_of_a_later_release_is_refused():
+    with pytest.raises(InvalidArgument, match="policy is 9"):
+        convert_views.refresh_spec_from_proto(planner_pb2.RefreshSpec(policy=9))
+
+
+@given(
+    st.builds(
+        RefreshResult,
+        st.sampled_from(RefreshMode),
+        st.sampled_from(RefreshReason),
+        *[number] * 10,
+    )
+)
+def test_results(result):
+    assert convert_views.refresh_result_from_proto(convert_views.refresh_result_to_proto(result)) == result
+
+
+@pytest.mark.parametrize("mode", RefreshMode)
+def test_plans(mode):
+    plan = RefreshPlan(
+        uri="/data/v.lance",
+        version=4,
+        incarnation="i",
+        definition=DEFINITION,
+        schema=write(SCHEMA, DEFINITION),
+        functions=(ResolvedFunction(QUERY.functions[0], UDF, "/data/bundle"),),
+        target_version=9,
+        target_incarnation="inc",
+        mode=mode,
+        reason=RefreshReason.SOURCE_CHANGED,
+        message="because",
+        unset=(UnsetFragment(3, 10, 2),),
+        lay_again=True,
+        changes=tuple(SourceChange(i, kind) for i, kind in enumerate(ChangeKind)),
+        stale=("emb",),
+        rows=12,
+    )
+    assert convert_views.plan_from_proto(convert_views.plan_to_proto(plan)) == plan
+
+
+def test_a_plan_without_a_definition_is_a_bug():
+    with pytest.raises(Internal):
+        convert_views.plan_from_proto(planner_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes()))
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_unknown_words_are_refused(number):
+    with pytest.raises(InvalidArgument):
+        convert_views.mode_from_proto(number)
+    with pytest.raises(InvalidArgument):
+        convert_views.reason_from_proto(number)
+
+
+def test_a_view_shows_its_own_columns_only():
+    view = MaterializedView("/data/v.lance", "v", 4, DEFINITION, write(SCHEMA, DEFINITION), 10, 7)
+    message = convert_views.view_to_proto(view)
+    assert pa.ipc.read_schema(pa.py_buffer(message.schema)) == pa.schema([("name", pa.string())])
+    assert (message.row_count, message.rows_set, message.source_version, message.format) == (10, 7, 7, 2)
+    assert convert_views.query_from_proto(message.query) == QUERY

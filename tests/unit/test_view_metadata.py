@@ -1,0 +1,138 @@
+"""Definitions of views in schema metadata."""
+
+import dataclasses
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import view_metadata
+from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.errors import DataLoss
+
+SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
+QUERY = ViewQuery(
+    database="/data",
+    table="users",
+    columns=(ViewColumn("name", "`name`", "name"), ViewColumn("old", "age > 60")),
+    functions=(ViewFunction("emb", "embed", "1", ("name",)),),
+    where="age > 21",
+    shuffle=True,
+    seed=42,
+    limit=100,
+    offset=5,
+)
+DEFINITION = ViewDefinition(QUERY, "/data/users.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"emb": "embed@1"})
+
+text = st.text(max_size=8)
+name = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=8)
+queries = st.builds(
+    ViewQuery,
+    name.map(lambda n: f"/{n}"),
+    name,
+    st.lists(st.builds(ViewColumn, text, text, text), max_size=3).map(tuple),
+    st.lists(st.builds(ViewFunction, text, text, text, st.lists(text, max_size=3).map(tuple)), max_size=3).map(tuple),
+    text,
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.none() | st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+)
+
+
+def definition_of(query):
+    return ViewDefinition(query, f"{query.database}/{query.table}.lance", 3, "x", ViewFormat.ADDRESSES, {"a": "b@1"})
+
+
+@given(queries)
+def test_what_was_written_is_read(query):
+    definition = definition_of(query)
+    assert view_metadata.read(view_metadata.write(SCHEMA, definition)) == definition
+
+
+def test_keys_are_those_that_are_documented():
+    metadata = view_metadata.write(SCHEMA, DEFINITION).metadata
+    assert metadata[b"leman::view::base_table"] == b"users"
+    assert metadata[b"leman::view::base_table_db_uri"] == b"/data"
+    assert metadata[b"leman::view::base_table_version"] == b"7"
+    assert metadata[b"leman::view::version"] == b"2"
+    assert metadata[b"leman::view::base_table_incarnation"] == b"inc"
+    assert json.loads(metadata[b"leman::view::filled"]) == {"emb": "embed@1"}
+    assert json.loads(metadata[b"leman::view::query"]) == {
+        "database": "/data",
+        "table": "users",
+        "columns": [
+            {"name": "name", "expression": "`name`", "source_column": "name"},
+            {"name": "old", "expression": "age > 60", "source_column": ""},
+        ],
+        "functions": [{"name": "emb", "udf_name": "embed", "udf_version": "1", "inputs": ["name"]}],
+        "where": "age > 21",
+        "shuffle": True,
+        "shuffle_seed": 42,
+        "limit": 100,
+        "offset": 5,
+    }
+
+
+def test_other_metadata_stays():
+    written = view_metadata.write(SCHEMA, DEFINITION)
+    assert written.metadata[b"mine"] == b"stays"
+    assert written.field("a").metadata == {b"k": b"v"}
+
+
+def test_a_table_is_no_view():
+    assert view_metadata.read(SCHEMA) is None
+    assert view_metadata.read(pa.schema([])) is None
+
+
+def test_updates_are_all_that_a_refresh_changes():
+    later = dataclasses.replace(DEFINITION, base_version=9, base_incarnation="other", filled={"emb": "embed@2"})
+    metadata = dict(view_metadata.write(SCHEMA, DEFINITION).metadata)
+    metadata.update({key.encode(): value.encode() for key, value in view_metadata.updates(later).items()})
+    assert view_metadata.from_metadata(metadata) == later
+
+
+def test_a_later_definition_takes_the_place_of_the_one_before():
+    later = dataclasses.replace(DEFINITION, base_version=9)
+    assert view_metadata.read(view_metadata.write(view_metadata.write(SCHEMA, DEFINITION), later)) == later
+
+
+@pytest.mark.parametrize("key", [view_metadata.BASE_VERSION, view_metadata.FORMAT, view_metadata.FILLED])
+def test_a_missing_key_is_damage(key):
+    metadata = {k: v for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items() if k != key.encode()}
+    with pytest.raises(DataLoss) as caught:
+        view_metadata.from_metadata(metadata)
+    assert caught.value.reason == "VIEW_DAMAGED"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (view_metadata.QUERY, "{"),
+        (view_metadata.QUERY, "[]"),
+        (view_metadata.QUERY, '{"database": "d"}'),
+        (view_metadata.BASE_VERSION, "seven"),
+        (view_metadata.FORMAT, "3"),
+        (view_metadata.FILLED, "[]"),
+    ],
+)
+def test_a_wrong_value_is_damage(key, value):
+    metadata = {**view_metadata.write(SCHEMA, DEFINITION).metadata, key.encode(): value.encode()}
+    with pytest.raises(DataLoss):
+        view_metadata.from_metadata(metadata)
+
+
+def snapshot(incarnation, *files):
+    fragments = tuple(Fragment(i, 1, 0, (DataFile(file, (0,)),)) for i, file in enumerate(files))
+    return TableSnapshot("/t", 1, incarnation, (), fragments)
+
+
+def test_identity_of_a_table_that_leman_never_wrote_to_follows_from_its_files():
+    identity = view_metadata.identity
+    assert identity(snapshot("inc", "a")) == "inc"
+    assert identity(snapshot("", "a", "b")) == identity(snapshot("", "b", "a")) != identity(snapshot("", "a", "c"))
+    assert not view_metadata.outlives_versions(identity(snapshot("", "a")))
+    assert view_metadata.outlives_versions("inc")
