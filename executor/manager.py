@@ -65,7 +65,8 @@ class JobManager:
 
     async def create(self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None = None) -> Job:
         """Accepts a job and returns it running, or done where nothing was to do: a backfill, or the refresh of the view
-        that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+        that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists
+        (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
         database = await self._open(spec.database)
         known = self._find_request(database, request_id)
         if known is not None:

@@ -59,20 +59,26 @@ class ViewWriter:
         """A file with `__is_set` and all values for a fragment of placeholders."""
         schema = _without_row_id(self._plan.schema)
         batches = (b.select(schema.names) for b in self._values(rows))
-        return view_files.stage_columns(self._plan.uri, schema, batches, fragment_id=fragment_id)
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
+        )
 
     def swap(self, fragment_id: int, offsets: Ints, rows: Staged) -> StagedFile:
         """A file for a fragment of which the rows at `offsets` (ascending) were computed anew; the others keep their
         values."""
         schema = _without_row_id(self._plan.schema)
         batches = self._patched(fragment_id, offsets, rows, schema, self._values)
-        return view_files.stage_columns(self._plan.uri, schema, batches, fragment_id=fragment_id, patch=offsets)
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
+        )
 
     def swap_columns(self, fragment_id: int, offsets: Ints, rows: Staged, columns: Sequence[str]) -> StagedFile:
         """As `swap`, for some function columns only: nothing is read from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
-        return view_files.stage_columns(self._plan.uri, schema, batches, fragment_id=fragment_id, patch=offsets)
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
+        )
 
     # values
 

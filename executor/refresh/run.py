@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import tenacity
@@ -39,8 +39,6 @@ from executor.spark_runner import Cancelled
 _ROUNDS_WITHOUT_END = 6
 _PATIENCE_SECONDS = 120.0
 _STAGE_ROWS = 1 << 20
-
-T = TypeVar("T")
 
 
 class RefreshRun:
@@ -132,7 +130,7 @@ class RefreshRun:
         self._say(rows_evaluated=self._tally.all_evaluated)
         await self.board.end(state, error, self._services.save_job)
 
-    def _say(self, **changes: int) -> None:
+    def _say(self, **changes: Any) -> None:
         self._result = replace(self._result, **changes)
         self.board.update(refresh_result=self._result)
 
@@ -291,9 +289,8 @@ class RefreshRun:
         works = [_appending(everything.part(a, b)) for a, b in cuts]
         works += [_swapping(t, everything, len(outcome.append), columns) for t in swaps]
         files = await self._write(plan, version, stage, names, works)
-        made = await self._commit_splice(
-            plan, outcome, version, functions, files[: len(cuts)], swaps, files[len(cuts) :]
-        )
+        swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
+        made = await self._commit_splice(plan, outcome, version, functions, (files[: len(cuts)], swapped))
         self._note_splice(plan, outcome, version, made, len(swaps), columns)
         if stage is not None:
             await asyncio.to_thread(view_stage.drop, stage.uri)
@@ -304,10 +301,9 @@ class RefreshRun:
         outcome: RowOutcome,
         version: int,
         functions: Sequence[ResolvedFunction],
-        appended: Sequence[StagedFile],
-        swaps: Sequence[layout.Touched],
-        swapped: Sequence[StagedFile],
+        files: tuple[Sequence[StagedFile], Sequence[tuple[int, StagedFile]]],
     ) -> int:
+        """`files`: those of new fragments, and those that are swapped in with their fragments."""
         evictions = ("", "")
         if len(outcome.evict_addresses):
             evictions = await asyncio.to_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
@@ -318,8 +314,8 @@ class RefreshRun:
         begin = time.monotonic()
         made = await self._services.commits.splice_view(
             plan,
-            appended=appended,
-            swapped=[(t.fragment_id, file) for t, file in zip(swaps, swapped, strict=True)],
+            appended=files[0],
+            swapped=files[1],
             evictions=evictions,
             replace_all=plan.mode is RefreshMode.FULL and version == plan.target_version,
             metadata=view_metadata.updates(definition),
