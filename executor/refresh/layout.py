@@ -40,6 +40,8 @@ def split(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
 
 def touched(addresses: Ints) -> list[Touched]:
     """Groups ascending row addresses (fragment << 32 | offset) by fragment."""
+    if not len(addresses):
+        return []
     fragments = addresses >> 32
     starts = np.flatnonzero(np.diff(fragments, prepend=-1))
     ends = [*starts[1:], len(addresses)]

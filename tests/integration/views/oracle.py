@@ -10,11 +10,16 @@ Row = dict[str, int | None]
 
 @dataclass
 class SourceRow:
-    """A row of the source. `stamp` changes whenever the row is written anew, or a column that views read is rewritten
-    in its fragment: a view has to compute it again then, and only then."""
+    """A row of the source. `stamp` changes whenever the row is written anew, that in `columns` when the column is
+    rewritten in its fragment: a view that reads the column has to compute the row again then, and only then."""
 
     values: Row
     stamp: int
+    columns: dict[str, int] = field(default_factory=dict)
+
+    def same(self, other: SourceRow, columns: frozenset[str]) -> bool:
+        """For a view that reads these columns."""
+        return self.stamp == other.stamp and all(self.columns.get(c) == other.columns.get(c) for c in columns)
 
 
 @dataclass
@@ -24,7 +29,7 @@ class State:
     rows: dict[int, SourceRow] = field(default_factory=dict)
 
     def copy(self) -> State:
-        return State({i: SourceRow(dict(r.values), r.stamp) for i, r in self.rows.items()})
+        return State({i: SourceRow(dict(r.values), r.stamp, dict(r.columns)) for i, r in self.rows.items()})
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Shape:
     where: str
     matches: Callable[[Row], bool]
     columns: dict[str, tuple[str, Callable[[Row], int | None]]]
+    reads: frozenset[str]
     function: tuple[str, Callable[[Row], int | None]] | None = None
     shuffle: bool = False
     limit: int | None = None
@@ -72,7 +78,7 @@ def expect(shape: Shape, before: State | None, after: State) -> Expected:
     now = shape.ids(after)
     old = [] if before is None else shape.ids(before)
     stayed = set(now) & set(old)
-    changed = {i for i in stayed if before is not None and before.rows[i].stamp != after.rows[i].stamp}
+    changed = {i for i in stayed if before is not None and not before.rows[i].same(after.rows[i], shape.reads)}
     return Expected(
         rows={i: shape.row(after.rows[i].values) for i in now},
         added=frozenset(set(now) - set(old)),

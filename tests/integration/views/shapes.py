@@ -22,16 +22,25 @@ def _score(row: Row) -> int | None:
 ID = ("id", lambda row: row["id"])
 
 SHAPES = [
-    Shape("sql", "k >= 5", lambda r: _k(r) >= 5, {"id": ID, "twice": ("x * 2 + y", _doubled)}),
+    Shape("sql", "k >= 5", lambda r: _k(r) >= 5, {"id": ID, "twice": ("x * 2 + y", _doubled)}, frozenset("kxy")),
     Shape(
         "shuffled",
         "k < 7 AND id >= 3",
         lambda r: _k(r) < 7 and (r["id"] or 0) >= 3,
         {"id": ID, "k": ("k", lambda r: r["k"])},
+        frozenset("kxy"),
         function=("score", _score),
         shuffle=True,
     ),
-    Shape("limited", "k != 2", lambda r: _k(r) != 2, {"id": ID, "x": ("x", lambda r: r["x"])}, limit=20, offset=4),
+    Shape(
+        "limited",
+        "k != 2",
+        lambda r: _k(r) != 2,
+        {"id": ID, "x": ("x", lambda r: r["x"])},
+        frozenset("kx"),
+        limit=20,
+        offset=4,
+    ),
 ]
 
 

@@ -61,8 +61,9 @@ class Source:
             }
         )
 
-    def _see(self, touched: set[int] | None = None) -> None:
-        """Takes the rows over from Lance; those whose `id` is in `touched`, and new ones, get a new stamp."""
+    def _see(self, touched: set[int] | None = None, column: str = "") -> None:
+        """Takes the rows over from Lance; those whose `id` is in `touched`, and new ones, get a new stamp: of `column`,
+        where that is given."""
         dataset = lance.dataset(self.uri)
         table = dataset.to_table(columns=["id", "k", "x", "y", "u"], with_row_id=True)
         stamp = next(self._stamps)
@@ -71,8 +72,14 @@ class Source:
         for row in table.to_pylist():
             row_id = row.pop("_rowid")
             known = old.get(row_id)
-            same = known is not None and known.values["id"] == row["id"] and row["id"] not in (touched or ())
-            rows[row_id] = SourceRow(row, known.stamp if same and known is not None else stamp)
+            if known is None or known.values["id"] != row["id"]:
+                rows[row_id] = SourceRow(row, stamp)
+            elif row["id"] not in (touched or ()):
+                rows[row_id] = SourceRow(row, known.stamp, known.columns)
+            elif column:
+                rows[row_id] = SourceRow(row, known.stamp, {**known.columns, column: stamp})
+            else:
+                rows[row_id] = SourceRow(row, stamp)
         self.state = State(rows)
         self.versions[int(dataset.version)] = self.state.copy()
 
@@ -140,7 +147,7 @@ class Source:
         data_file = lance.fragment.DataFile.create(dataset, name)
         group = lance.LanceOperation.DataReplacementGroup(fragment.fragment_id, data_file)
         lance.LanceDataset.commit(dataset, lance.LanceOperation.DataReplacement([group]), read_version=dataset.version)
-        self._see(set(ids) if column != "u" else None)
+        self._see(set(ids), column)
 
     def restore(self, number: int) -> None:
         """Back to the version before the latest that changed rows."""
