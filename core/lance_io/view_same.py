@@ -15,6 +15,7 @@ from core.lance_io import expressions
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
 from core.lance_io.view_history import is_silent
+from core.lance_io.view_moves import Origins
 from core.lance_io.view_patches import patched_offsets
 from core.lance_io.view_source import RowFacts
 from core.view_rows import Mask, contains
@@ -44,18 +45,20 @@ def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
 def unchanged_rows(plan: RefreshPlan, pairs: Pairs) -> Mask:
     """For each pair: does the view read the same values from both?
 
-    Where the fragment has the same files: yes. Elsewhere a row that was not updated since is the same, unless one of
-    the versions between changed values without saying so; and one of which only others changed, as a view's patch
-    file says.
+    Where the fragment has the same files: yes. Elsewhere a row is the same that was not updated since, or that only
+    compaction moved, unless a version between may have changed values without saying so; and one that a view's files
+    do not count among those that they changed.
     """
     now, before = pairs.now, pairs.before
     stayed: Mask = before.addresses == now.addresses
     same_files = np.array([c.fragment_id for c in plan.changes if c.kind is ChangeKind.DELETIONS], np.int64)
     same: Mask = stayed & contains(np.sort(same_files), now.fragment_ids)
+    if same.all():
+        return same
     versions = _Versions(plan)
-    not_updated = ~same & (before.updated == now.updated)
-    if not_updated.any() and not versions.changed_silently():
-        same |= not_updated
+    if not versions.changed_silently():
+        same |= before.updated == now.updated
+        same |= versions.only_moved(pairs, ~same & ~stayed)
     rewritten = stayed & ~same
     for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
         patched = versions.patched(fragment_id)
@@ -90,6 +93,22 @@ class _Versions:
         if any(ids[0].get(c) != ids[1].get(c) for c in self._columns):
             return True
         return is_silent(self._target, self._plan.definition.base_version, self._columns)
+
+    def only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
+        """Which of the asked rows compaction alone moved, in the one direction or the other."""
+        found = np.zeros(len(asked), np.bool_)
+        sides = [
+            (self._target, pairs.now, self._base, pairs.before),
+            (self._base, pairs.before, self._target, pairs.now),
+        ]
+        for newer, here, older, there in sides:
+            left = np.flatnonzero(asked & ~found)
+            if not len(left):
+                break
+            fields = [i for f in fields_of(newer) if f.name in self._columns for i in f.field_ids]
+            origins = Origins(self._uri, int(newer.version), fields, self._fragments(newer), self._fragments(older))
+            found[left] = origins.only_moved(here.at(left), there.at(left))
+        return found
 
     def patched(self, fragment_id: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
         """Offsets of rows of a fragment that were changed in between; None: any may have been."""

@@ -1,0 +1,104 @@
+"""Rows that compaction moved without changing what a view reads, as the history of compactions tells.
+
+`_row_last_updated_at_version` alone would not tell: it also moves when another column of the fragment is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from core.domain.rewrites import Rewrite, Trail
+from core.domain.table import Fragment
+from core.errors import NotFound
+from core.lance_io import rewrites
+from core.lance_io.view_source import RowFacts, SourceRows
+from core.view_rows import NO_IDS, Ids, Mask, contains
+
+
+class Origins:
+    """Looks from one version of a source back to fragments that `old` has too, with the same files for all of the
+    fields. Both tables are named by fragment id."""
+
+    def __init__(
+        self,
+        uri: str,
+        version: int,
+        fields: Sequence[int],
+        new: Mapping[int, Fragment],
+        old: Mapping[int, Fragment],
+    ) -> None:
+        self._uri = uri
+        self._version = version
+        self._fields = tuple(fields)
+        self._new = new
+        self._old = old
+        self._read: dict[tuple[int, int], Ids] = {}
+
+    def only_moved(self, now: RowFacts, before: RowFacts) -> Mask:
+        """For each of the rows, the same ones in both: did nothing but compaction move it from there to here?"""
+        found = np.zeros(len(now), np.bool_)
+        asked = {i: self._file(self._new[i]) for i in np.unique(now.fragment_ids).tolist() if i in self._new}
+        trail = self._trail({file for file in asked.values() if file})
+        for fragment_id, file in asked.items():
+            if file not in trail.rewrites:
+                continue
+            here = np.flatnonzero(now.fragment_ids == fragment_id)
+            for origin, ids in self._origins(trail, self._new[fragment_id]).items():
+                came = here[before.fragment_ids[here] == origin]
+                found[came] |= contains(np.sort(ids), now.ids[came])
+        return found
+
+    def _trail(self, files: set[str]) -> Trail:
+        if not files:
+            return Trail()
+        most = rewrites.versions_to_look_at(len(self._new))
+        try:
+            return rewrites.trace(self._uri, self._version, files, self._further, most)
+        except (OSError, ValueError):
+            return Trail()
+
+    def _further(self, fragment: Fragment) -> str:
+        return "" if self._is_kept(fragment) else self._file(fragment)
+
+    def _origins(self, trail: Trail, fragment: Fragment) -> dict[int, Ids]:
+        """By fragment of the old version: ids of the rows that came from it into this one."""
+        rewrite = trail.rewrites.get(self._file(fragment))
+        if rewrite is None or not self._is_as_made(rewrite, fragment):
+            return {}
+        found: dict[int, list[Ids]] = {}
+        for old in rewrite.old:
+            alive = self._alive(rewrite.before, old.fragment_id)
+            if self._is_kept(old):
+                found.setdefault(old.fragment_id, []).append(alive)
+                continue
+            for origin, ids in self._origins(trail, old).items():
+                found.setdefault(origin, []).append(ids[np.isin(ids, alive)])
+        return {origin: np.concatenate(parts) for origin, parts in found.items()}
+
+    def _is_as_made(self, rewrite: Rewrite, fragment: Fragment) -> bool:
+        """Whether the fragment still has the files that the compaction gave it."""
+        return any(self._same_files(made, fragment) for made in rewrite.new)
+
+    def _is_kept(self, fragment: Fragment) -> bool:
+        kept = self._old.get(fragment.fragment_id)
+        return kept is not None and self._same_files(kept, fragment)
+
+    def _same_files(self, one: Fragment, other: Fragment) -> bool:
+        same = all(one.file_of(i) == other.file_of(i) for i in self._fields)
+        return same and one.physical_rows == other.physical_rows
+
+    def _file(self, fragment: Fragment) -> str:
+        """The one file that has all that is read; empty: there are several."""
+        files = fragment.files_of(self._fields)
+        return files[0] if len(files) == 1 else ""
+
+    def _alive(self, version: int, fragment_id: int) -> Ids:
+        key = (version, fragment_id)
+        if key not in self._read:
+            try:
+                self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id]).ids
+            except (NotFound, OSError):  # cleaned away: nothing is known of these rows
+                self._read[key] = NO_IDS
+        return self._read[key]
