@@ -129,7 +129,7 @@ class _Comparison:
             ids,
             addresses,
             np.setdiff1d(wanted, ids, assume_unique=True),
-            np.intersect1d(kept, wanted, assume_unique=True),
+            kept[contains(ids, kept) & contains(wanted, kept)],
             np.setdiff1d(ids, wanted, assume_unique=True),
         )
 
