@@ -51,9 +51,7 @@ class Source:
     @classmethod
     def make(cls, folder: str, rows: int = 20) -> Source:
         source = cls(f"{folder}/{uuid.uuid4().hex}.lance")
-        lance.write_dataset(
-            source.new(rows), source.uri, enable_stable_row_ids=True, max_rows_per_file=_FRAGMENT
-        )
+        lance.write_dataset(source.new(rows), source.uri, enable_stable_row_ids=True, max_rows_per_file=_FRAGMENT)
         source.touched(None)
         return source
 
@@ -71,9 +69,7 @@ class Source:
     def touched(self, ids: set[int] | None) -> None:
         """Records the latest version: rows with these `id`s, and rows that are new, were touched; None: all."""
         dataset = self.open()
-        table = dataset.to_table(columns=["id", "x"], with_row_id=True) if False else dataset.scanner(
-            columns=["id", "x"], with_row_id=True
-        ).to_table()
+        table = dataset.scanner(columns=["id", "x"], with_row_id=True).to_table()
         before = self.versions[max(self.versions)] if self.versions else {}
         stamp = next(self.stamps)
         rows = {}

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.collector import GarbageCollector
 from commit_coordinator.lanes import Limits
 from commit_coordinator.requests import Status
 from core.domain.view import IS_SET, SOURCE_ROW_ID
@@ -306,6 +307,24 @@ def test_history_shows_what_was_done(view):
         ("LayPlaceholders", 2),
     ]
     assert records[0].job_ids == ("job",)
+
+
+def test_garbage_of_refreshes_goes_when_it_is_old_and_nothing_else_does(view):
+    view.filled(20)
+    staged, request = view.appended(100), view.splice(evicted=[3], swapped=[view.swapped(0, 1)])
+    one(view.splice(swapped=[view.swapped(1, 5)]))
+    rows = view.rows()
+    assert _collect(view, 86400.0) == []
+    names = {staged.staged.file, request.swapped[0].staged.file, request.evictions_file}
+    assert {file.name for file in _collect(view, 0.0)} == names
+    assert view.rows() == rows
+    for version in view.open().versions():
+        view.open().checkout_version(version["version"]).to_table()
+
+
+def _collect(view, age):
+    collector = GarbageCollector(view.uri, age)
+    return collector.sweep(collector.look()[1])
 
 
 def _data(view):
