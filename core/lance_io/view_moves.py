@@ -35,36 +35,45 @@ class Origins:
         self._new = new
         self._old = old
         self._read: dict[tuple[int, int], Ids] = {}
+        self._found: dict[int, dict[int, Ids]] = {}
+        self._trail = Trail()
 
     def only_moved(self, now: RowFacts, before: RowFacts) -> Mask:
         """For each of the rows, the same ones in both: did nothing but compaction move it from there to here?"""
         found = np.zeros(len(now), np.bool_)
         asked = {i: self._file(self._new[i]) for i in np.unique(now.fragment_ids).tolist() if i in self._new}
-        trail = self._trail({file for file in asked.values() if file})
-        for fragment_id, file in asked.items():
-            if file not in trail.rewrites:
-                continue
+        self._follow({file for i, file in asked.items() if file and i not in self._found})
+        for fragment_id in asked:
             here = np.flatnonzero(now.fragment_ids == fragment_id)
-            for origin, ids in self._origins(trail, self._new[fragment_id]).items():
+            for origin, ids in self._origins_of(fragment_id).items():
                 came = here[before.fragment_ids[here] == origin]
-                found[came] |= contains(np.sort(ids), now.ids[came])
+                found[came] |= contains(ids, now.ids[came])
         return found
 
-    def _trail(self, files: set[str]) -> Trail:
+    def _origins_of(self, fragment_id: int) -> dict[int, Ids]:
+        """As `_origins`, with sorted ids."""
+        if fragment_id not in self._found:
+            origins = self._origins(self._new[fragment_id])
+            self._found[fragment_id] = {origin: np.sort(ids) for origin, ids in origins.items()}
+        return self._found[fragment_id]
+
+    def _follow(self, files: set[str]) -> None:
+        """Learns where these files come from."""
         if not files:
-            return Trail()
+            return
         most = rewrites.versions_to_look_at(len(self._new))
         try:
-            return rewrites.trace(self._uri, self._version, files, self._further, most)
+            trail = rewrites.trace(self._uri, self._version, files, self._further, most)
         except (OSError, ValueError):
-            return Trail()
+            return
+        self._trail = Trail({**self._trail.rewrites, **trail.rewrites}, self._trail.lost | trail.lost)
 
     def _further(self, fragment: Fragment) -> str:
         return "" if self._is_kept(fragment) else self._file(fragment)
 
-    def _origins(self, trail: Trail, fragment: Fragment) -> dict[int, Ids]:
+    def _origins(self, fragment: Fragment) -> dict[int, Ids]:
         """By fragment of the old version: ids of the rows that came from it into this one."""
-        rewrite = trail.rewrites.get(self._file(fragment))
+        rewrite = self._trail.rewrites.get(self._file(fragment))
         if rewrite is None or not self._is_as_made(rewrite, fragment):
             return {}
         found: dict[int, list[Ids]] = {}
@@ -73,7 +82,7 @@ class Origins:
             if self._is_kept(old):
                 found.setdefault(old.fragment_id, []).append(alive)
                 continue
-            for origin, ids in self._origins(trail, old).items():
+            for origin, ids in self._origins(old).items():
                 found.setdefault(origin, []).append(ids[np.isin(ids, alive)])
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 

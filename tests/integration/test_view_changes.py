@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.domain.view import SOURCE_ROW_ID, RefreshMode
-from core.lance_io import view_changes
+from core.lance_io import view_changes, view_differences
 from core.lance_io.view_changes import every_row, row_outcome
 from core.lance_io.view_order import in_view_order
 from tests.integration.changing_source import Row, Source, View
@@ -49,9 +49,11 @@ STEPS = st.one_of(
     shape=st.sampled_from(sorted(SHAPES)),
     steps=st.lists(st.tuples(STEPS, st.booleans()), min_size=1, max_size=8),
     back=st.one_of(st.none(), SMALL),
+    at_once=st.sampled_from([5, 1000]),
 )
-def test_a_view_follows_any_history(shape, steps, back):
-    with tempfile.TemporaryDirectory() as folder:
+def test_a_view_follows_any_history(shape, steps, back, at_once):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_differences, "_AT_ONCE", at_once)
         source = Source.make(folder)
         least, limit, offset = SHAPES[shape]
         view = View(source, least, limit, offset, base=source.version)
