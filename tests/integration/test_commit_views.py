@@ -14,14 +14,17 @@ import pytest
 from commit_coordinator.collector import GarbageCollector
 from commit_coordinator.lanes import Limits
 from commit_coordinator.requests import Status
+from commit_coordinator.view_requests import ViewFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import Aborted, AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from core.lance_io import history, view_files
 from core.lance_io.tables import LanceTables
 from core.lance_io.view_order import in_view_order
+from core.lance_io.view_source import SourceRows, plain
 from tests.integration.commit_helpers import between, reasons, submit
 from tests.integration.view_commit_helpers import DATA, SCHEMA, View, one, values
 
+BLOB = {"lance-encoding:blob": "true"}
 ONCE = Limits(version_conflict_max_retries=0)
 
 
@@ -309,6 +312,44 @@ def test_history_shows_what_was_done(view):
     assert records[0].job_ids == ("job",)
 
 
+def test_a_view_that_has_no_version_yet_is_not_there(view):
+    view.make_source()
+    Path(view.uri, "data").mkdir(parents=True)
+    Path(view.uri, "data", f"placeholders-{'a' * 32}.lance").write_text("left by one that died")
+    assert LanceTables().list_tables(view.database) == ["t"]
+    one(view.lay())
+    assert LanceTables().list_tables(view.database) == ["t", "v"]
+    assert view.open().count_rows() == 20
+
+
+def test_indexes_of_a_view_follow_its_splices(view):
+    view.filled(30)
+    view.open().create_scalar_index("x", "BTREE")
+    request = view.splice(appended=[view.appended(100)], swapped=[view.swapped(1, -1, patch=[3])], evicted=[4])
+    one(request)
+    assert _where(view, "x = 130") == _where(view, "x = 40") == []
+    assert _where(view, "x = -1") == list(range(10, 20))
+    assert _where(view, "x = 1000") == [100]
+    assert _where(view, "x = 30") == [3]
+
+
+def test_views_keep_blobs_of_both_kinds_as_blobs(tmp_path):
+    kinds = [pa.field("old", pa.large_binary(), metadata=BLOB), lance.blob_field("new")]
+    blobs = [pa.array([b"a", None], pa.large_binary()), lance.blob_array([None, b"b"])]
+    lance.write_dataset(pa.table(blobs, schema=pa.schema(kinds)), f"{tmp_path}/t.lance", enable_stable_row_ids=True)
+    view = View(str(tmp_path))
+    request = view.lay()
+    fields = [SCHEMA.field(SOURCE_ROW_ID), SCHEMA.field(IS_SET), *kinds]
+    one(replace(request, schema=pa.schema(fields, metadata=request.schema.metadata)))
+    schema = pa.schema([field for field in view.open().schema if field.name != SOURCE_ROW_ID])
+    batch = SourceRows(view.source, 1).take(np.arange(2), plain(["old", "new"]))
+    data = pa.record_batch([pa.array([True, True]), *batch.columns], names=schema.names)
+    file = view_files.stage_columns(view.uri, schema, [data], fragment_id=0)
+    one(view.fill(fragments=(ViewFile(0, file),)))
+    assert [value for _, value in view.open().read_blobs("old", indices=[0, 1])] == [b"a", None]
+    assert [value for _, value in view.open().read_blobs("new", indices=[0, 1])] == [None, b"b"]
+
+
 def test_garbage_of_refreshes_goes_when_it_is_old_and_nothing_else_does(view):
     view.filled(20)
     staged, request = view.appended(100), view.splice(evicted=[3], swapped=[view.swapped(0, 1)])
@@ -320,6 +361,10 @@ def test_garbage_of_refreshes_goes_when_it_is_old_and_nothing_else_does(view):
     assert view.rows() == rows
     for version in view.open().versions():
         view.open().checkout_version(version["version"]).to_table()
+
+
+def _where(view, condition):
+    return view.open().to_table(columns=[SOURCE_ROW_ID], filter=condition)[SOURCE_ROW_ID].to_pylist()
 
 
 def _collect(view, age):
