@@ -10,7 +10,7 @@ import pytest
 from core import view_metadata
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import Aborted, NotFound
-from core.lance_io import view_files
+from core.lance_io import view_files, view_source
 from core.lance_io.view_source import SourceRows, plain
 
 BLOB = {"lance-encoding:blob": "true"}
@@ -141,3 +141,25 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
     assert found["new"].to_pylist()[2:] == [b"n6", b"n7", None]
     assert found["old"].to_pylist()[2:] == [None, b"o7", b"o8"]
     assert view_files.source_row_ids(uri, 3, 0).tolist() == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("history", ["none", "deleted", "updated", "compacted"])
+def test_many_rows_come_alike_whether_they_are_scanned_or_taken(tmp_path, monkeypatch, step, stable, history):
+    monkeypatch.setattr(view_source, "_LEAST_SCAN", 4)
+    uri = f"{tmp_path}/t.lance"
+    data = pa.table({"id": range(100), "s": [f"s{i}" for i in range(100)]})
+    lance.write_dataset(data, uri, max_rows_per_file=40, enable_stable_row_ids=stable)
+    if history != "none":
+        lance.dataset(uri).delete("id IN (50, 51)")
+    if history in {"updated", "compacted"}:
+        lance.dataset(uri).update({"s": "'new'"}, where="id IN (10, 45)")
+    if history == "compacted":
+        lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=60)
+    source = SourceRows(uri, lance.dataset(uri).version)
+    rows = lance.dataset(uri).scanner(columns=["id", "s"], with_row_id=True).to_table().sort_by("_rowid").to_pylist()
+    for start, length in ((0, 30), (25, 40), (60, 38), (0, 98)):
+        some = rows[start : start + length : step]
+        found = source.take(np.array([row["_rowid"] for row in some], np.int64), {"double": "id * 2", "s": "s"})
+        assert found.to_pydict() == {"double": [row["id"] * 2 for row in some], "s": [row["s"] for row in some]}
