@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import Fragment
 from core.errors import NotFound
 from core.lance_io import rewrites
-from core.lance_io.view_source import RowFacts, SourceRows
+from core.lance_io.view_source import NO_ROWS, RowFacts, SourceRows
 from core.view_rows import NO_IDS, Ids, Mask, contains
 
 
 class Origins:
-    """Looks from one version of a source back to fragments that `old` has too, with the same files for all of the
-    fields. Both tables are named by fragment id."""
+    """Looks from one version of a source back to fragments that `old` has too. Both tables are named by fragment id.
+
+    `patched` says of a fragment, as `old` has it and as it was later, at which offsets the fields' values may differ;
+    None: at any.
+    """
 
     def __init__(
         self,
@@ -28,13 +31,15 @@ class Origins:
         fields: Sequence[int],
         new: Mapping[int, Fragment],
         old: Mapping[int, Fragment],
+        patched: Callable[[Fragment, Fragment], Ids | None],
     ) -> None:
         self._uri = uri
         self._version = version
         self._fields = tuple(fields)
         self._new = new
         self._old = old
-        self._read: dict[tuple[int, int], Ids] = {}
+        self._patched = patched
+        self._read: dict[tuple[int, int], RowFacts] = {}
         self._found: dict[int, dict[int, Ids]] = {}
         self._trail = Trail()
 
@@ -69,7 +74,7 @@ class Origins:
         self._trail = Trail({**self._trail.rewrites, **trail.rewrites}, self._trail.lost | trail.lost)
 
     def _further(self, fragment: Fragment) -> str:
-        return "" if self._is_kept(fragment) else self._file(fragment)
+        return "" if self._other_offsets(fragment) is not None else self._file(fragment)
 
     def _origins(self, fragment: Fragment) -> dict[int, Ids]:
         """By fragment of the old version: ids of the rows that came from it into this one."""
@@ -79,20 +84,24 @@ class Origins:
         found: dict[int, list[Ids]] = {}
         for old in rewrite.old:
             alive = self._alive(rewrite.before, old.fragment_id)
-            if self._is_kept(old):
-                found.setdefault(old.fragment_id, []).append(alive)
+            other = self._other_offsets(old)
+            if other is not None:
+                found.setdefault(old.fragment_id, []).append(alive.ids[~contains(other, alive.offsets)])
                 continue
             for origin, ids in self._origins(old).items():
-                found.setdefault(origin, []).append(ids[np.isin(ids, alive)])
+                found.setdefault(origin, []).append(ids[np.isin(ids, alive.ids)])
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _is_as_made(self, rewrite: Rewrite, fragment: Fragment) -> bool:
         """Whether the fragment still has the files that the compaction gave it."""
         return any(self._same_files(made, fragment) for made in rewrite.new)
 
-    def _is_kept(self, fragment: Fragment) -> bool:
+    def _other_offsets(self, fragment: Fragment) -> Ids | None:
+        """Where the old version's fragment of this id has other values; None: anywhere, or there is none."""
         kept = self._old.get(fragment.fragment_id)
-        return kept is not None and self._same_files(kept, fragment)
+        if kept is None or kept.physical_rows != fragment.physical_rows:
+            return None
+        return NO_IDS if self._same_files(kept, fragment) else self._patched(kept, fragment)
 
     def _same_files(self, one: Fragment, other: Fragment) -> bool:
         same = all(one.file_of(i) == other.file_of(i) for i in self._fields)
@@ -103,11 +112,11 @@ class Origins:
         files = fragment.files_of(self._fields)
         return files[0] if len(files) == 1 else ""
 
-    def _alive(self, version: int, fragment_id: int) -> Ids:
+    def _alive(self, version: int, fragment_id: int) -> RowFacts:
         key = (version, fragment_id)
         if key not in self._read:
             try:
-                self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id]).ids
+                self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id])
             except (NotFound, OSError):  # cleaned away: nothing is known of these rows
-                self._read[key] = NO_IDS
+                self._read[key] = NO_ROWS
         return self._read[key]

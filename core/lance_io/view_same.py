@@ -18,7 +18,7 @@ from core.lance_io.view_history import is_silent
 from core.lance_io.view_moves import Origins
 from core.lance_io.view_patches import patched_offsets
 from core.lance_io.view_source import RowFacts
-from core.view_rows import Mask, contains
+from core.view_rows import Ids, Mask, contains
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,21 +112,23 @@ class Sameness:
         if key not in self._known_origins:
             fields = [i for f in fields_of(newer) if f.name in self._columns for i in f.field_ids]
             here, there = self._fragments(newer), self._fragments(older)
-            self._known_origins[key] = Origins(self._uri, key, fields, here, there)
+            self._known_origins[key] = Origins(self._uri, key, fields, here, there, self._patched_between)
         return self._known_origins[key]
 
-    def _patched(self, fragment_id: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    def _patched(self, fragment_id: int) -> Ids | None:
         """Offsets of rows of a fragment that were changed in between; None: any may have been."""
-        old, new = self._files(self._base, fragment_id), self._files(self._target, fragment_id)
-        if old is None or new is None:
-            return None
-        return patched_offsets(self._uri, old, new)
+        old, new = (self._fragments(d).get(fragment_id) for d in (self._base, self._target))
+        return None if old is None or new is None else self._patched_between(old, new)
 
-    def _files(self, dataset: lance.LanceDataset, fragment_id: int) -> Mapping[str, str] | None:
-        """Which file holds each column that is read."""
-        fragment = self._fragments(dataset).get(fragment_id)
-        if fragment is None:
+    def _patched_between(self, old: Fragment, new: Fragment) -> Ids | None:
+        before, after = self._files(self._base, old), self._files(self._target, new)
+        if before is None or after is None:
             return None
+        offsets = patched_offsets(self._uri, before, after)
+        return patched_offsets(self._uri, after, before) if offsets is None else offsets
+
+    def _files(self, dataset: lance.LanceDataset, fragment: Fragment) -> Mapping[str, str] | None:
+        """Which file holds each column that is read."""
         files = {f.name: fragment.files_of(f.field_ids) for f in fields_of(dataset) if f.name in self._columns}
         if any(len(names) != 1 for names in files.values()):
             return None

@@ -80,6 +80,20 @@ def test_patches_add_up_and_back_again(lower):
     one(lower.splice(swapped=[lower.swapped(1, -2, patch=[8]), lower.swapped(0, 5, patch=[0])], evicted=[13 - 4]))
     assert upper.outcome() == ([], [0, 13, 18], [9])
     assert upper.outcome(base=middle) == ([], [0, 18], [9])
+    assert upper.outcome(base=lower.open().version, target=middle) == ([9], [0, 18], [])
+    lower.open().optimize.compact_files()
+    assert upper.outcome(base=lower.open().version, target=middle) == ([9], [0, 18], [])
+
+
+def test_a_compaction_after_splices_changes_nothing_more(lower):
+    upper = Upper(lower)
+    one(lower.splice(swapped=[lower.swapped(1, -1, patch=[3])]))
+    one(lower.splice(swapped=[lower.swapped(1, -2, patch=[8])], evicted=[9]))
+    lower.open().optimize.compact_files()
+    assert upper.outcome() == ([], [13, 18], [9])
+    compacted = lower.open().version
+    one(lower.splice(swapped=[lower.swapped(max(lower.fragments()), -3, patch=[0])]))
+    assert upper.outcome(base=compacted) == ([], [0], [])
 
 
 def test_a_splice_that_does_not_say_which_rows_changed_changes_them_all(lower):
