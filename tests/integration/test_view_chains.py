@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import lance
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from commit_coordinator.view_requests import ViewFile
 from core.domain.view import (
@@ -33,12 +37,13 @@ def lower(tmp_path):
 class Upper:
     """The rows `s <> ''` of the lower view, as of a version of it."""
 
-    def __init__(self, lower, column="x"):
+    def __init__(self, lower, column="x", held=None):
         self.lower = lower
         self.base = lower.open().version
         self.query = ViewQuery("d", "v", (ViewColumn("c", f"`{column}`", column),), where="s <> ''")
         self.uri = f"{lower.database}/upper-{column}.lance"
-        found = lower.open().scanner(columns=[], with_row_id=True, filter=IS_SET).to_table()["_rowid"].to_pylist()
+        rows = lower.open().scanner(columns=[], with_row_id=True, filter=IS_SET).to_table()
+        found = rows["_rowid"].to_pylist() if held is None else held
         data = pa.table({SOURCE_ROW_ID: pa.array(found, pa.int64()), IS_SET: [True] * len(found)})
         lance.write_dataset(data, self.uri, enable_stable_row_ids=True)
 
@@ -139,3 +144,77 @@ def test_a_lower_view_that_was_built_anew_is_computed_anew(lower):
 def _columns(lower, fragment_id, schema, ids):
     file = view_files.stage_columns(lower.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
     return ViewFile(fragment_id, file)
+
+
+NUMBER = st.integers(0, 40)
+STEPS = st.one_of(
+    st.tuples(st.just("swap"), NUMBER, st.sets(st.integers(0, 9), min_size=1, max_size=3)),
+    st.tuples(st.just("append"), st.integers(1, 4)),
+    st.tuples(st.just("evict"), NUMBER),
+    st.tuples(st.just("compact")),
+    st.tuples(st.just("restore"), NUMBER),
+)
+
+
+class Stamped:
+    """The rows of a lower view, and for each version who wrote which row."""
+
+    def __init__(self, folder):
+        self.view = View(folder).filled(30)
+        self.versions = {}
+        self.touch({})
+
+    def facts(self):
+        """Row id to address."""
+        table = self.view.open().scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+        return dict(zip(table["_rowid"].to_pylist(), table["_rowaddr"].to_pylist(), strict=True))
+
+    def touch(self, touched):
+        """Records the latest version: rows at `touched` (fragment → offsets) have a new stamp, and so have new rows."""
+        old = self.versions[max(self.versions)] if self.versions else {}
+        stamp = len(self.versions)
+        self.versions[self.view.open().version] = {
+            i: stamp if i not in old or (a & 0xFFFF) in touched.get(a >> 32, ()) else old[i]
+            for i, a in self.facts().items()
+        }
+
+    def do(self, name, *arguments):
+        view = self.view
+        fragments = sorted(view.fragments())
+        touched = {}
+        if name == "swap" and fragments:
+            fragment_id = fragments[arguments[0] % len(fragments)]
+            rows = view.open().get_fragment(fragment_id).metadata.physical_rows
+            offsets = sorted(o for o in arguments[1] if o < rows)
+            touched = {fragment_id: offsets}
+            one(view.splice(swapped=[view.swapped(fragment_id, len(self.versions), patch=offsets)]))
+        elif name == "append":
+            one(view.splice(appended=[view.appended(*range(100, 100 + arguments[0]))]))
+        elif name == "evict" and fragments:
+            addresses = sorted(self.facts().values())
+            one(view.splice(evicted=addresses[:: arguments[0] + 2]))
+        elif name == "compact":
+            view.open().optimize.compact_files(target_rows_per_fragment=25)
+        elif name == "restore":
+            version = sorted(self.versions)[arguments[0] % len(self.versions)]
+            view.open().checkout_version(version).restore()
+            self.versions[view.open().version] = self.versions[version]
+            return
+        self.touch(touched)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEPS, min_size=1, max_size=7), pair=st.tuples(NUMBER, NUMBER))
+def test_no_changed_row_of_a_lower_view_is_missed(steps, pair):
+    with tempfile.TemporaryDirectory() as folder:
+        lower = Stamped(folder)
+        for step in steps:
+            lower.do(*step)
+        versions = sorted(lower.versions)
+        base, target = (versions[n % len(versions)] for n in pair)
+        before, after = lower.versions[base], lower.versions[target]
+        upper = Upper(lower.view, held=sorted(before))
+        appended, again, evicted = upper.outcome(base=base, target=target)
+        assert appended == sorted(after.keys() - before.keys())
+        assert evicted == sorted(before.keys() - after.keys())
+        assert {i for i in before.keys() & after.keys() if before[i] != after[i]} <= set(again)
