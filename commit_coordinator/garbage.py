@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from commit_coordinator.uses import CHECKPOINTS, DATA, SlotState, Uses
+from commit_coordinator.uses import CHECKPOINTS, DATA, REFRESH, SlotState, Uses
 from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import (
@@ -81,6 +81,8 @@ def judge(inventory: Inventory) -> list[Verdict]:
     for file in inventory.files:
         if file.folder == DATA and file.name not in inventory.uses.files:
             verdicts.append(_verdict(inventory, file, *_data_use(file, named)))
+        elif file.folder == REFRESH:
+            verdicts.append(_verdict(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
     return verdicts
 
 
@@ -146,6 +148,8 @@ def _foreign(uses: Uses, purpose: Purpose) -> Use:
 
 
 def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use, Purpose]:
+    if keys.is_view_file_name(file.name):  # no record names it: only its job can need it
+        return StoredKind.COLUMN_FILE, Use.UNREFERENCED, Purpose()
     if keys.parse_column_file_name(file.name) is not None:
         return StoredKind.COLUMN_FILE, Use.OPEN if file.name in named else Use.UNREFERENCED, Purpose()
     if UNFINISHED_NAME.fullmatch(file.name):

@@ -12,7 +12,7 @@ from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.udf import binding
 
-CHECKPOINTS, DATA = "_checkpoints", "data"
+CHECKPOINTS, DATA, REFRESH = "_checkpoints", "data", "_refresh"
 
 
 class SlotState(enum.Enum):
@@ -92,7 +92,8 @@ class Uses:
 
     def _is_unexplained(self, file: StoredFile) -> bool:
         if file.folder == DATA:
-            return file.name not in self.files and keys.parse_column_file_name(file.name) is not None
+            named = keys.parse_column_file_name(file.name) is not None or keys.is_view_file_name(file.name)
+            return named and file.name not in self.files
         found = self.slot_of(file.key) if file.key else None
         return found is not None and found[2] is None
 

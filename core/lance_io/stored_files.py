@@ -18,6 +18,7 @@ from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, filesystem_of
+from core.lance_io.view_files import REFRESH_FOLDER
 from core.row_states import RowState
 
 
@@ -59,12 +60,21 @@ def data_folder(uri: str) -> list[StoredFile]:
     """The files of the data folder that Leman wrote, and unfinished ones; by name."""
     filesystem, root = filesystem_of(uri)
     infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/data", allow_not_found=True))
-    ours = [
-        i
-        for i in infos
-        if i.is_file and (keys.parse_column_file_name(i.base_name) or UNFINISHED_NAME.fullmatch(i.base_name))
-    ]
+    ours = [i for i in infos if i.is_file and (is_installable(i.base_name) or UNFINISHED_NAME.fullmatch(i.base_name))]
     return [StoredFile("data", i.base_name, i.size, i.mtime_ns / 1e9) for i in sorted(ours, key=lambda i: i.base_name)]
+
+
+def is_installable(name: str) -> bool:
+    """Whether a file of the data folder is one that Leman stages: a column file, or a file of a view."""
+    return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
+
+
+def refresh_folder(uri: str) -> list[StoredFile]:
+    """Lists of rows to be evicted from a view, by name; such a file goes once it is committed."""
+    filesystem, root = filesystem_of(uri)
+    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{REFRESH_FOLDER}", allow_not_found=True))
+    found = sorted((i for i in infos if i.is_file), key=lambda i: i.base_name)
+    return [StoredFile(REFRESH_FOLDER, i.base_name, i.size, i.mtime_ns / 1e9) for i in found]
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:

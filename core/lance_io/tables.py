@@ -19,6 +19,7 @@ from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
 TABLE_ENDING = ".lance"
+_VERSIONS = "_versions"
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
@@ -114,8 +115,12 @@ class LanceTables:
         """Names of the tables in a database, sorted; none where there is no such folder yet."""
         filesystem, root = filesystem_of(normalise_database(database))
         entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-        folders = (e.base_name for e in entries if e.type == pafs.FileType.Directory)
-        return sorted(n.removesuffix(TABLE_ENDING) for n in folders if n.endswith(TABLE_ENDING))
+        folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
+        names = sorted(name for name in folders if name.endswith(TABLE_ENDING))
+        # a folder with files and no version is a view that is being made, or whose maker died
+        versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
+        made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
+        return [name.removesuffix(TABLE_ENDING) for name in made]
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
         """Those of the named files that lie in the table's data folder."""

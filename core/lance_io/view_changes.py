@@ -13,12 +13,12 @@ from functools import cached_property
 import lance
 import numpy as np
 
-from core.domain.view import SOURCE_ROW_ID, ChangeKind, RefreshMode, RefreshPlan
+from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPlan
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.view_differences import Differences, differences
 from core.lance_io.view_order import in_view_order, view_rows
-from core.lance_io.view_same import Pairs, unchanged_rows
 from core.lance_io.view_source import RowFacts, SourceRows
-from core.view_rows import NO_IDS, Beyond, Bounds, Ids, Moves, contains, membership, positions, window
+from core.view_rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
 
 _ROWS = 1 << 16
 #: A fragment is scanned with the filter where it has to be evaluated for half of its rows, or for one of so many where
@@ -80,18 +80,20 @@ class _Filter:
         self.rows_read += len(ids)
         return np.concatenate([self.source.matching(self._where, piece) for piece in _slices(ids)])
 
-    def rows(self, facts: RowFacts, live: RowFacts) -> Ids:
-        """Those of the rows that match, sorted; `live`: all rows of their fragments."""
+    def rows(self, facts: RowFacts) -> Ids:
+        """Those of the rows that match, sorted."""
         if self._free or not len(facts):
             return np.sort(facts.ids)
-        dense, sparse = _by_density(facts, live)
-        found = []
+        fragments, counts = np.unique(facts.fragment_ids, return_counts=True)
+        alive = [self.source.live_rows([fragment_id]) for fragment_id in fragments.tolist()]
+        share = np.where(counts >= _MANY, _SCAN_SHARE, 2)
+        dense = fragments[counts * share >= alive]
+        found = [self.among(np.sort(facts.ids[~contains(dense, facts.fragment_ids)]))]
         if len(dense):
-            self.rows_read += int(np.isin(live.fragment_ids, dense).sum())
+            self.rows_read += self.source.live_rows(dense.tolist())
             pieces = [NO_IDS, *self.source.matching_ids(self._where, dense.tolist())]
             found.append(np.intersect1d(np.concatenate(pieces), facts.ids))
-        found.append(self.among(np.sort(sparse)))
-        return np.sort(np.concatenate([NO_IDS, *found]))
+        return np.sort(np.concatenate(found))
 
 
 class _Comparison:
@@ -115,8 +117,8 @@ class _Comparison:
         return RowOutcome(np.concatenate(pieces), NO_IDS, NO_IDS, NO_IDS, self._target.rows_read)
 
     def _unbounded(self) -> RowOutcome:
-        moves, asked, live = self._moves()
-        matching = self._target.rows(asked, live)
+        found = self._differences()
+        moves, matching = found.moves, self._target.rows(found.asked)
         affected = np.union1d(moves.gone, moves.changed)
         ids, addresses = _held(self._plan, affected) if len(affected) else (NO_IDS, NO_IDS)
         change = membership(moves, matching, ids)
@@ -129,17 +131,18 @@ class _Comparison:
             ids,
             addresses,
             np.setdiff1d(wanted, ids, assume_unique=True),
-            np.intersect1d(kept, wanted, assume_unique=True),
+            kept[contains(ids, kept) & contains(wanted, kept)],
             np.setdiff1d(ids, wanted, assume_unique=True),
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
         """Rows of the view at the target, and those of the changed ones that matched before too."""
         low, high = int(held[0]), int(held[-1])
-        moves, asked, live = self._moves()
+        found = self._differences()
+        moves, asked = found.moves, found.asked
         if self._bounds.limit is not None and len(held) >= self._bounds.limit:
             asked = asked.at(asked.ids <= high)
-        matching = self._target.rows(asked, live)
+        matching = self._target.rows(asked)
         affected = np.union1d(moves.gone, moves.changed)
         before = affected[contains(held, affected)]
         if self._bounds.offset:
@@ -155,18 +158,8 @@ class _Comparison:
             return self._bounds.cut(np.sort(np.concatenate([NO_IDS, *self._target.everything()])))
         return self._bounds.cut(self._above(-1, self._bounds.offset + self._bounds.limit))
 
-    def _moves(self) -> tuple[Moves, RowFacts, RowFacts]:
-        """What became of rows; the fresh and changed ones at the target; and all rows of listed fragments there."""
-        old = {c.fragment_id for c in self._plan.changes if c.kind is not ChangeKind.APPEARED}
-        new = {c.fragment_id for c in self._plan.changes if c.kind is not ChangeKind.GONE}
-        live = self._target.source.rows_of(new).by_id()
-        before = self._base.source.rows_of(old).by_id() if old else live.at(NO_IDS)
-        at = positions(live.ids, before.ids)
-        pairs = Pairs(before.at(at >= 0), live.at(at[at >= 0]))
-        changed = pairs.now.ids[~unchanged_rows(self._plan, pairs)]
-        fresh = ~contains(before.ids, live.ids)
-        moves = Moves(gone=before.ids[at < 0], fresh=live.ids[fresh], changed=changed)
-        return moves, live.at(fresh | contains(changed, live.ids)), live
+    def _differences(self) -> Differences:
+        return differences(self._plan, lambda: self._base.source, self._target.source)
 
     @cached_property
     def _base(self) -> _Filter:
@@ -236,15 +229,6 @@ def _held(plan: RefreshPlan, wanted: Ids | None) -> tuple[Ids, Ids]:
     joined = np.concatenate(ids)
     order = np.argsort(joined, kind="stable")
     return joined[order], np.concatenate(addresses)[order]
-
-
-def _by_density(facts: RowFacts, live: RowFacts) -> tuple[Ids, Ids]:
-    """Fragments in which the filter is worth a scan, and the other rows' ids."""
-    fragments, counts = np.unique(facts.fragment_ids, return_counts=True)
-    at, alive = np.unique(live.fragment_ids, return_counts=True)
-    share = np.where(counts >= _MANY, _SCAN_SHARE, 2)
-    dense = fragments[counts * share >= alive[positions(at, fragments)]]
-    return dense, facts.ids[~contains(dense, facts.fragment_ids)]
 
 
 def _slices(ids: Ids) -> Iterator[Ids]:

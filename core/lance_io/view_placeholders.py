@@ -14,7 +14,7 @@ from core.view_rows import Ids
 
 #: Rows in a fragment where nobody says another number.
 DEFAULT_FRAGMENT_ROWS = 1 << 18
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 8 << 20
 _SAMPLE = 64
 
 

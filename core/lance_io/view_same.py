@@ -10,14 +10,15 @@ import lance
 import numpy as np
 
 from core.domain.table import Fragment
-from core.domain.view import IS_SET, ChangeKind, RefreshPlan, ViewQuery
+from core.domain.view import IS_SET, RefreshPlan, ViewQuery
 from core.lance_io import expressions
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
 from core.lance_io.view_history import is_silent
+from core.lance_io.view_moves import Origins
 from core.lance_io.view_patches import patched_offsets
 from core.lance_io.view_source import RowFacts
-from core.view_rows import Mask, contains
+from core.view_rows import Ids, Mask, contains
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,36 +42,36 @@ def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in wanted)
 
 
-def unchanged_rows(plan: RefreshPlan, pairs: Pairs) -> Mask:
-    """For each pair: does the view read the same values from both?
-
-    Where the fragment has the same files: yes. Elsewhere a row that was not updated since is the same, unless one of
-    the versions between changed values without saying so; and one of which only others changed, as a view's patch
-    file says.
-    """
-    now, before = pairs.now, pairs.before
-    stayed: Mask = before.addresses == now.addresses
-    same_files = np.array([c.fragment_id for c in plan.changes if c.kind is ChangeKind.DELETIONS], np.int64)
-    same: Mask = stayed & contains(np.sort(same_files), now.fragment_ids)
-    versions = _Versions(plan)
-    not_updated = ~same & (before.updated == now.updated)
-    if not_updated.any() and not versions.changed_silently():
-        same |= not_updated
-    rewritten = stayed & ~same
-    for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
-        patched = versions.patched(fragment_id)
-        if patched is not None:
-            here = rewritten & (now.fragment_ids == fragment_id)
-            same |= here & ~contains(patched, now.offsets)
-    return same
-
-
-class _Versions:
-    """The source at both versions, opened where it is asked for."""
+class Sameness:
+    """Tells for one plan which rows are the same. The source is opened, and its history read, where that is needed."""
 
     def __init__(self, plan: RefreshPlan) -> None:
         self._plan = plan
         self._uri = plan.definition.source_uri
+        self._known_origins: dict[int, Origins] = {}
+        self._known_fragments: dict[int, Mapping[int, Fragment]] = {}
+
+    def unchanged(self, pairs: Pairs) -> Mask:
+        """For each pair of rows in fragments whose files differ: does the view read the same values from both?
+
+        A row is the same that was not updated since, or that only compaction moved, unless a version between may have
+        changed values without saying so; and one that a view's files do not count among those that they changed.
+        """
+        now, before = pairs.now, pairs.before
+        same: Mask = np.zeros(len(now), np.bool_)
+        if not len(now):
+            return same
+        stayed: Mask = before.addresses == now.addresses
+        if not self._changed_silently:
+            same |= before.updated == now.updated
+            same |= self._only_moved(pairs, ~same & ~stayed)
+        rewritten = stayed & ~same
+        for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
+            patched = self._patched(fragment_id)
+            if patched is not None:
+                here = rewritten & (now.fragment_ids == fragment_id)
+                same |= here & ~contains(patched, now.offsets)
+        return same
 
     @cached_property
     def _base(self) -> lance.LanceDataset:
@@ -84,33 +85,57 @@ class _Versions:
     def _columns(self) -> tuple[str, ...]:
         return columns_read(self._plan.definition.query, self._target.schema.names)
 
-    def changed_silently(self) -> bool:
+    @cached_property
+    def _changed_silently(self) -> bool:
         """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
         ids = [{f.name: f.field_ids for f in fields_of(d)} for d in (self._base, self._target)]
         if any(ids[0].get(c) != ids[1].get(c) for c in self._columns):
             return True
         return is_silent(self._target, self._plan.definition.base_version, self._columns)
 
-    def patched(self, fragment_id: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
-        old, new = self._files(self._base, fragment_id), self._files(self._target, fragment_id)
-        if old is None or new is None:
-            return None
-        return patched_offsets(self._uri, old, new)
+    def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
+        """Which of the asked rows compaction alone moved, in the one direction or the other."""
+        found = np.zeros(len(asked), np.bool_)
+        sides = [
+            (self._target, pairs.now, self._base, pairs.before),
+            (self._base, pairs.before, self._target, pairs.now),
+        ]
+        for newer, here, older, there in sides:
+            left = np.flatnonzero(asked & ~found)
+            if not len(left):
+                break
+            found[left] = self._origins(newer, older).only_moved(here.at(left), there.at(left))
+        return found
 
-    def _files(self, dataset: lance.LanceDataset, fragment_id: int) -> Mapping[str, str] | None:
-        """Which file holds each column that is read."""
-        fragment = self._fragments(dataset).get(fragment_id)
-        if fragment is None:
+    def _origins(self, newer: lance.LanceDataset, older: lance.LanceDataset) -> Origins:
+        key = int(newer.version)
+        if key not in self._known_origins:
+            fields = [i for f in fields_of(newer) if f.name in self._columns for i in f.field_ids]
+            here, there = self._fragments(newer), self._fragments(older)
+            self._known_origins[key] = Origins(self._uri, key, fields, here, there, self._patched_between)
+        return self._known_origins[key]
+
+    def _patched(self, fragment_id: int) -> Ids | None:
+        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
+        old, new = (self._fragments(d).get(fragment_id) for d in (self._base, self._target))
+        return None if old is None or new is None else self._patched_between(old, new)
+
+    def _patched_between(self, old: Fragment, new: Fragment) -> Ids | None:
+        before, after = self._files(self._base, old), self._files(self._target, new)
+        if before is None or after is None:
             return None
+        offsets = patched_offsets(self._uri, before, after)
+        return patched_offsets(self._uri, after, before) if offsets is None else offsets
+
+    def _files(self, dataset: lance.LanceDataset, fragment: Fragment) -> Mapping[str, str] | None:
+        """Which file holds each column that is read."""
         files = {f.name: fragment.files_of(f.field_ids) for f in fields_of(dataset) if f.name in self._columns}
         if any(len(names) != 1 for names in files.values()):
             return None
         return {column: names[0] for column, names in files.items()}
 
     def _fragments(self, dataset: lance.LanceDataset) -> Mapping[int, Fragment]:
-        key = f"fragments-{dataset.version}"
-        if key not in self.__dict__:
-            self.__dict__[key] = {f.fragment_id: f for f in read_fragments(dataset)}
-        found: Mapping[int, Fragment] = self.__dict__[key]
-        return found
+        key = int(dataset.version)
+        if key not in self._known_fragments:
+            self._known_fragments[key] = {f.fragment_id: f for f in read_fragments(dataset)}
+        return self._known_fragments[key]

@@ -16,11 +16,16 @@ from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.panics import panics_as_errors
-from core.view_rows import NO_IDS, Ids, Mask
+from core.view_rows import NO_IDS, Ids, Mask, contains
 
 _ROWS = 1 << 16
 _OFFSET_MASK = (1 << 32) - 1
-_UPDATED = "_row_last_updated_at_version"
+_FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
+_LAST = 1 << 62
+_FACT_ROWS = 1 << 18
+#: Rows that are scanned, at the least, and for each that is wanted, at the most.
+_LEAST_SCAN = 1 << 12
+_SPARSEST = 2
 _ID = "__leman_row_id"
 _MATCHES = "__leman_matches"
 _BLOB_KEY = b"lance-encoding:blob"
@@ -50,12 +55,21 @@ class RowFacts:
 
     def by_id(self) -> RowFacts:
         """The same rows sorted by id."""
+        if not len(self) or bool((self.ids[1:] > self.ids[:-1]).all()):
+            return self
         order = np.argsort(self.ids, kind="stable")
         return self.at(order)
+
+    def between(self, low: int, high: int) -> RowFacts:
+        """Those with ids in [low, high)."""
+        return self.at((self.ids >= low) & (self.ids < high))
 
     def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
         """Some of the rows."""
         return RowFacts(self.ids[chosen], self.addresses[chosen], self.updated[chosen])
+
+
+NO_ROWS = RowFacts(NO_IDS, NO_IDS, NO_IDS)
 
 
 class SourceRows:
@@ -128,16 +142,33 @@ class SourceRows:
         unchanged = len(back) == len(wanted) and bool((np.diff(back) == 1).all())
         return batch if unchanged else batch.take(pa.array(back))
 
-    def rows_of(self, fragments: Collection[int]) -> RowFacts:
-        """The live rows of those of the fragments that there are. Reads no data. Stable row ids only."""
+    def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
+        """The live rows, with ids in [low, high), of those of the fragments that there are. Reads no data. Stable row
+        ids only."""
         chosen = self._fragments(fragments)
         if not chosen:
-            return RowFacts(NO_IDS, NO_IDS, NO_IDS)
-        columns = ["_rowid", "_rowaddr", _UPDATED]
+            return NO_ROWS
+        found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
         with panics_as_errors():
-            table = self._dataset.scanner(columns=columns, fragments=chosen, batch_readahead=4).to_table()
-        ids, addresses, updated = (table.column(c).to_numpy().astype(np.int64) for c in columns)
-        return RowFacts(ids, addresses, updated)
+            scanner = self._dataset.scanner(
+                columns=list(_FACTS), fragments=chosen, batch_size=_FACT_ROWS, batch_readahead=4
+            )
+            for batch in scanner.to_batches():
+                columns = [batch.column(c).to_numpy().astype(np.int64) for c in _FACTS]
+                if low or high is not None:
+                    inside = (columns[0] >= low) & (columns[0] < (_LAST if high is None else high))
+                    columns = [column[inside] for column in columns]
+                for parts, column in zip(found, columns, strict=True):
+                    parts.append(column)
+        return RowFacts(*(np.concatenate(parts) for parts in found))
+
+    def live_rows(self, fragments: Collection[int]) -> int:
+        """How many rows those of the fragments have that there are. Reads no data."""
+        return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
+
+    def highest_id(self, fragments: Collection[int]) -> int:
+        """Of the rows of those of the fragments that there are; -1: there is none. Reads no data."""
+        return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
     def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
         found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
@@ -166,6 +197,9 @@ class SourceRows:
         if not len(wanted):
             schema = self._dataset.scanner(columns=names).projected_schema
             return pa.RecordBatch.from_pylist([], schema=schema)
+        scanned = self._scanned(wanted, names) if len(wanted) >= _LEAST_SCAN else None
+        if scanned is not None:
+            return scanned
         with panics_as_errors():
             table = self._dataset._take_rows(pa.array(wanted, pa.uint64()), columns=names)
         batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
@@ -173,6 +207,28 @@ class SourceRows:
         if batch is None or not np.array_equal(found, wanted):
             raise self._gone(np.setdiff1d(wanted, found))
         return batch
+
+    def _scanned(self, wanted: Ids, names: Mapping[str, str]) -> pa.RecordBatch | None:
+        """The same where the rows lie one after the other, or nearly so: a scan reads them ten times as fast as a take.
+        None: they do not."""
+        if int(wanted[-1]) - int(wanted[0]) >= _SPARSEST * len(wanted):
+            return None
+        with panics_as_errors():
+            ends = self._dataset._take_rows(pa.array(wanted[[0, -1]], pa.uint64()), columns=["_rowaddr"])
+            first, last = (int(address) for address in [*ends.column("_rowaddr").to_pylist(), -1, -1][:2])
+            fragment = self._dataset.get_fragment(first >> 32)
+            if fragment is None or first >> 32 != last >> 32 or not 0 < last - first < _SPARSEST * len(wanted):
+                return None
+            if fragment.num_deletions:
+                return None
+            scanner = fragment.scanner(columns=dict(names), offset=first & _OFFSET_MASK, limit=last - first + 1)
+            table = scanner.to_table().combine_chunks()
+        batch = table.to_batches()[0]
+        ids = batch.column(_ID).to_numpy().astype(np.int64)
+        if np.array_equal(ids, wanted):
+            return batch
+        chosen = np.flatnonzero(contains(wanted, ids))
+        return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
 
     def _gone(self, missing: Ids) -> Aborted:
         return Aborted(

@@ -6,8 +6,8 @@ is in its config: who comes after a crash with the same work finds what was comp
 
 from __future__ import annotations
 
-import contextlib
 import json
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,16 +15,21 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
 from core import keys
 from core.domain.view import SOURCE_ROW_ID
-from core.errors import NotFound
+from core.errors import NotFound, Unavailable
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
+
+_DROP_TRIES = 5
+#: Of the threads of a process one at a time looks for a stage and lays it.
+_LAYING = threading.Lock()
 
 RowIds = npt.NDArray[np.int64]
 
@@ -40,6 +45,18 @@ class Stage:
             raise NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}") from None
         self.targets: list[int] = json.loads(self._dataset.config().get(_TARGETS_KEY, "[]"))
         self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
+
+    @property
+    def digest(self) -> str:
+        """Of the work that it belongs to; empty: it was not laid completely."""
+        return str(self._dataset.config().get(_DIGEST_KEY, ""))
+
+    def is_whole(self) -> bool:
+        """Whether all its files are there."""
+        system, path = filesystem_of(self.uri)
+        found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
+        files = {file.path for fragment in read_fragments(self._dataset) for file in fragment.files}
+        return files <= {info.base_name for info in found}
 
     def complete(self, columns: Iterable[str]) -> list[int]:
         """Positions of the fragments in which every column has a file with all rows settled, in order."""
@@ -64,18 +81,28 @@ class Stage:
 
 
 def find(uri: str, digest: str) -> Stage | None:
-    """The stage of that work, if it was laid completely."""
+    """The stage of that work, if it was laid completely and is whole: whoever still wrote to it while another dropped
+    it left a table without files."""
     try:
         found = Stage(uri)
     except NotFound:
         return None
-    return found if found._dataset.config().get(_DIGEST_KEY) == digest else None
+    return found if found.digest == digest and found.is_whole() else None
 
 
 def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     """Makes a stage: one fragment for each of `parts` that has rows, under the number that it is for. `columns`: the
-    function columns, bound to their functions. A stage of other work at the same place is dropped."""
-    drop(uri)
+    function columns, bound to their functions. A stage of other work at the same place is dropped; one of the same work
+    is shared, where two refreshes lay it at once."""
+    with _LAYING:
+        found = find(uri, digest)
+        if found is not None and {target for target, ids in parts.items() if len(ids)} <= set(found.targets):
+            return found
+        drop(uri)
+        return _laid(uri, digest, parts, columns)
+
+
+def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
     fragments = []
     for ids in parts.values():
@@ -100,8 +127,16 @@ def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) 
 def drop(uri: str) -> None:
     """Removes a stage, or what is left of one."""
     system, path = filesystem_of(uri)
-    with contextlib.suppress(FileNotFoundError):
-        system.delete_dir(path)
+    for tries_left in reversed(range(_DROP_TRIES)):
+        try:
+            system.delete_dir(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:  # somebody wrote into it meanwhile
+            if not tries_left:
+                raise Unavailable("STORE_UNAVAILABLE", f"The stage {uri} cannot be removed: {error}") from None
+        else:
+            return
 
 
 def _is_complete(files: Sequence[str]) -> bool:

@@ -97,7 +97,7 @@ class View:
 
     def fill(self, *fragment_ids: int, **changes: Any) -> FillRequest:
         known = LanceTables().snapshot(self.uri)
-        wanted = fragment_ids or tuple(f.fragment_id for f in known.fragments)
+        wanted = () if changes.get("fragments") else fragment_ids or tuple(f.fragment_id for f in known.fragments)
         request = FillRequest(
             uri=self.uri,
             incarnation=known.incarnation,

@@ -223,8 +223,8 @@ Global___BindColumns: _TypeAlias = BindColumns  # noqa: Y015
 class LayPlaceholders(_message.Message):
     """A placeholder for each row of the source that the view's filter matches, in one version. Where the view's table does
     not exist it is created (ALREADY_EXISTS, TABLE_EXISTS, where it does, unless it is the same view made by the same
-    request); otherwise `read_version` and `incarnation` say which one, none of its rows may be set (VIEW_IS_SET), and its
-    rows are replaced.
+    request); otherwise `read_version` and `incarnation` say which one, none of its rows may be set (ABORTED, VIEW_IS_SET),
+    and its rows are replaced.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

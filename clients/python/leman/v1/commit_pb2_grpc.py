@@ -65,9 +65,10 @@ class CommitServiceServicer(object):
 
     def SubmitCommit(self, request, context):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-        could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
-        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
+        of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
+        COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+        STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -37,9 +37,10 @@ class CommitServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CommitServiceAsyncStub: ...
     SubmitCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-    could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
+    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
+    COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
     GetCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]
@@ -66,9 +67,10 @@ class CommitServiceAsyncStub(CommitServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]  # type: ignore[assignment]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-    could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
+    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
+    COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
     GetCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]  # type: ignore[assignment]
@@ -98,9 +100,10 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.SubmitCommitResponse, _abc.Awaitable[_commit_pb2.SubmitCommitResponse]]:
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; CONFLICT where columns
-        could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH),
-        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING, STORE_UNAVAILABLE, COMMIT_UNKNOWN).
+        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
+        of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
+        COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+        STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
 
