@@ -15,6 +15,7 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions, filters
 from core.lance_io.filters import Kind
 from core.udf import validation
+from core.udf.blob_fields import is_blob, plain_blob
 
 #: Names that belong to Lance or to Leman, whatever follows.
 _RESERVED = validation.RESERVED_PREFIXES
@@ -167,7 +168,9 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
 
 
 def _copied(column: TableField, name: str) -> pa.Field:
-    """Metadata stays (it makes a blob a blob), but for what makes a column of the source a computed one."""
+    """Metadata stays, but for what makes a column of the source a computed one."""
+    if is_blob(column.arrow):
+        return plain_blob(name)
     kept = {key: value for key, value in (column.arrow.metadata or {}).items() if not key.startswith(_OWN_KEYS)}
     return column.arrow.with_name(name).with_nullable(True).with_metadata(kept or None)
 
