@@ -60,7 +60,7 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
     for function in query.functions:
         check_name(function.name)
         udf = find_udf(function.udf_name, function.udf_version)
-        inputs = _inputs(function, udf, table)
+        inputs = inputs_of(function, udf, table)
         if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a stage
             text = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
@@ -175,7 +175,9 @@ def _copied(column: TableField, name: str) -> pa.Field:
     return column.arrow.with_name(name).with_nullable(True).with_metadata(kept or None)
 
 
-def _inputs(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
+def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
+    """Columns of the source that the function reads. Raises InvalidArgument (RESERVED_NAME), FailedPrecondition
+    (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_MISMATCH)."""
     names = function.inputs or udf.input_columns
     if internal := [name for name in names if name in INTERNAL_COLUMNS]:
         raise InvalidArgument(

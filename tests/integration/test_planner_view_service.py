@@ -1,6 +1,7 @@
 """Views through CatalogService and PlannerService, with a real commit coordinator."""
 
 import asyncio
+import dataclasses
 
 import grpc
 import lance
@@ -149,6 +150,115 @@ def test_describing_its_table_shows_the_query(lake):
 
     schema = pa.ipc.read_schema(pa.py_buffer(served(work).schema))
     assert b'"where": "id < 25"' in schema.metadata[b"leman::view::query"]
+
+
+# other functions
+
+
+def alter(lake, udf_name, version="", inputs=(), name="v", column="d", expression=""):
+    wanted = catalog_pb2.NewColumn(
+        name=column, udf_name=udf_name, udf_version=version, input_columns=inputs, sql_expression=expression
+    )
+    table = catalog_pb2.TableRef(database=lake.database, table=name)
+    return catalog_pb2.AlterColumnsRequest(table=table, columns=[wanted])
+
+
+def stale(plan):
+    return convert_views.plan_from_proto(plan).stale
+
+
+@pytest.fixture
+def filled(lake):
+    """A view `v` with values, and functions to compute its column `d`."""
+
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+
+    served(work)
+    lake.fill()
+    lake.registry.put(dataclasses.replace(UDF, version="2"))
+    lake.registry.put(dataclasses.replace(UDF, name="other", input_columns=("body",), input_types=(pa.string(),)))
+    lake.registry.put(dataclasses.replace(UDF, name="text", output_type=pa.string()))
+    return lake
+
+
+def test_another_version_makes_the_column_stale(filled):
+    async def work(stubs):
+        before = filled.open().version
+        version = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
+        plan = await stubs.plans.PlanRefresh(refresh(filled))
+        same = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
+        await stubs.catalog.AlterColumns(alter(filled, "double", "1"))
+        return before, version, plan, same, await stubs.plans.PlanRefresh(refresh(filled))
+
+    before, version, plan, same, back = served(work)
+    assert version == before + 1 == same
+    assert stale(plan) == ("d",)
+    assert plan.reason == planner_pb2.REFRESH_REASON_FUNCTION_CHANGED
+    assert plan.functions[0].udf.version == "2"
+    assert back.mode == planner_pb2.REFRESH_MODE_NO_OP
+
+
+def test_other_inputs_make_it_stale_too(filled):
+    async def work(stubs):
+        await stubs.catalog.AlterColumns(alter(filled, "double", "1", ["id"]))
+        return await stubs.plans.PlanRefresh(refresh(filled))
+
+    plan = served(work)
+    assert stale(plan) == ("d",)
+    assert list(plan.functions[0].column.inputs) == ["id"]
+
+
+def test_a_view_without_values_has_nothing_stale(lake):
+
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+        lake.registry.put(dataclasses.replace(UDF, version="2"))
+        await stubs.catalog.AlterColumns(alter(lake, "double", "2"))
+        return await stubs.plans.PlanRefresh(refresh(lake))
+
+    plan = served(work)
+    assert stale(plan) == ()
+    assert plan.functions[0].udf.version == "2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"udf_name": "text"}, "TYPE_MISMATCH"),
+        ({"udf_name": "double", "inputs": ["body"]}, "TYPE_MISMATCH"),
+        ({"udf_name": "double", "inputs": ["nope"]}, "INPUT_COLUMN_MISSING"),
+        ({"udf_name": "double", "inputs": ["__is_set"]}, "RESERVED_NAME"),
+        ({"udf_name": "nope"}, "UDF_NOT_FOUND"),
+        ({"udf_name": "double", "column": "loud"}, "COLUMN_NOT_DEFINED"),
+        ({"udf_name": "double", "column": "nope"}, "COLUMN_NOT_DEFINED"),
+        ({"udf_name": "", "expression": "x + 1"}, "BAD_REQUEST"),
+    ],
+)
+def test_functions_that_do_not_fit_are_refused(filled, asked, reason):
+    async def work(stubs):
+        return await error_of(stubs.catalog.AlterColumns(alter(filled, **asked)))
+
+    before = filled.open().version
+    assert served(work)[1].reason == reason
+    assert filled.open().version == before
+
+
+def test_a_function_with_other_parameters_reads_the_columns_of_their_names(filled):
+    async def work(stubs):
+        await stubs.catalog.AlterColumns(alter(filled, "other"))
+        return await stubs.plans.PlanRefresh(refresh(filled))
+
+    assert list(served(work).functions[0].column.inputs) == ["body"]
+
+
+def test_columns_are_added_to_queries_not_to_views(filled):
+    async def work(stubs):
+        table = catalog_pb2.TableRef(database=filled.database, table="v")
+        column = catalog_pb2.NewColumn(name="more", udf_name="double")
+        return await error_of(stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])))
+
+    assert served(work)[1].reason == "IS_A_VIEW"
 
 
 # stages: hidden tables whose columns are computed from another table's
