@@ -24,7 +24,7 @@ _AGGREGATES = frozenset(
     | {"count", "covar", "first_value", "grouping", "last_value", "max", "mean", "median", "min", "nth_value"}
     | {"percentile_cont", "stddev", "string_agg", "sum", "var", "variance"}
 )
-_WINDOWS = frozenset(["cume_dist", "dense_rank", "lag", "lead", "ntile", "percent_rank", "rank", "row_number"])
+_WINDOWS = frozenset({"cume_dist", "dense_rank", "lag", "lead", "ntile", "over", "percent_rank", "rank", "row_number"})
 _OWN_KEYS = b"leman::"
 
 #: (udf name, version or empty) → the registered function.
@@ -107,8 +107,7 @@ def _check_kept(text: str, field: str, reason: str, what: str) -> None:
             field=field,
         )
     called = {token.name.lower() for token in filters.calls(found)}
-    words = {token.lower for token in found if token.kind is Kind.WORD}
-    if windows := sorted(called & _WINDOWS) or sorted(words & {"over"}):
+    if windows := sorted(called & _WINDOWS):
         raise _unsupported(f"{windows[0]} looks at other rows (a window)", field, reason, what)
     if aggregates := sorted(called & _AGGREGATES):
         raise _unsupported(f"{aggregates[0]} is an aggregate", field, reason, what)

@@ -132,6 +132,13 @@ def test_windows_are_refused_by_name(lake, expression):
     assert "window" in refused(lake, ViewColumn("v", expression)).message
 
 
+def test_words_of_windows_and_aggregates_can_be_columns(lake):
+    table = pa.table({"over": [1], "rank": [2], "count": [3]})
+    lance.write_dataset(table, f"{lake.database}/words.lance", enable_stable_row_ids=True)
+    _, found = made(lake, ViewColumn("s", "over + rank"), table="words", where="count > 1")
+    assert found.query.columns[0].expression == "over + rank"
+
+
 @pytest.mark.parametrize("where", ["nope > 1", "x >", "x > 1 LIMIT 3", "repeat('a', 9) = 'a'", "x > 1; drop", "body"])
 def test_bad_filters(lake, where):
     error = refused(lake, where=where)
