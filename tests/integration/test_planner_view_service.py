@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.plan import BackfillSpec, InputSource
-from core.domain.udf import ColumnBinding, ColumnInput
+from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.domain.view import RefreshSpec
 from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_views
@@ -19,6 +19,8 @@ from planner.snapshot import PlanReader
 from tests.integration.planner_lake import rows
 from tests.integration.test_planner_service import error_of, served
 from tests.integration.view_lake import UDF, ViewLake
+
+LENGTH = UdfDefinition("length", "1", UdfKind.SCALAR, ("text",), pa.int64(), (pa.string(),), entrypoint="m:length")
 
 
 @pytest.fixture
@@ -266,12 +268,13 @@ def test_columns_are_added_to_queries_not_to_views(filled):
 
 @pytest.fixture
 def stage(lake):
-    """A stage of the first 20 rows, with `d` = double(x of t)."""
+    """A stage of the first 20 rows, with `d` = length(body of t)."""
+    lake.registry.put(LENGTH)
     uri = f"{lake.database}/__leman_stage_v.lance"
     ids = pa.table({"__source_row_id": pa.array(range(20), pa.int64())})
     dataset = lance.write_dataset(ids, uri, max_rows_per_file=10)
-    source = InputSource(lake.uri, 1, ("x",))
-    bound = ColumnBinding("digest-d", "double", "1", (ColumnInput("__source_row_id", 0),), source)
+    source = InputSource(lake.uri, 1, ("body",))
+    bound = ColumnBinding("digest-d", "length", "1", (ColumnInput("__source_row_id", 0),), source)
     dataset.add_columns(binding.bind(pa.field("d", pa.int64()), bound))
     return source
 
@@ -289,8 +292,8 @@ def test_a_stage_is_planned_like_any_table(lake, stage):
 
 
 def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
-    """Its parameter is called x and is an integer of the source's; the stage has row ids only."""
+    """Its parameter is called text and is one; the stage has row ids only."""
     plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_stage_v", "d"))
     assert plan.header.input_source == stage
     assert plan.header.input_field_ids == (0,)
-    assert plan.header.udf == UDF
+    assert plan.header.udf == LENGTH

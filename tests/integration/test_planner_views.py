@@ -299,6 +299,16 @@ def test_foreign_write_under_a_compaction_is_seen(lake):
         lake.plan()
 
 
+def test_foreign_write_between_two_parts_of_a_first_fill_is_seen(tmp_path):
+    lake = ViewLake(tmp_path)
+    lake.create()
+    lake.fill(0)
+    lake.open().delete("__source_row_id = 3")
+    lake.fill(1)
+    with pytest.raises(FailedPrecondition, match="Delete"):
+        lake.plan()
+
+
 def test_restored_view_is_as_it_was(lake):
     before = lake.open().version
     lake.open().delete("id = 3")
