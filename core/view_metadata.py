@@ -60,6 +60,11 @@ def updates(definition: ViewDefinition) -> dict[str, str]:
     }
 
 
+def with_query(definition: ViewDefinition) -> dict[str, str]:
+    """The metadata that another query changes, with what it then says."""
+    return {QUERY: _text(_query_json(definition.query)), FILLED: _text(definition.filled)}
+
+
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
     """The id of the request that made a view; empty: it had none."""
     return metadata.get(MADE_BY.encode(), b"").decode()

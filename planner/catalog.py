@@ -18,6 +18,7 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.udf import binding, sql, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
+from core.view_metadata import from_metadata
 from planner.question import check_inputs, defined_column, inputs_of
 
 _KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
@@ -68,6 +69,10 @@ class Catalog:
         """
         _check_named(columns)
         snapshot = self.table(database, table)
+        if from_metadata(snapshot.metadata) is not None:
+            raise FailedPrecondition(
+                "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
+            )
         registry = self.registry(database)
         asked = request_id or uuid.uuid4().hex
         fields: list[pa.Field] = []

@@ -30,6 +30,7 @@ from leman.v1 import (
 from planner.catalog import Catalog, computed_columns
 from planner.explain import summarise
 from planner.snapshot import PlanReader
+from planner.view_alteration import ViewChange
 from planner.view_catalog import ViewCatalog
 from planner.views import ViewReader
 
@@ -148,7 +149,11 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context
     ) -> catalog_pb2.AlterColumnsResponse:
-        wanted = await self._pool.run(self._catalog.alteration, *_wanted(request))
+        asked = _wanted(request)
+        change = await self._pool.run(self._new_views.alteration, *asked)
+        if change is not None:
+            return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
+        wanted = await self._pool.run(self._catalog.alteration, *asked)
         version = await self._commit(
             commit_pb2.SubmitCommitRequest(
                 uri=wanted.uri,
@@ -157,6 +162,19 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             )
         )
         return catalog_pb2.AlterColumnsResponse(version=version)
+
+    async def _alter_view(self, change: ViewChange) -> int:
+        if not change.metadata:
+            return change.version
+        return await self._commit(
+            commit_pb2.SubmitCommitRequest(
+                uri=change.uri,
+                incarnation=change.incarnation,
+                read_version=change.version,
+                request_id=change.request_id,
+                splice_view=commit_pb2.SpliceView(metadata=change.metadata),
+            )
+        )
 
     async def DescribeTable(
         self, request: catalog_pb2.DescribeTableRequest, _context: Context

@@ -10,6 +10,7 @@ from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, ResolvedFunction, ViewDefinition
 from core.errors import FailedPrecondition
 from core.udf import validation
+from core.udf.blob_fields import is_blob
 from planner.source_diff import columns_read
 
 _ADVICE = "Drop the view and create it again"
@@ -38,12 +39,12 @@ def check_source(
 ) -> None:
     """Raises FailedPrecondition (SOURCE_COLUMN_MISSING, TYPE_MISMATCH) where a column that the view reads is not in the
     target version, or has another type. Without a base version expressions are not looked into."""
-    for name, type_ in _recorded(view, definition, base):
+    for name, before in _recorded(view, definition, base):
         column = target.column(name)
         if column is None:
             raise source_column_missing(name, target, base)
-        if type_ is not None and not validation.same_type(type_, column.arrow.type):
-            raise _retyped(name, type_, column, target)
+        if before is not None and not _same_values(before, column.arrow):
+            raise _retyped(name, before.type, column, target)
     for function in functions:
         inputs = tuple(c for name in function.column.inputs if (c := target.column(name)) is not None)
         validation.check_input_types(inputs, function.udf)
@@ -68,16 +69,23 @@ def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot 
 
 def _recorded(
     view: TableSnapshot, definition: ViewDefinition, base: TableSnapshot | None
-) -> Iterator[tuple[str, pa.DataType | None]]:
-    """(source column, its type when the view was made or last refreshed; None: unknown)."""
+) -> Iterator[tuple[str, pa.Field | None]]:
+    """(source column, what it was when the view was made or last refreshed; None: unknown)."""
     if base is not None:
-        yield from ((column.name, column.arrow.type) for column in columns_read(definition.query, base))
+        yield from ((column.name, column.arrow) for column in columns_read(definition.query, base))
     for column in definition.query.columns:
         own = view.column(column.name)
         if column.source_column and own is not None:
-            yield column.source_column, own.arrow.type
+            yield column.source_column, own.arrow
     for function in definition.query.functions:
         yield from ((name, None) for name in function.inputs)
+
+
+def _same_values(before: pa.Field, now: pa.Field) -> bool:
+    """A view keeps blobs of any form as plain ones."""
+    if is_blob(before) or is_blob(now):
+        return is_blob(before) and is_blob(now)
+    return validation.same_type(before.type, now.type)
 
 
 def _retyped(name: str, before: pa.DataType, column: TableField, target: TableSnapshot) -> FailedPrecondition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,7 +12,9 @@ from core.domain.view import STAGE_PREFIX, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import AlreadyExists, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.udf.registry import UdfRegistry
+from core.udf.validation import NewColumn
 from core.view_metadata import MADE_BY, from_metadata, identity, made_by, write
+from planner.view_alteration import ViewChange, alter, filled_by
 from planner.view_query import resolve
 from planner.view_state import classify
 from planner.views import set_rows_of
@@ -66,11 +68,24 @@ class ViewCatalog:
             base_version=source.version,
             base_incarnation=identity(source),
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
-            filled={f.name: f"{f.udf_name}@{f.udf_version}" for f in resolved.query.functions},
+            filled=filled_by(resolved.query.functions),
         )
         schema = resolved.schema.with_metadata({MADE_BY: request_id} if request_id else None)
         warnings = _warnings(query.table, source)
         return Creation(uri, write(schema, definition), warnings, done=made is not None)
+
+    def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
+        """None where the table is no view. Raises what `planner.view_alteration.alter` raises."""
+        home = normalise_database(database)
+        view = self._tables.snapshot(table_uri(home, name))
+        definition = from_metadata(view.metadata)
+        if definition is None:
+            return None
+        source = self._tables.snapshot(definition.source_uri)
+        has_values = bool(classify(view, set_rows_of(view)).rows_set)
+        return alter(
+            view, definition, columns, self._registry(home), source, has_values=has_values, request_id=request_id
+        )
 
     def _existing(self, uri: str) -> TableSnapshot | None:
         try:

@@ -15,6 +15,7 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions, filters
 from core.lance_io.filters import Kind
 from core.udf import validation
+from core.udf.blob_fields import is_blob, plain_blob
 
 #: Names that belong to Lance or to Leman, whatever follows.
 _RESERVED = validation.RESERVED_PREFIXES
@@ -23,7 +24,7 @@ _AGGREGATES = frozenset(
     | {"count", "covar", "first_value", "grouping", "last_value", "max", "mean", "median", "min", "nth_value"}
     | {"percentile_cont", "stddev", "string_agg", "sum", "var", "variance"}
 )
-_WINDOWS = frozenset(["cume_dist", "dense_rank", "lag", "lead", "ntile", "percent_rank", "rank", "row_number"])
+_WINDOWS = frozenset({"cume_dist", "dense_rank", "lag", "lead", "ntile", "over", "percent_rank", "rank", "row_number"})
 _OWN_KEYS = b"leman::"
 
 #: (udf name, version or empty) → the registered function.
@@ -59,7 +60,7 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
     for function in query.functions:
         check_name(function.name)
         udf = find_udf(function.udf_name, function.udf_version)
-        inputs = _inputs(function, udf, table)
+        inputs = inputs_of(function, udf, table)
         if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a stage
             text = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
@@ -106,8 +107,7 @@ def _check_kept(text: str, field: str, reason: str, what: str) -> None:
             field=field,
         )
     called = {token.name.lower() for token in filters.calls(found)}
-    words = {token.lower for token in found if token.kind is Kind.WORD}
-    if windows := sorted(called & _WINDOWS) or sorted(words & {"over"}):
+    if windows := sorted(called & _WINDOWS):
         raise _unsupported(f"{windows[0]} looks at other rows (a window)", field, reason, what)
     if aggregates := sorted(called & _AGGREGATES):
         raise _unsupported(f"{aggregates[0]} is an aggregate", field, reason, what)
@@ -167,12 +167,16 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
 
 
 def _copied(column: TableField, name: str) -> pa.Field:
-    """Metadata stays (it makes a blob a blob), but for what makes a column of the source a computed one."""
+    """Metadata stays, but for what makes a column of the source a computed one."""
+    if is_blob(column.arrow):
+        return plain_blob(name)
     kept = {key: value for key, value in (column.arrow.metadata or {}).items() if not key.startswith(_OWN_KEYS)}
     return column.arrow.with_name(name).with_nullable(True).with_metadata(kept or None)
 
 
-def _inputs(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
+def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
+    """Columns of the source that the function reads. Raises InvalidArgument (RESERVED_NAME), FailedPrecondition
+    (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_MISMATCH)."""
     names = function.inputs or udf.input_columns
     if internal := [name for name in names if name in INTERNAL_COLUMNS]:
         raise InvalidArgument(

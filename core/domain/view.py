@@ -162,7 +162,8 @@ class ResolvedFunction:
 
 @dataclass(frozen=True, slots=True)
 class UnsetFragment:
-    """A fragment of the view with placeholders that have no values yet. All its rows are unset, or none."""
+    """A fragment of the view with placeholders that have no values yet. It is filled as a whole, even where compaction
+    put rows with values among them."""
 
     fragment_id: int
     physical_rows: int
@@ -173,10 +174,10 @@ class UnsetFragment:
 class RefreshPlan:
     """What is to be done, from manifests alone: no row was read.
 
-    First `unset` fragments are filled from `base_version` (after placeholders were laid anew for `target_version`,
-    where `lay_again`). Then the rows of `changes` are compared between `base_version` and `target_version`. `stale`
-    names function columns that another function version has to compute for every row. With mode FULL and no `unset`
-    the view is built anew beside the old one and swapped in.
+    First `unset` fragments are filled from `base_version`; where `lay_again`, placeholders are laid anew for
+    `target_version` before, and the view is planned again. Then the rows of `changes` are compared between
+    `base_version` and `target_version`. `stale` names function columns that another function version has to compute for
+    every row. With mode FULL and no `unset` the view is built anew beside the old one and swapped in.
     """
 
     uri: str

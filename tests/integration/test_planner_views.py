@@ -207,6 +207,20 @@ def test_expression_without_the_recorded_version(lake):
     assert caught.value.reason == "SOURCE_COLUMN_MISSING"
 
 
+@pytest.mark.parametrize("file_format", ["2.1", "2.2"])
+def test_blobs_stay_blobs(tmp_path, file_format):
+    lake = ViewLake(tmp_path, 1)
+    blob = pa.field("raw", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    values = pa.array([b"x"], pa.large_binary()) if file_format == "2.1" else lance.blob_array([b"x"])
+    table = pa.table([values], schema=pa.schema([blob])) if file_format == "2.1" else pa.table({"raw": values})
+    uri = f"{lake.database}/files.lance"
+    lance.write_dataset(table, uri, data_storage_version=file_format, enable_stable_row_ids=True)
+    made = lake.creation(lake.query(table="files"), "b")
+    lance.write_dataset(made.schema.empty_table(), made.uri, data_storage_version="2.1", enable_stable_row_ids=True)
+    lance.write_dataset(table, uri, mode="append")
+    assert kinds(lake.plan("b")) == [(1, "APPEARED")]
+
+
 # the view's own table
 
 
@@ -281,6 +295,16 @@ def test_foreign_writes_are_refused(lake, change, operation):
 def test_foreign_write_under_a_compaction_is_seen(lake):
     lake.open().delete("id = 3")
     lake.open().optimize.compact_files()
+    with pytest.raises(FailedPrecondition, match="Delete"):
+        lake.plan()
+
+
+def test_foreign_write_between_two_parts_of_a_first_fill_is_seen(tmp_path):
+    lake = ViewLake(tmp_path)
+    lake.create()
+    lake.fill(0)
+    lake.open().delete("__source_row_id = 3")
+    lake.fill(1)
     with pytest.raises(FailedPrecondition, match="Delete"):
         lake.plan()
 

@@ -303,6 +303,19 @@ def test_source_replaced():
     assert outcome(plan(base=same_number, target=same_number)) == ("FULL", "SOURCE_REPLACED")
 
 
+def test_placeholders_of_a_replaced_source_are_laid_again_even_at_the_same_number():
+    other = source(5, fragment(0), incarnation="other")
+    made = plan(view("placeholders"), base=other, target=other)
+    assert outcome(made) == ("FULL", "FIRST_FILL")
+    assert made.lay_again
+
+
+def test_what_a_replaced_source_had_at_the_recorded_number_means_nothing():
+    """The other table's version 5 never had to do with the view."""
+    other = source(5, fields=without("b", TableField(pa.field("b", pa.float32()), (B,))), incarnation="other")
+    assert outcome(plan(base=other, target=source(9, fragment(0), incarnation="other")))[1] == "SOURCE_REPLACED"
+
+
 def test_source_that_leman_never_wrote_to_is_known_by_its_files():
     nameless = source(5, fragment(0), fragment(1), incarnation="")
     described = definition(base_incarnation=identity(nameless))

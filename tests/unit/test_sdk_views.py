@@ -229,12 +229,20 @@ def test_to_arrow_shows_set_rows_and_no_internal_columns(view, tmp_path):
         view.to_arrow(columns=["__is_set"])
 
 
-@pytest.mark.parametrize(
-    "change", [lambda v: v.add([{"a": 1}]), lambda v: v.add_columns({}), lambda v: v.alter_columns({})]
-)
+@pytest.mark.parametrize("change", [lambda v: v.add([{"a": 1}]), lambda v: v.add_columns({})])
 def test_a_view_is_changed_by_its_source_only(view, change):
     with pytest.raises(NotImplementedError, match="is a view"):
         change(view)
+
+
+def test_another_function_for_a_column(view, fake):
+    assert view.alter_columns({"n": (words, ["text"])}) == 3
+    request = fake.named("AlterColumns")[0]
+    column = request.columns[0]
+    assert (request.table.table, column.name, column.udf_name) == ("adults", "n", "words")
+    assert list(column.input_columns) == ["text"]
+    with pytest.raises(ValueError, match="part of its query"):
+        view.alter_columns({"n": "upper(text)"})
 
 
 # refreshes

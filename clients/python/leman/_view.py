@@ -50,6 +50,7 @@ class View(Table):
         condition = f"{IS_SET} AND ({where})" if where else IS_SET
         return dataset.to_table(columns=shown if columns is None else columns, filter=condition)
 
+    @boundary
     def refresh(
         self,
         src_version: int | None = None,
@@ -141,9 +142,23 @@ class View(Table):
         """Raises NotSupported: a view's columns come from its query."""
         raise NotSupported(f"'{self.name}' is a view: make another one whose query has the column")
 
-    def alter_columns(self, columns: Mapping[str, NewColumn]) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: a view's columns come from its query."""
-        raise NotSupported(f"'{self.name}' is a view: make another one with the other function")
+    @boundary
+    def alter_columns(self, columns: Mapping[str, NewColumn]) -> int:
+        """Gives function columns of the view other functions: all of them or none. The next refresh computes these
+        columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
+        `(function, [columns of the source])`. Returns the version of the view with the change.
+
+        Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
+        """
+        request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        for name, value in columns.items():
+            udf, inputs = value if isinstance(value, tuple) else (value, ())
+            if isinstance(udf, str):
+                raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
+            found = self._registration.resolve(udf)
+            request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)
+        version: int = self._services.catalog("AlterColumns", request).version
+        return version
 
     @boundary
     def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:

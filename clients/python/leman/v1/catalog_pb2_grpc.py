@@ -118,7 +118,8 @@ class CatalogServiceServicer(object):
 
     def AddColumns(self, request, context):
         """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none. A view gets its
+        columns from its query: FAILED_PRECONDITION (IS_A_VIEW).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +128,8 @@ class CatalogServiceServicer(object):
     def AlterColumns(self, request, context):
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
         (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
-        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
+        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
+        columns of its source then, and the next refresh computes the column for every row, and no other.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

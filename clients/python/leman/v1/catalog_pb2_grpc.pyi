@@ -49,12 +49,14 @@ class CatalogServiceStub:
     """All functions of a database, by name, then newest first."""
     AddColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]
     """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none. A view gets its
+    columns from its query: FAILED_PRECONDITION (IS_A_VIEW).
     """
     AlterColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
     (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
-    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
+    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
+    columns of its source then, and the next refresh computes the column for every row, and no other.
     """
     DescribeTable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]
     """Schema, version, rows and computed columns of one table."""
@@ -90,12 +92,14 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """All functions of a database, by name, then newest first."""
     AddColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]  # type: ignore[assignment]
     """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+    INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none. A view gets its
+    columns from its query: FAILED_PRECONDITION (IS_A_VIEW).
     """
     AlterColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]  # type: ignore[assignment]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
     (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
-    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
+    COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
+    columns of its source then, and the next refresh computes the column for every row, and no other.
     """
     DescribeTable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]  # type: ignore[assignment]
     """Schema, version, rows and computed columns of one table."""
@@ -152,7 +156,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.AddColumnsResponse, _abc.Awaitable[_catalog_pb2.AddColumnsResponse]]:
         """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none.
+        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none. A view gets its
+        columns from its query: FAILED_PRECONDITION (IS_A_VIEW).
         """
 
     @_abc_1.abstractmethod
@@ -163,7 +168,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_catalog_pb2.AlterColumnsResponse, _abc.Awaitable[_catalog_pb2.AlterColumnsResponse]]:
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
         (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
-        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND.
+        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
+        columns of its source then, and the next refresh computes the column for every row, and no other.
         """
 
     @_abc_1.abstractmethod

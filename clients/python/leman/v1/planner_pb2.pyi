@@ -942,7 +942,7 @@ Global___SourceChange: _TypeAlias = SourceChange  # noqa: Y015
 
 @_typing.final
 class UnsetFragment(_message.Message):
-    """A fragment of the view with placeholders."""
+    """A fragment of the view with placeholders. Compaction may have put rows with values among them: it is filled as a whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1068,7 +1068,9 @@ class PlanRefreshResponse(_message.Message):
     message: _builtins.str
     """In one sentence, for a person."""
     lay_again: _builtins.bool
-    """No row is set yet and the recorded version is not the target: placeholders are laid anew before they are filled."""
+    """No row is set yet, and the recorded version is not the target or the fragments have not the rows that are asked for:
+    placeholders are laid anew before they are filled.
+    """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
     @_builtins.property

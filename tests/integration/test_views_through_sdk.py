@@ -1,0 +1,157 @@
+"""Views through SDK, gRPC, Spark and Redis: what a caller writes, and what it costs."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyarrow as pa
+import pytest
+
+import leman
+from tests.integration.evidence import Evidence, numbers
+
+
+@pytest.fixture
+def evidence(tmp_path) -> Evidence:
+    return Evidence(tmp_path)
+
+
+def pairs(view: leman.View, *columns: str) -> list[tuple[object, ...]]:
+    found = view.to_arrow(list(columns)).to_pydict()
+    return sorted(zip(*(found[name] for name in columns), strict=True))
+
+
+def test_a_view_from_its_query_to_its_changes(db, evidence):
+    table = db.create_table("t", numbers(60), max_rows_per_file=20)
+    query = table.search(None).where("x >= 10").select(["x"]).add_column("y", evidence.double(version="1"))
+    view = query.shuffle(seed=42).create_materialized_view(conn=db, view_name="v")
+    assert evidence.seen() == []
+    assert (view.count_rows(), view.describe().rows_unset) == (0, 50)
+    assert view.to_arrow().num_rows == 0
+
+    first = view.refresh(progress=False)
+    assert (first.mode, first.reason, first.rows_added) == ("full", "first_fill", 50)
+    assert pairs(view, "x", "y") == [(x, 2 * x) for x in range(10, 60)]
+    order = view.to_arrow()["x"].to_pylist()
+    assert order != sorted(order)
+    assert view.schema.names == ["x", "y"]
+
+    nothing = view.refresh(progress=False)
+    assert (nothing.mode, nothing.reason) == ("no_op", "up_to_date")
+
+    table.add({"x": [100, 5]})
+    added = view.refresh(progress=False)
+    assert (added.mode, added.rows_added, added.rows_reused, added.rows_evaluated) == ("incremental", 1, 50, 1)
+    assert view.to_arrow()["x"].to_pylist() == [*order, 100]
+
+    table.to_lance().delete("x = 20 OR x = 3")
+    table.to_lance().optimize.compact_files()
+    evicted = view.refresh(progress=False, policy="incremental")
+    assert (evicted.rows_evicted, evicted.rows_evaluated) == (1, 0)
+    assert sorted(evidence.seen()) == [*range(10, 60), 100]
+
+
+def test_back_to_an_older_version(db, evidence):
+    table = db.create_table("t", numbers(20))
+    version = table.version
+    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+    table.add({"x": [50]})
+    view.refresh(progress=False)
+    assert view.count_rows() == 21
+    result = view.refresh(src_version=version, progress=False)
+    assert (result.mode, result.rows_evicted, result.source_version) == ("incremental", 1, version)
+    assert view.describe().source_version == version
+    assert view.count_rows() == 20
+
+
+def test_max_rows_per_fragment_is_exact(db):
+    table = db.create_table("t", numbers(15))
+    view = db.create_materialized_view("v", table.search(None).select({"z": "x + 1"}))
+    view.refresh(max_rows_per_fragment=7, progress=False)
+    assert [f.count_rows() for f in view.to_lance().get_fragments() if f.count_rows()] == [7, 7, 1]
+    table.add({"x": list(range(100, 105))})
+    view.refresh(max_rows_per_fragment=2, progress=False)
+    assert [f.count_rows() for f in view.to_lance().get_fragments() if f.count_rows()] == [7, 7, 1, 2, 2, 1]
+
+
+def test_another_function_is_computed_for_its_column_only(db, evidence, tmp_path):
+    other, new = Evidence(tmp_path, "other"), Evidence(tmp_path, "new")
+    table = db.create_table("t", numbers(30))
+    query = table.search(None).add_column("y", evidence.double(version="1")).add_column("z", other.double(version="o"))
+    view = db.create_materialized_view("v", query)
+    view.refresh(progress=False)
+    view.alter_columns({"y": new.double(version="2")})
+    assert view.plan_refresh().stale == ("y",)
+    result = view.refresh(progress=False)
+    assert result.mode == "incremental"
+    assert sorted(new.seen()) == list(range(30))
+    assert len(other.seen()) == 30
+    assert view.refresh(progress=False).mode == "no_op"
+    assert pairs(view, "x", "y", "z") == [(x, 2 * x, 2 * x) for x in range(30)]
+
+
+def test_views_on_views_in_two_databases(db, system, tmp_path, evidence):
+    table = db.create_table("t", numbers(20))
+    low = db.create_materialized_view("low", table.search(None).add_column("y", evidence.double()))
+    with system.connect(tmp_path / "other") as elsewhere:
+        with pytest.warns(UserWarning, match="20 rows of the source view 'low' have no values"):
+            top = low.search(None).where("y >= 10").select(["y"]).create_materialized_view(elsewhere, "top")
+        assert [v.name for v in top.sources()] == ["low"]
+        top.refresh(cascade=True, progress=False)
+        assert pairs(top, "y") == [(2 * x,) for x in range(5, 20)]
+        table.add({"x": [40]})
+        assert top.refresh(progress=False).mode == "no_op", "low was not refreshed"
+        result = top.refresh(cascade=True, progress=False)
+        assert (result.mode, result.rows_added) == ("incremental", 1)
+    assert sorted(evidence.seen()) == [*range(20), 40]
+
+
+def test_without_stable_row_ids_it_stays_at_its_version(db, evidence):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = db.create_table("t", numbers(10), enable_stable_row_ids=False)
+    version = table.version
+    with pytest.warns(UserWarning, match="stable row IDs"):
+        view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+    view.refresh(progress=False)
+    table.add({"x": [50]})
+    with pytest.raises(leman.errors.FailedPrecondition, match="Cannot refresh materialized view to version") as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "STABLE_ROW_IDS_REQUIRED"
+    assert view.refresh(src_version=version, progress=False).mode == "no_op"
+    assert view.count_rows() == 10
+
+
+def test_foreign_writes_are_refused_until_a_full_refresh(db):
+    table = db.create_table("t", numbers(10))
+    view = db.create_materialized_view("v", table.search(None).select(["x"]))
+    view.refresh(progress=False)
+    view.to_lance().delete("x = 3")
+    with pytest.raises(leman.errors.FailedPrecondition, match="policy='full'") as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "FOREIGN_WRITES"
+    view.refresh(policy="full", progress=False)
+    assert pairs(view, "x") == [(x,) for x in range(10)]
+    assert view.refresh(progress=False).mode == "no_op"
+
+
+def test_limit_and_sql_only(db):
+    table = db.create_table("t", numbers(20))
+    view = db.create_materialized_view("v", table.search(None).where("x % 2 = 0").select(["x"]).limit(3).offset(1))
+    view.refresh(progress=False)
+    assert pairs(view, "x") == [(2,), (4,), (6,)]
+    table.to_lance().delete("x = 4")
+    job = db.job(view.refresh_async().result(60))
+    assert job.progress.spark_jobs == 0
+    assert job.refresh_result.rows_added == 1
+    assert pairs(view, "x") == [(2,), (6,), (8,)]
+
+
+def test_a_view_is_made_once(db):
+    table = db.create_table("t", numbers(5))
+    db.create_materialized_view("v", table.search(None))
+    with pytest.raises(leman.errors.TableExists):
+        db.create_materialized_view("v", table.search(None))
+    assert db.table_names() == ["t", "v"]
+    assert isinstance(db.open_table("v"), leman.View)
+    assert db.open_view("v").schema == pa.schema(list(table.schema))

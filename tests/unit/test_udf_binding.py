@@ -1,0 +1,46 @@
+"""What the metadata of computed columns says, where their inputs are another table's."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from core.domain.plan import InputSource
+from core.domain.udf import ColumnBinding, ColumnInput
+from core.errors import DataLoss
+from core.udf import binding
+
+PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))
+SOURCE = InputSource("/data/t.lance", 7, ("x", "y z"))
+FIELD = pa.field("c", pa.int64(), metadata={"mine": "stays"})
+
+
+def sourced():
+    return binding.bind(FIELD, ColumnBinding("id", "f", "1", PLAIN.inputs, SOURCE))
+
+
+def test_source_is_read_as_it_was_written():
+    assert binding.read(sourced()).source == SOURCE
+    assert json.loads(sourced().metadata[b"leman::source"]) == {
+        "uri": "/data/t.lance",
+        "version": 7,
+        "columns": ["x", "y z"],
+    }
+
+
+def test_a_column_of_the_table_itself_has_none():
+    assert binding.read(binding.bind(FIELD, PLAIN)).source is None
+    assert b"leman::source" not in binding.bind(FIELD, PLAIN).metadata
+
+
+def test_another_binding_takes_the_source_away():
+    again = binding.bind(sourced(), PLAIN)
+    assert binding.read(again) == PLAIN
+    assert again.metadata[b"mine"] == b"stays"
+
+
+@pytest.mark.parametrize("stored", [b"{", b"[]", b'{"uri": "u"}', b'{"uri": "u", "version": "x", "columns": []}'])
+def test_a_damaged_source_is_told(stored):
+    field = sourced()
+    with pytest.raises(DataLoss, match="drop the column"):
+        binding.read(field.with_metadata({**field.metadata, b"leman::source": stored}))
