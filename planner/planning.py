@@ -10,25 +10,27 @@ from dataclasses import dataclass, field
 from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FollowedFile, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
-from core.domain.ranges import RowRange, subtract, total
+from core.domain.ranges import RowRange, total
 from core.row_states import StateSummary
 from planner.question import Question
 from planner.reuse import Sight, Verdict, judge
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
+#: A checkpoint: (filter id, range, key).
+Found = tuple[str, RowRange, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was stored by earlier runs.
 
-    `states`: row states by name of partial file, committed or staged. `keys`: checkpoint keys; those of other
-    families do no harm. `records`: fragment records by key, only of files that exist.
+    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family, by
+    fragment. `records`: fragment records by key, only of files that exist.
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
-    keys: Iterable[str] = ()
+    found: Mapping[Slot, Sequence[Found]] = field(default_factory=dict)
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
 
 
@@ -55,7 +57,7 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
     """
-    ranges, records = _by_fragment(question, evidence)
+    records = _by_fragment(question, evidence.records)
     totals = _Totals()
     tasks: list[FragmentTask] = []
     ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
@@ -72,7 +74,7 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
             question,
             sight,
             verdict,
-            ranges.get(slot, ()),
+            evidence.found.get(slot, ()),
             _staged(question, sight, records.get(slot), evidence),
         )
         totals.count(task.reason, live)
@@ -92,28 +94,21 @@ def open_slots(question: Question, sights: Iterable[Sight], states: Mapping[str,
 
 
 def _by_fragment(
-    question: Question, evidence: Evidence
-) -> tuple[dict[Slot, list[tuple[str, RowRange, str]]], dict[Slot, list[tuple[str, FragmentRecord]]]]:
-    """Checkpoints as (filter id, range, key) and records as (filter id, record)."""
-    family = question.family
-    ranges = defaultdict(list)
-    for key in evidence.keys:
-        parsed = family.parse(key)
-        if parsed is not None and parsed.range is not None:
-            ranges[parsed.sources, parsed.fragment_id].append((parsed.filter_id, parsed.range, key))
+    question: Question, stored: Mapping[str, FragmentRecord]
+) -> dict[Slot, list[tuple[str, FragmentRecord]]]:
+    """Records as (filter id, record)."""
     records = defaultdict(list)
-    for key, record in evidence.records.items():
-        parsed = family.parse(key)
-        if parsed is not None and parsed.range is None:
-            records[parsed.sources, parsed.fragment_id].append((parsed.filter_id, record))
-    return ranges, records
+    for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(stored):
+        if covered is None:
+            records[sources, fragment_id].append((filter_id, stored[key]))
+    return records
 
 
 def _task(
     question: Question,
     sight: Sight,
     verdict: Verdict,
-    found: Sequence[tuple[str, RowRange, str]],
+    found: Sequence[Found],
     staged: FragmentRecord | None,
 ) -> FragmentTask:
     fragment = sight.fragment
@@ -162,7 +157,7 @@ def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile
 
 
 def _cover(
-    question: Question, whole: RowRange, filter_id: str, found: Sequence[tuple[str, RowRange, str]]
+    question: Question, whole: RowRange, filter_id: str, found: Sequence[Found]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
     """Checkpoints to be reused, in order, and the ranges that they leave open.
 
@@ -172,15 +167,23 @@ def _cover(
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
+    missing: list[RowRange] = []
     end = 0
-    valid = [entry for entry in found if 0 <= entry[1].start < entry[1].end <= whole.end]
-    for written_under, covered, key in sorted(valid, key=lambda e: (e[1].start, -e[1].end, e[2])):
+    ordered = found if len(found) == 1 else sorted(found, key=lambda e: (e[1].start, -e[1].end, e[2]))
+    for written_under, covered, key in ordered:
+        if not covered.start < covered.end <= whole.end:
+            continue
         if written_under != filter_id or question.filter.reads_output:
             others.append(CheckpointRef(key, covered, settles=False))
         elif covered.end > end:
+            if covered.start > end:
+                missing.append(RowRange(end, covered.start))
             settling.append(CheckpointRef(key, covered))
             end = covered.end
-    missing = subtract([whole], [ref.range for ref in settling])
+    if end < whole.end:
+        missing.append(RowRange(end, whole.end))
+    if not others:
+        return settling, missing
     ends = [gap.end for gap in missing]
     known = [ref for ref in others if _reaches(ref.range, missing, ends)]
     return sorted([*settling, *known], key=lambda ref: (ref.range, ref.key)), missing

@@ -47,6 +47,9 @@ class Verdict:
         return self.reason in SETTLED
 
 
+_PLAIN = {reason: Verdict(reason) for reason in Reason}
+
+
 def look(question: Question) -> list[Sight]:
     """One sight a fragment, in the order of the manifest."""
     return list(look_at(question, question.table.fragments))
@@ -55,7 +58,7 @@ def look(question: Question) -> list[Sight]:
 def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight]:
     """The sights of some fragments, not necessarily of the table's latest version."""
     function = keys.function_part(question.udf.name, question.udf.version, question.output.column_id)
-    output_ids = question.output.field.field_ids
+    output_ids = frozenset(question.output.field.field_ids)
     for fragment in fragments:
         sources = keys.sources(question.input_pairs(fragment))
         fingerprint = function + sources[:16]
@@ -75,7 +78,7 @@ def unnamed(question: Question, sight: Sight) -> str:
 def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> Verdict:
     """`states` by file name. A partial file whose states cannot be read is worth nothing."""
     if sight.reason is not Reason.PARTIAL:
-        return Verdict(sight.reason, None if sight.moved is None else sight.moved.summary)
+        return _PLAIN[sight.reason] if sight.moved is None else Verdict(sight.reason, sight.moved.summary)
     summary = states.get(sight.current_file) if sight.moved is None else sight.moved.summary
     if summary is None:
         return Verdict(Reason.FOREIGN_VALUES)

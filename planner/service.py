@@ -242,9 +242,7 @@ def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.Fragment
     batch = planner_pb2.FragmentTaskBatch()
     size = 0
     for task in tasks:
-        message = convert.task_to_proto(task)
-        batch.tasks.append(message)
-        size += message.ByteSize()
+        size += convert.add_task(batch, task).ByteSize()
         if len(batch.tasks) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
             yield batch
             batch, size = planner_pb2.FragmentTaskBatch(), 0

@@ -24,6 +24,8 @@ class Reason(enum.Enum):
     REUSED_COMPACTED = "reused_compacted"
     HISTORY_LOST = "history_lost"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and plans count by reason
+
 
 #: Reasons that leave nothing to do.
 SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTED})

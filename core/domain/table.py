@@ -39,7 +39,8 @@ class Fragment:
     def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
         """Names of the data files that hold any of the fields, sorted, each once."""
         wanted = set(field_ids)
-        return tuple(sorted({f.path for f in self.files if wanted.intersection(f.field_ids)}))
+        found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
+        return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
 
 
 @dataclass(frozen=True, slots=True)

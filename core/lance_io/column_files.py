@@ -12,6 +12,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 from core import row_states
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.row_states import States, StateSummary
@@ -111,12 +112,11 @@ def read_states(uri: str, file: str) -> States | None:
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
     """Row states of a partial column file as they are stored; None where it carries none."""
-    return _buffer(uri, file, _STATES_KEY)
-
-
-def _buffer(uri: str, file: str, key: str) -> bytes | None:
-    with panics_as_errors():
-        return _buffer_in(LanceFileReader(data_path(uri, file)), key)
+    try:
+        return footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
+    except ValueError:  # a layout that only Lance knows, or damage that it can name
+        with panics_as_errors():
+            return _buffer_in(LanceFileReader(data_path(uri, file)), _STATES_KEY)
 
 
 def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:

@@ -311,8 +311,9 @@ def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
     return ReasonCount(_known(_REASON_FROM, message.reason, "reason"), message.fragments, message.rows)
 
 
-def task_to_proto(task: FragmentTask) -> planner_pb2.FragmentTask:
-    message = planner_pb2.FragmentTask(
+def add_task(batch: planner_pb2.FragmentTaskBatch, task: FragmentTask) -> planner_pb2.FragmentTask:
+    """The task as the batch's last message; made in its place, which takes half the time of making and adding it."""
+    message = batch.tasks.add(
         fragment_id=task.fragment_id,
         physical_rows=task.physical_rows,
         deleted_rows=task.deleted_rows,
@@ -327,10 +328,15 @@ def task_to_proto(task: FragmentTask) -> planner_pb2.FragmentTask:
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
     for ref in task.checkpoints:
-        message.checkpoints.append(checkpoint_ref_to_proto(ref))
+        added = message.checkpoints.add(key=ref.key, settles=ref.settles)
+        added.range.start, added.range.end = ref.range
     if task.staged is not None:
         message.staged.CopyFrom(staged_to_proto(task.staged))
     return message
+
+
+def task_to_proto(task: FragmentTask) -> planner_pb2.FragmentTask:
+    return add_task(planner_pb2.FragmentTaskBatch(), task)
 
 
 def task_from_proto(message: planner_pb2.FragmentTask) -> FragmentTask:
