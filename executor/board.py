@@ -45,7 +45,8 @@ class JobBoard:
         self.sequence += 1
         self._events.append(JobEvent(self.sequence, time.time(), kind, message))
         del self._events[:-_EVENTS_KEPT]
-        _log.info(message, job_id=self.job.job_id, event_kind=kind)
+        say = _log.warning if kind == "stall" else _log.info
+        say(message, job_id=self.job.job_id, event_kind=kind)
 
     async def move(self, state: JobState, **changes: Any) -> None:
         """Changes the state, and tells the watchers."""

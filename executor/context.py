@@ -46,4 +46,5 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
         threads=job.spec.intra_applier_concurrency or 1,
+        beat_seconds=settings.writer.stall_round_seconds / 2,
     )

@@ -16,7 +16,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
-from core.domain.job import Job, JobEvent, Progress, StoredRowError
+from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
@@ -179,6 +179,7 @@ def _checked(spec: BackfillSpec) -> BackfillSpec:
         "commit_granularity": spec.commit_granularity,
         "num_frags": spec.num_frags,
         "intra_applier_concurrency": spec.intra_applier_concurrency,
+        "task_shuffle_diversity": spec.task_shuffle_diversity,
         "checkpoint.checkpoint_size": spec.checkpoint.checkpoint_size,
         "checkpoint.min_checkpoint_size": spec.checkpoint.min_checkpoint_size,
         "checkpoint.max_checkpoint_size": spec.checkpoint.max_checkpoint_size,
@@ -203,6 +204,7 @@ def _job(job: Job) -> jobs_pb2.Job:
         plan_summary=job.plan_summary,
         table_version=job.table_version,
         attempt=job.attempt,
+        stalls=[_stall(s) for s in job.stalls],
     )
     if job.error is not None:
         kind: type[error_tree.LemanError] = getattr(error_tree, job.error.kind, error_tree.Internal)
@@ -210,6 +212,17 @@ def _job(job: Job) -> jobs_pb2.Job:
         error.facts = job.error.facts
         message.error.CopyFrom(to_status(error))
     return message
+
+
+def _stall(stall: Stall) -> jobs_pb2.Stall:
+    return jobs_pb2.Stall(
+        lane=stall.lane,
+        fragment_id=stall.fragment_id,
+        rows=convert.range_to_proto(stall.rows),
+        idle_seconds=stall.idle_seconds,
+        silent=stall.silent,
+        message=stall.message,
+    )
 
 
 def _progress(progress: Progress) -> jobs_pb2.Progress:

@@ -101,6 +101,7 @@ def check_spec(spec: BackfillSpec) -> None:
         "commit_granularity": spec.commit_granularity,
         "num_frags": spec.num_frags,
         "intra_applier_concurrency": spec.intra_applier_concurrency,
+        "task_shuffle_diversity": spec.task_shuffle_diversity,
         "checkpoint.checkpoint_size": bounds.checkpoint_size,
         "checkpoint.min_checkpoint_size": bounds.min_checkpoint_size,
         "checkpoint.max_checkpoint_size": bounds.max_checkpoint_size,

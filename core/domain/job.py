@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from core.domain.plan import BackfillSpec, ReasonCount
+from core.domain.ranges import RowRange
 
 
 class JobState(enum.Enum):
@@ -67,8 +68,20 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """What a job waits for; meanings in `protos/leman/v1/jobs.proto`."""
+
+    lane: str
+    fragment_id: int
+    rows: RowRange
+    idle_seconds: float
+    silent: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch."""
+    """One job as history keeps it. Times are seconds since the epoch. `stalls` is empty unless it is running."""
 
     job_id: str
     request_id: str
@@ -84,6 +97,7 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
+    stalls: tuple[Stall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class BackfillSpec:
     commit_granularity: int = 0
     num_frags: int = 0
     intra_applier_concurrency: int = 0
+    task_shuffle_diversity: int = 0
 
 
 @dataclass(frozen=True, slots=True)

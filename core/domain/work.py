@@ -31,7 +31,8 @@ class UdfRef:
 @dataclass(frozen=True, slots=True)
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
-    failed rows are stored in `errors_uri`, or nowhere where it is empty."""
+    failed rows are stored in `errors_uri`, or nowhere where it is empty. A lane at work says every `beat_seconds` that
+    it lives; 0: it does not."""
 
     job_id: str
     uri: str
@@ -49,6 +50,7 @@ class WorkContext:
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1
+    beat_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         commit_granularity=spec.commit_granularity,
         num_frags=spec.num_frags,
         intra_applier_concurrency=spec.intra_applier_concurrency,
+        task_shuffle_diversity=spec.task_shuffle_diversity,
     )
 
 
@@ -248,6 +249,7 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         commit_granularity=message.commit_granularity,
         num_frags=message.num_frags,
         intra_applier_concurrency=message.intra_applier_concurrency,
+        task_shuffle_diversity=message.task_shuffle_diversity,
     )
 
 

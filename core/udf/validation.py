@@ -99,7 +99,8 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
-        f"UDF expects input columns {list(missing)} which are not found in the table. " + suggest(missing, existing),
+        f"UDF expects input columns {list(missing)} which are not found: "
+        f"Column '{missing[0]}' not found in table schema. {suggest(missing, existing)}",
         columns=",".join(missing),
     )
 

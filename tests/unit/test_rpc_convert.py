@@ -139,6 +139,7 @@ SPECS = st.builds(
     commit_granularity=SMALL,
     num_frags=SMALL,
     intra_applier_concurrency=SMALL,
+    task_shuffle_diversity=SMALL,
 )
 
 

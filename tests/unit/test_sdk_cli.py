@@ -73,12 +73,14 @@ def test_backfill_options_all_arrive(run, db, fake):
         "task-size",
         "commit-granularity",
         "read-version",
+        "task-shuffle-diversity",
     ]
     run("backfill", db, "docs", "n", *(text for i, name in enumerate(sizes) for text in (f"--{name}", str(i + 1))))
     spec = fake.named("CreateJob")[0].backfill
     bounds = spec.checkpoint
     assert [bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size] == [1, 2, 3]
     assert [spec.task_size, spec.commit_granularity, spec.read_version] == [4, 5, 6]
+    assert spec.task_shuffle_diversity == 7
 
 
 def test_quiet_backfill_says_nothing(run, db):

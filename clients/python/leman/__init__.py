@@ -27,6 +27,7 @@ from leman._model import (
     Progress,
     ReasonCount,
     RowError,
+    Stall,
     TableInfo,
     UdfInfo,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "Retry",
     "RowError",
     "Skip",
+    "Stall",
     "StoredFile",
     "Table",
     "TableInfo",

@@ -81,7 +81,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
 
     sequence: int
     time: datetime.datetime
@@ -90,8 +90,28 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """Something that a running job waits for and that has not moved for a while; `str` of it is a sentence.
+
+    `rows` of `fragment_id` are at hand in `lane`, a worker process: physical offsets, the end exclusive; -1: there is
+    no fragment. A lane that is `silent` does not even say that it lives: its work has been given to another one.
+    """
+
+    lane: str
+    fragment_id: int
+    rows: tuple[int, int]
+    idle_seconds: float
+    silent: bool
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing."""
+    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
+    waits for, where nothing has moved there for a while."""
 
     job_id: str
     state: JobState
@@ -109,6 +129,7 @@ class Job:
     attempt: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
+    stalls: tuple[Stall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

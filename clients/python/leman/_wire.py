@@ -19,6 +19,7 @@ from leman._model import (
     Progress,
     ReasonCount,
     RowError,
+    Stall,
     TableInfo,
     UdfInfo,
 )
@@ -46,6 +47,18 @@ def job(message: jobs_pb2.Job) -> Job:
         attempt=message.attempt,
         created_at=_time(message.created_at),
         updated_at=_time(message.updated_at),
+        stalls=tuple(_stall(stall) for stall in message.stalls),
+    )
+
+
+def _stall(message: jobs_pb2.Stall) -> Stall:
+    return Stall(
+        lane=message.lane,
+        fragment_id=message.fragment_id,
+        rows=(message.rows.start, message.rows.end),
+        idle_seconds=message.idle_seconds,
+        silent=message.silent,
+        message=message.message,
     )
 
 

@@ -176,6 +176,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("begun", f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}"),
         ("changed", f"{job.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"),
     ]
+    details.extend(("waits for", stall) for stall in job.stalls)
     if job.where:
         details.insert(4, ("where", job.where))
     if job.error is not None:

@@ -88,6 +88,7 @@ class Job(_message.Message):
     PLAN_SUMMARY_FIELD_NUMBER: _builtins.int
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -126,6 +127,12 @@ class Job(_message.Message):
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.ReasonCount]:
         """Fragments by reason, from the first plan."""
 
+    @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
+        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_ROUNDS rounds of
+        LEMAN_WRITER__STALL_ROUND_SECONDS). Each was an event of kind `stall` too.
+        """
+
     def __init__(
         self,
         *,
@@ -142,14 +149,59 @@ class Job(_message.Message):
         plan_summary: _builtins.str = ...,
         table_version: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        stalls: _abc.Iterable[Global___Stall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "spec", b"spec", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Stall(_message.Message):
+    """Something that a job waits for and that has not moved for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    lane: _builtins.str
+    """The worker process that a unit of work was given to; empty: it is not one that the job waits for."""
+    fragment_id: _builtins.int
+    """The fragment at hand; -1: none."""
+    idle_seconds: _builtins.float
+    """For how long."""
+    silent: _builtins.bool
+    """The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one."""
+    message: _builtins.str
+    """All of this for a person."""
+    @_builtins.property
+    def rows(self) -> _planner_pb2.RowRange:
+        """Rows at hand, as physical offsets: those that the function was called with last, if it was called."""
+
+    def __init__(
+        self,
+        *,
+        lane: _builtins.str = ...,
+        fragment_id: _builtins.int = ...,
+        rows: _planner_pb2.RowRange | None = ...,
+        idle_seconds: _builtins.float = ...,
+        silent: _builtins.bool = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "idle_seconds", b"idle_seconds", "lane", b"lane", "message", b"message", "rows", b"rows", "silent", b"silent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stall: _TypeAlias = Stall  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
@@ -498,7 +550,7 @@ class JobEvent(_message.Message):
     sequence: _builtins.int
     """Grows within a job."""
     kind: _builtins.str
-    """What: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+    """What: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
     message: _builtins.str
     """For a person."""
     @_builtins.property

@@ -95,6 +95,7 @@ class BackfillSpec(_message.Message):
     COMMIT_GRANULARITY_FIELD_NUMBER: _builtins.int
     NUM_FRAGS_FIELD_NUMBER: _builtins.int
     INTRA_APPLIER_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     udf_name: _builtins.str
@@ -116,6 +117,11 @@ class BackfillSpec(_message.Message):
     intra_applier_concurrency: _builtins.int
     """Threads in each worker process that call the function at the same time; 0: one. At most
     `concurrency` times as many calls run at once.
+    """
+    task_shuffle_diversity: _builtins.int
+    """Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+    visible early; with more, no single fragment decides when the job ends. 0: of all, the one with the most rows left
+    next.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -140,10 +146,11 @@ class BackfillSpec(_message.Message):
         commit_granularity: _builtins.int = ...,
         num_frags: _builtins.int = ...,
         intra_applier_concurrency: _builtins.int = ...,
+        task_shuffle_diversity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
