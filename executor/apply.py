@@ -386,7 +386,7 @@ class FragmentPass:
             else:
                 states = column_files.read_states(context.uri, work.current_file)
             current = current_rows(self._reader, work.fragment_id, self._field.name, states)
-        return KnownRows(self._store, work.checkpoints, current)
+        return KnownRows(self._store, work.checkpoints, current, self._field.type)
 
     def _new_writer(self) -> FragmentWriter:
         work, context = self._work, self._context
@@ -399,6 +399,7 @@ class FragmentPass:
             existing=self._existing if keeps_others else None,
             live=self._live,
             selective=bool(context.where),
+            file_format=self._reader.file_format,
         )
 
     def _existing(self, covered: RowRange) -> pa.Array:

@@ -41,6 +41,7 @@ class FragmentWriter:
         existing: Existing | None,
         live: Live,
         selective: bool,
+        file_format: tuple[int, int] = (2, 2),
     ) -> None:
         self._uri = uri
         self._field = field
@@ -49,7 +50,7 @@ class FragmentWriter:
         self._existing = existing
         self._live = live
         self._selective = selective
-        self._writer = column_files.ColumnFileWriter(uri, field)
+        self._writer = column_files.ColumnFileWriter(uri, field, file_format)
         self._attempt = secrets.token_hex(6)
         self._at = 0
         self._states: States | None = None

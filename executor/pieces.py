@@ -54,9 +54,12 @@ class Piece:
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
     """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed or
-    is deleted. Of a row that several pieces have, the first is kept."""
+    is deleted. Of a row that several pieces have, the first is kept. Extension types are stored as what they rest on:
+    Lance would write JSON anew, and its digest would not match."""
     pieces = list(pieces)
-    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
+    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
     columns = {
         column: values,
@@ -72,13 +75,16 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
     return batch
 
 
-def from_checkpoint(batch: pa.RecordBatch) -> Piece:
-    """The other way round."""
+def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> Piece:
+    """The other way round. `kind`: type of the column, where it is not that of the stored values."""
     offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) & _OFFSET_MASK
     states = None
     if ROW_STATE in batch.schema.names:
         states = batch.column(ROW_STATE).to_numpy()
-    return Piece(offsets, batch.column(0), states)
+    values = batch.column(0)
+    if isinstance(kind, pa.BaseExtensionType):
+        values = pa.ExtensionArray.from_storage(kind, values)
+    return Piece(offsets, values, states)
 
 
 def _computed(piece: Piece) -> States:
@@ -101,7 +107,9 @@ class KnownRows:
         store: CheckpointStore,
         refs: Iterable[CheckpointRef],
         current: Callable[[RowRange], Piece | None] | None,
+        kind: pa.DataType | None = None,
     ) -> None:
+        self._kind = kind
         self._store = store
         self._refs = sorted(refs, key=lambda r: r.range)
         self._current = current
@@ -142,7 +150,7 @@ class KnownRows:
         piece = self._loaded.get(ref.key)
         if piece is None:
             try:
-                piece = from_checkpoint(self._store[ref.key])
+                piece = from_checkpoint(self._store[ref.key], self._kind)
             except KeyError:
                 raise CheckpointLost(ref) from None
             while len(self._loaded) >= _CACHED:

@@ -64,7 +64,8 @@ class TableSnapshot:
     """One version of a table, as far as planning needs it.
 
     `incarnation` tells this table from another one made later under the same uri (see facts: a drop and re-create at
-    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched.
+    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `file_format`: version of
+    the Lance file format that its data is to be written in.
     """
 
     uri: str
@@ -73,6 +74,7 @@ class TableSnapshot:
     fields: tuple[TableField, ...]
     fragments: tuple[Fragment, ...] = field(repr=False)
     stable_row_ids: bool = False
+    file_format: tuple[int, int] = (2, 2)
 
     def column(self, name: str) -> TableField | None:
         return next((f for f in self.fields if f.name == name), None)

@@ -96,6 +96,15 @@ class CheckpointBounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What one call at a time of a function takes on a worker, as asked for; 0 is "not asked"."""
+
+    num_cpus: int = 0
+    num_gpus: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UdfDefinition:
     """A registered function. Name and version identify it for ever. See `protos/leman/v1/udf.proto` for the fields."""
 
@@ -115,6 +124,8 @@ class UdfDefinition:
     batch_size: int = 0
     sql_expression: str = ""
     timeout_seconds: float = 0.0
+    blob: bool = False
+    resources: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)

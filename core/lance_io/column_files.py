@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import xxhash
 from lance.file import LanceFileReader, LanceFileWriter
+from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
 from core.domain.plan import StagedFile
@@ -16,6 +17,7 @@ from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.row_states import States, StateSummary
+from core.udf import blobs
 
 _STATES_KEY = "leman.states"
 _DELETIONS_KEY = "leman.deletions"
@@ -30,12 +32,17 @@ def data_path(uri: str, file: str) -> str:
 class ColumnFileWriter:
     """Writes one column file, batch by batch; memory is bounded by the batch.
 
-    Nothing is published unless `close` is called: a writer that is dropped leaves no file.
+    Nothing is published unless `close` is called: a writer that is dropped leaves no file. `field`: as
+    `blobs.values_field` gives it. `file_format`: that of the table; Lance reads files of others, but cannot always
+    compact them.
     """
 
-    def __init__(self, uri: str, field: pa.Field) -> None:
+    def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
         self._uri = uri
-        self._schema = pa.schema([pa.field(field.name, field.type, nullable=True)])
+        self._version = "{}.{}".format(*file_format)
+        self._copies_slices = _holds_structs(field.type)
+        self._describes_blobs = blobs.is_blob(field) and file_format >= blobs.V2_FORMAT
+        self._field = _descriptors(field.name, None)[0] if self._describes_blobs else field.with_nullable(True)
         self._writer: LanceFileWriter | None = None
         self._file = ""
         self._rows = 0
@@ -43,13 +50,17 @@ class ColumnFileWriter:
     def open(self, file: str) -> None:
         """Begins the file under its final name. Raises OSError where the store refuses."""
         self._file = file
-        self._writer = LanceFileWriter(data_path(self._uri, file), self._schema)
+        self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
 
     def write(self, values: pa.Array) -> None:
         """Appends values in physical order."""
         if self._writer is None:
             raise RuntimeError("write before open")
-        self._writer.write_batch(pa.record_batch([values], schema=self._schema))
+        if values.offset and self._copies_slices:
+            values = pa.concat_arrays([values])
+        stored = _descriptors(self._field.name, values)[1] if self._describes_blobs else values
+        with panics_as_errors():
+            self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
         self._rows += len(values)
 
     def close(
@@ -75,6 +86,26 @@ class ColumnFileWriter:
             self._file = file
         size, digest = digest_of(self._uri, self._file)
         return StagedFile(self._file, size, digest, self._rows, computed, failed)
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """In these Lance panics over a slice that begins later than its array."""
+    if not pa.types.is_nested(kind):
+        return False
+    return bool(pa.types.is_struct(kind)) or any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
+    """Bytes as Lance's newer kind of blob has them. All of them stay in the column file: one file, one digest."""
+    builder = BlobDescriptorArrayBuilder(name)
+    for value in values if values is not None else ():
+        data = value.as_buffer()
+        if data is None:
+            builder.append_null()
+        else:
+            builder.append_inline(data.to_pybytes())
+    field: pa.Field = builder.field
+    return field, builder.finish()
 
 
 def _rename(uri: str, old: str, new: str) -> None:
@@ -162,12 +193,23 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
             "ROW_COUNT_MISMATCH",
             f"Column file {staged.file} has {metadata.num_rows} rows, {staged.physical_rows} were announced",
         )
-    written = [(column.name, column.type) for column in metadata.schema]
-    if written != [(field.name, field.type)]:
-        held = ", ".join(f"{name}: {type_}" for name, type_ in written)
+    if not _holds(metadata.schema, field):
+        held = ", ".join(f"{column.name}: {column.type}" for column in metadata.schema)
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
     version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
     return Verified(version, None if lacks is None else Deletions.decode(lacks))
+
+
+def _holds(written: pa.Schema, field: pa.Field) -> bool:
+    """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
+    it, followed by what describes it; JSON is stored in a binary form."""
+    first = written.field(0)
+    if first.name != field.name:
+        return False
+    if blobs.is_blob(field):
+        return blobs.is_blob(first)
+    kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type
+    return len(written) == 1 and first.type == kind

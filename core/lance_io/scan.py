@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import lance
 import numpy as np
@@ -14,11 +14,14 @@ import pyarrow as pa
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, NotFound
 from core.lance_io import deletions
+from core.lance_io.tables import file_format
+from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 64 << 20
 _READAHEAD = 4
 _OFFSET_MASK = (1 << 32) - 1
+_BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
@@ -47,12 +50,18 @@ class FragmentReader:
     def stable_row_ids(self) -> bool:
         return bool(self._dataset.has_stable_row_ids)
 
+    @property
+    def file_format(self) -> tuple[int, int]:
+        """Version of the file format that the table's data is written in."""
+        return file_format(self._dataset)
+
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
         """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each.
 
-        `columns` may map names to SQL expressions; those are evaluated for no other rows than are given back.
+        Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
+        than are given back.
         """
         if where:
             yield from self._filtered(fragment_id, covered, columns, where)
@@ -71,6 +80,7 @@ class FragmentReader:
             limit=covered.rows,
             with_row_id=True,
             include_deleted_rows=True,
+            blob_handling=_BLOBS_AS_BYTES,
         )
         table = scanner.to_table()
         return table.column(column).combine_chunks() if table.num_rows else table.column(column).chunk(0)
@@ -106,6 +116,7 @@ class FragmentReader:
             batch_size=CHUNK_ROWS,
             batch_size_bytes=_CHUNK_BYTES,
             batch_readahead=_READAHEAD,
+            blob_handling=_BLOBS_AS_BYTES,
             **options,
         )
         return iter(scanner.to_batches())
@@ -147,4 +158,4 @@ class FragmentReader:
         if isinstance(columns, Mapping):
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
-        return pa.schema([schema.field(c) for c in columns])
+        return pa.schema([blobs.values_field(schema.field(c)) for c in columns])

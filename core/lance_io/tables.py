@@ -78,6 +78,7 @@ class LanceTables:
             fields=fields_of(dataset),
             fragments=(),
             stable_row_ids=dataset.has_stable_row_ids,
+            file_format=file_format(dataset),
         )
         serialized = manifest_bytes(dataset)
         del dataset
@@ -168,6 +169,12 @@ def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
     """The top-level columns, with the Lance ids of each and of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return tuple(TableField(arrow, tuple(_ids(field))) for arrow, field in pairs)
+
+
+def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
+    """Version of the file format that the table's data is written in."""
+    major, minor = dataset.data_storage_version.split(".")
+    return int(major), int(minor)
 
 
 def _ids(field: Any) -> list[int]:

@@ -33,10 +33,12 @@ from core.domain.udf import (
     ErrorAction,
     ErrorPolicy,
     ErrorRule,
+    Resources,
     UdfDefinition,
     UdfKind,
 )
 from core.errors import InvalidArgument
+from core.udf import blobs
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 
 #: Tasks in one message of a plan's stream: far below 4 MiB, the most that a client takes unasked.
@@ -109,12 +111,13 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         kind=_KIND_TO[udf.kind],
         input_columns=udf.input_columns,
         input_schema=_input_schema(udf),
-        output_schema=schema_to_bytes(pa.schema([pa.field("output", udf.output_type)])),
+        output_schema=schema_to_bytes(pa.schema([_output_field(udf)])),
         stateful=udf.stateful,
         checkpoint=bounds_to_proto(udf.checkpoint),
         error_policy=error_policy_to_proto(udf.error_policy),
         batch_size=udf.batch_size,
         timeout_seconds=udf.timeout_seconds,
+        resources=resources_to_proto(udf.resources),
     )
     if udf.bundle_sha256:
         message.python_bundle.sha256 = udf.bundle_sha256
@@ -129,12 +132,13 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
 
 def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
     policy = message.error_policy if message.HasField("error_policy") else None
+    output = field_from_bytes(message.output_schema, "output_schema")
     return UdfDefinition(
         name=message.name,
         version=message.version,
         kind=_known(_KIND_FROM, message.kind, "kind"),
         input_columns=tuple(message.input_columns),
-        output_type=field_from_bytes(message.output_schema, "output_schema").type,
+        output_type=output.type,
         input_types=_input_types(message.input_schema),
         bundle_sha256=message.python_bundle.sha256,
         bundle_python=message.python_bundle.python_version,
@@ -146,7 +150,22 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         batch_size=message.batch_size,
         sql_expression=message.sql_expression,
         timeout_seconds=message.timeout_seconds,
+        blob=blobs.is_blob(output),
+        resources=resources_from_proto(message.resources),
     )
+
+
+def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
+    """None where nothing was asked, so that the message is absent."""
+    if resources == Resources():
+        return None
+    return udf_pb2.Resources(
+        num_cpus=resources.num_cpus, num_gpus=resources.num_gpus, memory_bytes=resources.memory_bytes
+    )
+
+
+def resources_from_proto(message: udf_pb2.Resources) -> Resources:
+    return Resources(message.num_cpus, message.num_gpus, message.memory_bytes)
 
 
 def bounds_to_proto(bounds: CheckpointBounds) -> udf_pb2.CheckpointBounds:
@@ -196,6 +215,10 @@ def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
         for rule in message.rules
     )
     return ErrorPolicy(rules, message.max_errors, message.max_error_fraction, message.store_errors)
+
+
+def _output_field(udf: UdfDefinition) -> pa.Field:
+    return pa.field("output", udf.output_type, metadata={blobs.BLOB_KEY: b"true"} if udf.blob else None)
 
 
 def _input_schema(udf: UdfDefinition) -> bytes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
-from core.udf import binding
+from core.udf import binding, blobs, storable
 
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
@@ -35,7 +35,7 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
     """The field to add: nullable, with the binding in its metadata.
 
     Raises InvalidArgument (BAD_COLUMN_NAME), AlreadyExists (COLUMN_EXISTS), FailedPrecondition
-    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH).
+    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH, TYPE_NOT_STORABLE).
     """
     check_column_name(column.name)
     if table.column(column.name) is not None:
@@ -53,7 +53,15 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    return binding.bind(pa.field(column.name, udf.output_type, nullable=True), bound_to(column_id, udf, inputs))
+    storable.check(column.name, udf.output_type, table.file_format)
+    return binding.bind(output_field(column.name, udf, table), bound_to(column_id, udf, inputs))
+
+
+def output_field(name: str, udf: UdfDefinition, table: TableSnapshot) -> pa.Field:
+    """The column of a function as the table is to have it: nullable, of the type that Lance makes of the function's."""
+    if udf.blob:
+        return blobs.blob_field(name, table.file_format)
+    return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
 
 
 def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField]) -> ColumnBinding:
@@ -118,14 +126,15 @@ def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
 def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where a declared type is not that of the column."""
     for column, declared in zip(inputs, udf.input_types, strict=False):
-        if declared is not None and not same_type(declared, column.arrow.type):
+        actual = blobs.values_field(column.arrow).type
+        if declared is not None and not same_type(declared, actual):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
                 f"Type mismatch for column {column.name}: function {udf.name} declares {declared}, the "
-                f"column is {column.arrow.type}. Fix the type annotation, or cast the column",
+                f"column is {actual}. Fix the type annotation, or cast the column",
                 column=column.name,
                 declared=declared,
-                actual=column.arrow.type,
+                actual=actual,
             )
 
 
@@ -135,14 +144,15 @@ def check_output_type(
     advice: str = "Drop the column and add it again, or use another function",
 ) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
-    if not same_type(udf.output_type, column.arrow.type):
+    actual = blobs.values_field(column.arrow).type
+    if not same_type(udf.output_type, actual):
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {column.name}: function {udf.name} gives {udf.output_type}, the "
-            f"column is {column.arrow.type}. {advice}",
+            f"column is {actual}. {advice}",
             column=column.name,
             declared=udf.output_type,
-            actual=column.arrow.type,
+            actual=actual,
         )
 
 
@@ -161,6 +171,8 @@ def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
         return [f.name for f in declared] == [f.name for f in actual] and all(
             same_type(d.type, a.type) for d, a in zip(declared, actual, strict=True)
         )
+    if pa.types.is_dictionary(declared) and pa.types.is_dictionary(actual):
+        return declared.index_type == actual.index_type and same_type(declared.value_type, actual.value_type)
     if pa.types.is_map(declared) and pa.types.is_map(actual):
         return same_type(declared.key_type, actual.key_type) and same_type(declared.item_type, actual.item_type)
     return False

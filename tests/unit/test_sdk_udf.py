@@ -212,10 +212,42 @@ def test_refused_targets(target):
         leman.udf(target)
 
 
-@pytest.mark.parametrize("option", ["num_cpus", "num_gpus", "memory"])
-def test_resources_are_not_taken_yet(option):
-    with pytest.raises(TypeError, match=option):
-        leman.udf(**{option: 1})
+def test_resources_on_the_wire():
+    made = leman.udf(num_cpus=2, num_gpus=0.5, memory="1.5 GiB")(plain).describe().resources
+    assert (made.num_cpus, made.num_gpus, made.memory_bytes) == (2, 0.5, 3 << 29)
+    assert not leman.udf(plain).describe().HasField("resources")
+    for memory, asked in [(1000, 1000), ("512m", 512 << 20), ("2G", 2 << 30), ("10 kB", 10240), ("7", 7)]:
+        assert leman.udf(memory=memory)(plain).describe().resources.memory_bytes == asked
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"num_cpus": n} for n in (0, -1, 1.5, True, "2")),
+        *({"num_gpus": n} for n in (0, -1, 0.7, 1.5, float("nan"), float("inf"), True, "1")),
+        *({"memory": n} for n in (0, -5, 1.5, "", "2 apples", True)),
+    ],
+    ids=str,
+)
+def test_refused_resources(options):
+    with pytest.raises(UdfDefinitionError, match=next(iter(options))):
+        leman.udf(**options)
+
+
+def test_resources_leave_the_version_alone():
+    assert leman.udf(num_cpus=4, memory="1g")(plain).version == leman.udf(plain).version
+
+
+def test_blob_output():
+    made = leman.udf(blob=True, name="b")(plain)
+    field = pa.ipc.read_schema(pa.py_buffer(made.describe().output_schema)).field(0)
+    assert field.type == made.data_type == pa.large_binary()
+    assert field.metadata == {b"lance-encoding:blob": b"true"}
+    other = leman.udf(data_type=pa.large_binary(), name="b")(plain)
+    assert other.version != made.version
+    assert not pa.ipc.read_schema(pa.py_buffer(other.describe().output_schema)).field(0).metadata
+    with pytest.raises(UdfDefinitionError, match="a blob is bytes"):
+        leman.udf(blob=True, data_type=pa.int64())(plain)
 
 
 def test_lambda_needs_a_name():
