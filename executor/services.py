@@ -19,7 +19,8 @@ from executor.spark_runner import SparkRunner
 class Services:
     """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
     `forget_file(uri, task, file)` deletes the records of a column file, `save_error(job, row)` stores the row that
-    ended a job, `save_followed(plan)` what a plan found out about compacted files."""
+    ended a job, `save_followed(plan)` what a plan found out about compacted files.
+    `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
 
     settings: Settings
     spark: SparkRunner
@@ -32,3 +33,4 @@ class Services:
     forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
     save_error: Callable[[Job, RowFailure], Awaitable[None]]
     save_followed: Callable[[Plan], Awaitable[None]]
+    carry_over: Callable[[Plan, Callable[[], bool]], Awaitable[int]]

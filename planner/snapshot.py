@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -23,7 +24,7 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf.registry import UdfRegistry
-from planner.following import follow
+from planner.following import carried, follow
 from planner.planning import Evidence, Slot, make_plan, open_slots
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
@@ -66,6 +67,9 @@ class PlanReader:
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
+            if evidence.listed and any(task.missing for task in plan.tasks):
+                store = self._checkpoints(question.table.uri)
+                plan = replace(plan, carried=carried(question, plan, sights, evidence.listed, store))
         _report(plan)
         return plan
 
@@ -100,10 +104,11 @@ class PlanReader:
         if not slots:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        found, wanted = _relevant(question, slots, store.list_keys(question.family.head))
+        listed = store.list_keys(question.family.head)
+        found, wanted = _relevant(question, slots, listed)
         records = self._records(uri, store, wanted)
         staged = {r.file for r in records.values()} - partial
-        return Evidence(states={**states, **_states(uri, staged)}, keys=found, records=records)
+        return Evidence({**states, **_states(uri, staged)}, found, records, listed)
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table
