@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from core import keys
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CarriedRows, FragmentTask, Plan, Reason
+from core.domain.plan import CarriedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import Fragment
 from planner.lineage import Live
-from planner.planning import Slot
+from planner.planning import Evidence, Slot
 from planner.question import Question
 from planner.reuse import Sight, look_at
 
@@ -43,11 +44,13 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A fragment that is to get rows. `missing` None: it is gone too, and hands them on to others."""
+    """A fragment that is to get rows. `missing` None: it is gone too, and hands them on to others. `follows`: what was
+    committed before the compaction is known to hold still."""
 
     fragment: Fragment
     sources: str
     missing: tuple[RowRange, ...] | None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +83,26 @@ class _Move:
 
 
 class Carrier:
-    """For one plan. `listed`: the checkpoint keys of its function version and column."""
+    """For one plan, which was made from the evidence."""
 
-    def __init__(self, question: Question, listed: Iterable[str], shelf: Shelf) -> None:
+    def __init__(self, question: Question, evidence: Evidence, shelf: Shelf) -> None:
         self._question = question
+        self._evidence = evidence
         self._shelf = shelf
-        self._stored: dict[Slot, list[tuple[str, keys.FamilyKey]]] = defaultdict(list)
-        for key in listed:
-            parsed = question.family.parse(key)
-            if parsed is not None:
-                self._stored[parsed.sources, parsed.fragment_id].append((key, parsed))
-        self._gone = {slot[1] for slot in self._stored} - {f.fragment_id for f in question.table.fragments}
+        self._stored = self._by_slot([*evidence.records, *evidence.gone])
 
-    @property
-    def fragments_are_gone(self) -> bool:
-        """Whether there is work of fragments that the table does not have any more."""
-        return bool(self._gone)
+    def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[tuple[str, keys.FamilyKey]]]:
+        found: dict[Slot, list[tuple[str, keys.FamilyKey]]] = defaultdict(list)
+        for key in listed:
+            parsed = self._question.family.parse(key)
+            if parsed is not None:
+                found[parsed.sources, parsed.fragment_id].append((key, parsed))
+        return found
+
+    @cached_property
+    def _covered(self) -> dict[Slot, list[tuple[str, keys.FamilyKey]]]:
+        """Ranges that need not be carried over: read when there is something to be carried over at all."""
+        return self._by_slot([*self._evidence.keys, *self._evidence.gone])
 
     def replaced(self, plan: Plan, sights: Iterable[Sight]) -> Iterator[CarriedRows]:
         """From files that were replaced, or that are another column's by now."""
@@ -108,10 +115,14 @@ class Carrier:
             for source in self._files(sight.fragment, sight.sources, sight.current_file):
                 yield from self._carry(source, target, _Move(sight.fragment, 0))
 
-    def moved(self, plan: Plan, trail: Trail) -> Iterator[CarriedRows]:
+    def moved(self, plan: Plan, sights: Iterable[Sight], trail: Trail) -> Iterator[CarriedRows]:
         """From fragments that were compacted, each to the one that has its rows next."""
-        fragments = {fragment.fragment_id: fragment for fragment in self._question.table.fragments}
-        waiting = [self._target(fragments[task.fragment_id], task) for task in plan.tasks if task.missing]
+        by_id = {sight.fragment.fragment_id: sight for sight in sights}
+        waiting = []
+        for task in plan.tasks:
+            if task.missing:
+                sight = by_id[task.fragment_id]
+                waiting.append(_Target(sight.fragment, sight.sources, task.missing, sight.moved is not None))
         seen = {target.fragment.fragment_id for target in waiting}
         while waiting:
             target = waiting.pop()
@@ -122,11 +133,8 @@ class Carrier:
                 yield from self._from(move, target)
                 if move.fragment.fragment_id not in seen:
                     seen.add(move.fragment.fragment_id)
-                    waiting.append(self._target(move.fragment, None))
-
-    def _target(self, fragment: Fragment, task: FragmentTask | None) -> _Target:
-        sources = keys.sources(self._question.input_pairs(fragment))
-        return _Target(fragment, sources, None if task is None else task.missing)
+                    sources = keys.sources(self._question.input_pairs(move.fragment))
+                    waiting.append(_Target(move.fragment, sources, None, target.follows))
 
     def _moves(self, rewrite: Rewrite, fragment: Fragment) -> Iterator[_Move]:
         """Of the old fragments; none where the new one is not as compaction made it."""
@@ -145,9 +153,10 @@ class Carrier:
     def _from(self, move: _Move, target: _Target) -> Iterator[CarriedRows]:
         old = move.fragment
         sight = next(look_at(self._question, (old,)))
-        if old.fragment_id not in self._gone or sight.reason is Reason.REUSED:
+        if target.follows and sight.reason is Reason.REUSED:
             return
-        sources = [*self._files(old, sight.sources, sight.current_file), *self._checkpoints(old, sight.sources)]
+        known = sight.current_file if target.follows else ""
+        sources = [*self._files(old, sight.sources, known), *self._checkpoints(old, sight.sources)]
         if sources and move.before:
             move.live = self._shelf.live(move.before, old)
             if move.live is None or int(move.live.sum()) != old.live_rows:
@@ -171,7 +180,8 @@ class Carrier:
                 continue
             whole = record.rows_computed + record.rows_failed >= record.physical_rows
             ranges = tuple(chunks(RowRange(0, record.physical_rows), CHUNK_ROWS))
-            yield _Source(key, _NO_FILTER if whole else parsed.filter_id, ranges)
+            # which of the rows were asked for under which filter is not known any more: none is settled by them
+            yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
         """Whether it has values of this function version and these inputs, for whichever column."""
@@ -189,7 +199,7 @@ class Carrier:
         prefix = self._question.family.prefix_under(source.filter_id, target.sources)
         known = [
             parsed.range
-            for _, parsed in self._stored.get((target.sources, target.fragment.fragment_id), ())
+            for _, parsed in self._covered.get((target.sources, target.fragment.fragment_id), ())
             if parsed.range is not None and parsed.filter_id == source.filter_id
         ]
         for rows in source.ranges:

@@ -3,7 +3,7 @@ fragments of before; reads only what that takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -19,6 +19,7 @@ from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from planner.carrying import Carrier, origin
 from planner.lineage import Lineage, Live, further
+from planner.planning import Evidence
 from planner.question import Question
 from planner.reuse import Sight, unnamed
 
@@ -37,16 +38,16 @@ def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> l
 
 
 def carried(
-    question: Question, plan: Plan, sights: list[Sight], listed: Sequence[str], store: CheckpointStore
+    question: Question, plan: Plan, sights: list[Sight], evidence: Evidence, store: CheckpointStore
 ) -> tuple[CarriedRows, ...]:
-    """What the plan's fragments lack and what is stored elsewhere. `listed`: the keys of the question's family."""
-    carrier = Carrier(question, listed, _Shelf(question, store))
+    """What the plan's fragments lack and what is stored elsewhere."""
+    carrier = Carrier(question, evidence, _Shelf(question, store, evidence.records))
     found = list(carrier.replaced(plan, sights))
-    if carrier.fragments_are_gone:
+    if evidence.gone:
         by_id = {fragment.fragment_id: fragment for fragment in question.table.fragments}
         files = {origin(question, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
         trail = _trace(question, lambda fragment: origin(question, fragment), files) if files else Trail()
-        found += carrier.moved(plan, trail)
+        found += carrier.moved(plan, sights, trail)
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
@@ -81,11 +82,14 @@ class _OldVersions:
 class _Shelf(_OldVersions):
     """See `planner.carrying.Shelf`."""
 
-    def __init__(self, question: Question, store: CheckpointStore) -> None:
+    def __init__(self, question: Question, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
         super().__init__(question.table.uri)
         self._store = store
+        self._known = known
 
     def record(self, key: str) -> FragmentRecord | None:
+        if key in self._known:
+            return self._known[key]
         try:
             return FragmentRecord.from_batch(self._store[key])
         except KeyError:

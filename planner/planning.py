@@ -24,14 +24,14 @@ class Evidence:
     """What was stored by earlier runs.
 
     `states`: row states by name of partial file, committed or staged. `keys`: checkpoint keys; those of other
-    families do no harm. `records`: fragment records by key, only of files that exist. `listed`: all keys of the
-    function version and column, also of fragments that have nothing to do with the plan.
+    families do no harm. `records`: fragment records by key, only of files that exist. `gone`: keys of fragments that
+    the table does not have.
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
     keys: Iterable[str] = ()
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
-    listed: Sequence[str] = ()
+    gone: Sequence[str] = ()
 
 
 @dataclass(slots=True)

@@ -67,9 +67,9 @@ class PlanReader:
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
-            if evidence.listed and any(task.missing for task in plan.tasks):
+            if (evidence.records or evidence.gone) and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
-                plan = replace(plan, carried=carried(question, plan, sights, evidence.listed, store))
+                plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
         _report(plan)
         return plan
 
@@ -104,11 +104,10 @@ class PlanReader:
         if not slots:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        listed = store.list_keys(question.family.head)
-        found, wanted = _relevant(question, slots, listed)
+        found, wanted, gone = _relevant(question, slots, store.list_keys(question.family.head))
         records = self._records(uri, store, wanted)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, found, records, listed)
+        return Evidence({**states, **_states(uri, staged)}, found, records, gone)
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table
@@ -150,13 +149,15 @@ def _functions(
     return own, own
 
 
-def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Range keys and record keys of fragments with work."""
+def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
+    """Range keys and record keys of fragments with work, and all keys of fragments that are not in the table."""
     family = question.family
     ranges: list[str] = []
     records: list[str] = []
     fragments = {fragment_id for _, fragment_id in slots}
     outdated: set[int] = set()
+    gone: list[str] = []
+    present = {fragment.fragment_id for fragment in question.table.fragments}
     for key in listed:
         parsed = family.parse(key)
         if parsed is None:
@@ -165,9 +166,11 @@ def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tu
             (records if parsed.range is None else ranges).append(key)
         elif parsed.fragment_id in fragments:
             outdated.add(parsed.fragment_id)
+        elif parsed.fragment_id not in present:
+            gone.append(key)
     if outdated:
         _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
-    return ranges, records
+    return ranges, records, gone
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:

@@ -189,6 +189,9 @@ def test_back_to_the_function_before(db, evidence, tmp_path):
     job = db.job(table.backfill("y"))
     assert (second.seen(), job.progress.rows_planned) == ([], 0)
     check(db, table, second, doubles())
+    table.alter_columns({"y": one})
+    assert db.job(table.backfill("y")).progress.rows_evaluated == 0
+    check(db, table, evidence, doubles())
 
 
 def test_back_to_a_function_that_computed_some_rows(db, evidence, tmp_path):
