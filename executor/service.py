@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,6 +16,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
+from core.coordination.reservations import reservations_at
 from core.domain.job import Job, JobEvent, Progress, StoredRowError
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.work import RowFailure
@@ -54,6 +55,9 @@ class ExecutorService:
         self._draining = draining
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
+        self._reservations = reservations_at(
+            settings.redis.url.get_secret_value(), settings.executor.reservation_ttl_seconds
+        )
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
@@ -77,6 +81,7 @@ class ExecutorService:
             forget_file=self._forget_file,
             save_error=self._save_error,
             save_followed=self._save_followed,
+            release=self._release,
             carry_over=self._carry_over,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
@@ -111,6 +116,9 @@ class ExecutorService:
     async def _save_followed(self, plan: Plan) -> None:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
         await self._pool.run(store_followed, store, plan)
+
+    async def _release(self, job_id: str, scopes: Sequence[str]) -> None:
+        await self._pool.run(self._reservations.release_all, scopes, job_id)
 
     async def _carry_over(self, plan: Plan, stopped: Callable[[], bool]) -> int:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))

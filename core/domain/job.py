@@ -68,7 +68,8 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch."""
+    """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
+    `handed_back` those of them that stopped in good order."""
 
     job_id: str
     request_id: str
@@ -84,6 +85,7 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
+    handed_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
