@@ -62,7 +62,11 @@ class KeyFamily:
 
     def prefix_for(self, where: str, inputs_md5: str) -> str:
         """As `prefix`, where the inputs' md5 is known already."""
-        return f"{self.head}{md5_of_few(where)}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
+        return self.prefix_under(md5_of_few(where), inputs_md5)
+
+    def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
+        """As `prefix`, where both md5 are known already."""
+        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
 
     def parse(self, key: str) -> FamilyKey | None:
         """A key of this family, taken apart; None for any other: the whole key has to fit."""

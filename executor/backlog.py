@@ -93,6 +93,11 @@ class Backlog:
         return sum(1 for f in self._fragments.values() if f.busy)
 
     @property
+    def scopes_out(self) -> list[str]:
+        """What units that are out, or were lost, may have reserved."""
+        return [f"{f.task.fragment_id}:{f.task.fingerprint}" for f in self._fragments.values() if f.out or f.lost]
+
+    @property
     def units_made(self) -> int:
         """How many units there have been; the next one's number."""
         return self._units

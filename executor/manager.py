@@ -264,16 +264,17 @@ class JobManager:
         if job.state is JobState.CANCELLING:
             await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
             return
-        if job.attempt >= self._settings.executor.job_attempts_max:
+        deaths = job.attempt - job.handed_back
+        if deaths >= self._settings.executor.job_attempts_max:
             message = (
-                f"The executor died {job.attempt} times while it ran this job. What was finished is kept; "
+                f"The executor died {deaths} times while it ran this job. What was finished is kept; "
                 "run the backfill again once the cause is found."
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
             await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
             return
         run = JobRun(replace(job, attempt=job.attempt + 1), self._services)
-        run.board.note("state", "taken over from an executor that died")
+        run.board.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
         await self._save(run.board.job)
         self._start(run, run.replan_and_run())
@@ -288,15 +289,26 @@ class JobManager:
         """Takes over what a dead executor left."""
         await self._open(path)
 
+    async def _hand_back(self, job: Job) -> None:
+        """Notes that the job lost its executor without a death: as often as it takes, it is taken over."""
+        if job.state.terminal:
+            return
+        try:
+            await self._save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
+        except Exception:  # noqa: BLE001 stopping goes on: it will count as a death
+            _log.exception("job not handed back", job_id=job.job_id)
+
     async def stop(self) -> None:
-        """Lets go of all jobs: their leases expire, another executor takes them over from their checkpoints."""
-        for job_id in list(self._tasks):
+        """Lets go of all jobs: another executor takes them over from their checkpoints."""
+        running = list(self._tasks)
+        for job_id in running:
             self._services.local.cancel(job_id)
             self._services.spark.cancel(job_id)
         tasks = [*self._adopting.values(), *self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._hand_back(self._runs[job_id].board.job) for job_id in running))
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()

@@ -91,6 +91,7 @@ class Round:
             # what is finished stays finished, also where the job ends early
             await self._services.spark.stop_job(self._board.job.job_id)
             await self._services.local.stop_job(self._board.job.job_id)
+            await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
             self._committer.close()
             with contextlib.suppress(LemanError):
                 await committing

@@ -114,6 +114,7 @@ class JobRun:
         tally = self.board.tally
         idle = 0
         while plan.tasks:
+            plan = await self._carry_over(plan)
             before = (tally.rows_evaluated, tally.fragments_committed)
             unsettled = await Round(self.board, plan, self._services, self._cost).work()
             if unsettled is None:
@@ -122,6 +123,19 @@ class JobRun:
             idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
             await self._pause(unsettled, idle)
             plan = await self.plan()
+
+    async def _carry_over(self, plan: Plan) -> Plan:
+        """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
+        while plan.carried:
+            stored = await self._services.carry_over(plan, lambda: self.cancelling)
+            if self.cancelling:
+                raise Cancelled(self.board.job.job_id)
+            if not stored:
+                break
+            self.board.note("carried", f"{stored} checkpoints of rows that had moved were stored anew")
+            plan = await self.plan()
+            self.board.tally.carried(plan)
+        return plan
 
     async def _pause(self, unsettled: Unsettled, idle: int) -> None:
         if self.cancelling:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,6 +16,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
+from core.coordination.reservations import reservations_at
 from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.work import RowFailure
@@ -26,6 +27,7 @@ from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
+from executor.carrying import carry_over
 from executor.dispatch import Dispatcher
 from executor.error_store import JobErrors, errors_uri
 from executor.followed import store_followed
@@ -53,6 +55,9 @@ class ExecutorService:
         self._draining = draining
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
+        self._reservations = reservations_at(
+            settings.redis.url.get_secret_value(), settings.executor.reservation_ttl_seconds
+        )
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
@@ -76,6 +81,8 @@ class ExecutorService:
             forget_file=self._forget_file,
             save_error=self._save_error,
             save_followed=self._save_followed,
+            release=self._release,
+            carry_over=self._carry_over,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
@@ -109,6 +116,13 @@ class ExecutorService:
     async def _save_followed(self, plan: Plan) -> None:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
         await self._pool.run(store_followed, store, plan)
+
+    async def _release(self, job_id: str, scopes: Sequence[str]) -> None:
+        await self._pool.run(self._reservations.release_all, scopes, job_id)
+
+    async def _carry_over(self, plan: Plan, stopped: Callable[[], bool]) -> int:
+        store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
+        return await self._pool.run(carry_over, store, plan, stopped)
 
     async def _save_error(self, job: Job, row: RowFailure) -> None:
         errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)

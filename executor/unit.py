@@ -104,7 +104,7 @@ class UnitRunner:
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
-        scope = f"{work.fragment_id}:{work.fingerprint}"
+        scope = work.scope
         busy: tuple[RowRange, ...] = ()
         found: tuple[CheckpointRef, ...] = ()
         if work.ranges:

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from core.coordination.reservations import GrantAll, RedisReservations
+from core.coordination.reservations import reservations_at
 from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
-from core.ports import HintSink, Reservations
+from core.ports import HintSink
 from executor.error_store import JobErrors
 from executor.messages import LENGTH_BYTES, Alive, Done, Hello, LaneMessage, Running, Signed, framed
 from executor.unit import UnitRunner, never
@@ -99,7 +99,7 @@ class Bench:
     def __init__(self, context: WorkContext) -> None:
         self._context = context
         self._store = LanceCheckpointStore(checkpoint_root(context.uri))
-        self._reservations = _reservations(context)
+        self._reservations = reservations_at(context.redis_url, context.lease_seconds)
         column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
         self._errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
 
@@ -134,9 +134,3 @@ def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
                 connection.say(Done(outcome))
                 units += 1
     return units
-
-
-def _reservations(context: WorkContext) -> Reservations:
-    if not context.redis_url:
-        return GrantAll()
-    return RedisReservations(context.redis_url, context.lease_seconds)

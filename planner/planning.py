@@ -26,12 +26,14 @@ class Evidence:
     """What was stored by earlier runs.
 
     `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family, by
-    fragment. `records`: fragment records by key, only of files that exist.
+    fragment. `records`: fragment records by key, only of files that exist. `gone`: keys of fragments that the table
+    does not have.
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
     found: Mapping[Slot, Sequence[Found]] = field(default_factory=dict)
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
+    gone: Sequence[str] = ()
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
 from core.rpc import channels, convert, paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.convert_carried import carried_to_proto
 from core.rpc.status import error_from_rpc
 from core.udf.registry import Registered
 from core.udf.validation import NewColumn
@@ -196,6 +197,9 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
             yield planner_pb2.CreatePlanResponse(tasks=batch)
         for files in followed_batches(plan.followed):
             yield planner_pb2.CreatePlanResponse(followed=files)
+        for at in range(0, len(plan.carried), MAX_BATCH_TASKS):
+            rows = map(carried_to_proto, plan.carried[at : at + MAX_BATCH_TASKS])
+            yield planner_pb2.CreatePlanResponse(carried=planner_pb2.CarriedRowsBatch(rows=rows))
 
     async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context

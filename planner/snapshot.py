@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -23,7 +24,7 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf.registry import UdfRegistry
-from planner.following import follow
+from planner.following import carried, follow
 from planner.planning import Evidence, Found, Slot, make_plan, open_slots
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
@@ -67,6 +68,9 @@ class PlanReader:
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
+            if (evidence.records or evidence.gone) and any(task.missing for task in plan.tasks):
+                store = self._checkpoints(question.table.uri)
+                plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
         _report(plan)
         return plan
 
@@ -101,10 +105,10 @@ class PlanReader:
         if not slots:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        found, wanted = _relevant(question, slots, store.list_keys(question.family.head))
+        found, wanted, gone = _relevant(question, slots, store.list_keys(question.family.head))
         records = self._records(uri, store, wanted)
         staged = {r.file for r in records.values()} - partial
-        return Evidence(states={**states, **_states(uri, staged)}, found=found, records=records)
+        return Evidence({**states, **_states(uri, staged)}, found, records, gone)
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table
@@ -146,12 +150,16 @@ def _functions(
     return own, own
 
 
-def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tuple[dict[Slot, list[Found]], list[str]]:
-    """Checkpoints and record keys of fragments with work."""
+def _relevant(
+    question: Question, slots: set[Slot], listed: Iterable[str]
+) -> tuple[dict[Slot, list[Found]], list[str], list[str]]:
+    """Checkpoints and record keys of fragments with work, and all keys of fragments that are not in the table."""
     ranges: dict[Slot, list[Found]] = {}
     records: list[str] = []
     fragments = {fragment_id for _, fragment_id in slots}
     outdated: set[int] = set()
+    gone: list[str] = []
+    present = {fragment.fragment_id for fragment in question.table.fragments}
     for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(listed):
         slot = (sources, fragment_id)
         if slot in slots:
@@ -161,9 +169,11 @@ def _relevant(question: Question, slots: set[Slot], listed: Iterable[str]) -> tu
                 ranges.setdefault(slot, []).append((filter_id, covered, key))
         elif fragment_id in fragments:
             outdated.add(fragment_id)
+        elif fragment_id not in present:
+            gone.append(key)
     if outdated:
         _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
-    return ranges, records
+    return ranges, records, gone
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:

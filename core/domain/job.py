@@ -81,7 +81,8 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch. `stalls` is empty unless it is running."""
+    """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
+    `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running."""
 
     job_id: str
     request_id: str
@@ -98,6 +99,7 @@ class Job:
     table_version: int = 0
     attempt: int = 1
     stalls: tuple[Stall, ...] = ()
+    handed_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,24 @@ class FollowedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedRows:
+    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced.
+    They are to be stored once more, as the checkpoint `key` of `fragment_id`, which covers `covered`. `source`: key of
+    the checkpoint, or of the fragment record, that has them; `from_rows` lie there. The first live one of these gets
+    the offset `at`, which lies before `covered` where another fragment has the first ones. `before`: the version that
+    tells which are live; 0: all."""
+
+    fragment_id: int
+    key: str
+    covered: RowRange
+    source: str
+    from_fragment: int
+    from_rows: RowRange
+    at: int
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReasonCount:
     """Fragments with one reason, and their live rows."""
 
@@ -152,8 +170,9 @@ class PlanHeader:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Header and the fragments with work, in the order of their ids. `followed` is to be stored by whoever runs the
-    plan: planning changes nothing."""
+    plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
     tasks: tuple[FragmentTask, ...]
     followed: tuple[FollowedFile, ...] = ()
+    carried: tuple[CarriedRows, ...] = ()

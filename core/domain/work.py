@@ -90,6 +90,11 @@ class FragmentWork:
     condemned: tuple[RowFailure, ...] = ()
     row_states: bytes = b""
 
+    @property
+    def scope(self) -> str:
+        """What its ranges are reserved under."""
+        return f"{self.fragment_id}:{self.fingerprint}"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:

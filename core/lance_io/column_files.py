@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import xxhash
@@ -12,11 +13,12 @@ from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
 from core.domain.plan import StagedFile
+from core.domain.ranges import RowRange
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
-from core.row_states import States, StateSummary
+from core.row_states import RowState, States, StateSummary
 from core.udf import blobs
 
 _STATES_KEY = "leman.states"
@@ -148,6 +150,34 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
     except ValueError:  # a layout that only Lance knows, or damage that it can name
         with panics_as_errors():
             return _buffer_in(LanceFileReader(data_path(uri, file)), _STATES_KEY)
+
+
+class ColumnFileReader:
+    """Reads a column file that is in no version of the table. Raises OSError, ValueError and RuntimeError where it is
+    gone or damaged."""
+
+    def __init__(self, uri: str, file: str) -> None:
+        with panics_as_errors():
+            self._reader = LanceFileReader(data_path(uri, file))
+            buffer, lacks = _buffer_in(self._reader, _STATES_KEY), _buffer_in(self._reader, _DELETIONS_KEY)
+        self._states = None if buffer is None else row_states.decode(buffer)
+        self._deleted = None if lacks is None else Deletions.decode(lacks).mask
+
+    def values(self, covered: RowRange) -> pa.Array:
+        """One value for each physical row of a range."""
+        with panics_as_errors():
+            table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
+        return table.column(0).combine_chunks()
+
+    def states(self, covered: RowRange) -> States:
+        """Their states, with the rows that were deleted when the file was written as DELETED."""
+        if self._states is None:
+            found = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        else:
+            found = self._states[covered.start : covered.end].copy()
+        if self._deleted is not None:
+            found[self._deleted[covered.start : covered.end]] = RowState.DELETED
+        return found
 
 
 def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:

@@ -8,9 +8,19 @@ from dataclasses import dataclass
 import grpc
 
 from core.domain.job import FragmentVerdict
-from core.domain.plan import BackfillSpec, FollowedFile, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.plan import (
+    BackfillSpec,
+    CarriedRows,
+    FollowedFile,
+    FragmentTask,
+    OutputField,
+    Plan,
+    PlanHeader,
+    StagedFile,
+)
 from core.errors import Internal
 from core.rpc import convert
+from core.rpc.convert_carried import carried_from_proto
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
 
@@ -41,6 +51,7 @@ class PlannerClient:
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
         followed: list[FollowedFile] = []
+        carried: list[CarriedRows] = []
         try:
             request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
             async for message in self._stub.CreatePlan(request):
@@ -48,13 +59,15 @@ class PlannerClient:
                     header = convert.header_from_proto(message.header)
                 elif message.HasField("followed"):
                     followed.extend(convert.followed_from_proto(f) for f in message.followed.files)
+                elif message.HasField("carried"):
+                    carried.extend(carried_from_proto(c) for c in message.carried.rows)
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, tuple(tasks), tuple(followed))
+        return Plan(header, tuple(tasks), tuple(followed), tuple(carried))
 
 
 class CommitClient:

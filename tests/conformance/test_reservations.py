@@ -56,6 +56,18 @@ def test_what_is_held_is_busy_and_the_rest_is_granted(reservations):
     assert merge(third.busy) == [RowRange(0, 60)]
 
 
+def test_all_of_a_holder_is_given_back(reservations):
+    for scope in ("s", "t", "u"):
+        reservations.reserve(scope, [RowRange(0, 10), RowRange(20, 30)], "a")
+    reservations.reserve("s", [RowRange(10, 20)], "b")
+    reservations.release_all(["s", "t", "nothing reserved here"], "a")
+    assert reservations.reserve("s", [RowRange(0, 30)], "c").busy == (RowRange(10, 20),)
+    assert reservations.reserve("t", [RowRange(0, 30)], "c").granted == (RowRange(0, 30),)
+    assert merge(reservations.reserve("u", [RowRange(0, 30)], "c").busy) == [RowRange(0, 10), RowRange(20, 30)]
+    reservations.renew(["s"], "a")
+    assert reservations.reserve("s", [RowRange(0, 10)], "c").granted == (RowRange(0, 10),), "nothing came back"
+
+
 def test_scopes_do_not_meet(reservations):
     reservations.reserve("s", [RowRange(0, 10)], "a")
     assert reservations.reserve("t", [RowRange(0, 10)], "b").busy == ()

@@ -44,6 +44,10 @@ class NoDispatcher:
         return
 
 
+async def release(*_: object) -> None:
+    return
+
+
 def test_a_spark_that_starts_no_lane_ends_the_job():
     async def work() -> None:
         output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
@@ -54,6 +58,7 @@ def test_a_spark_that_starts_no_lane_ends_the_job():
         services: Any = SimpleNamespace(
             settings=Settings(), spark=spark, local=LocalRunner(), dispatcher=NoDispatcher(), commits=None, lanes=2
         )
+        services.release = release
         async with asyncio.timeout(10):
             await Round(JobBoard(job), Plan(header, (task,)), services, None).work()
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.domain.plan import (
     BackfillSpec,
+    CarriedRows,
     CheckpointRef,
     FollowedFile,
     FragmentTask,
@@ -23,6 +24,7 @@ from core.domain.table import TableField
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
 from core.rpc import convert
+from core.rpc.convert_carried import carried_from_proto, carried_to_proto
 from leman.v1 import planner_pb2, udf_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -225,3 +227,8 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_RETRY)
     (rule,) = convert.udf_from_proto(message).error_policy.rules
     assert rule == ErrorRule(ErrorAction.RETRY)
+
+
+@given(st.builds(CarriedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
+def test_carried_rows_survive_the_wire(carried):
+    assert carried_from_proto(carried_to_proto(carried)) == carried

@@ -19,6 +19,8 @@ Layout = Mapping[int, Collection[int]]  # fragment → ids of live rows
 COMPACTION_IS_FREE = True
 
 ID, X, Z = 0, 1, 2
+#: How the oracle calls what was carried over, before the fragment and the key from where.
+_CARRIED = "carried from "
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
+        self._doubtful: set[Slot] = set()  # where a checkpoint was damaged
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
 
     # what happens to the table
@@ -173,6 +176,31 @@ class Oracle:
         if COMPACTION_IS_FREE:
             for number in layout.keys() - before.keys():
                 self._carry(before, self.state.fragments[number])
+                self._carry_stored({n: f for n, f in before.items() if n not in layout}, number)
+
+    def _carry_stored(self, gone: Mapping[int, Fragment], number: int) -> None:
+        """What was stored for the rows of a fragment that compaction took away is carried over."""
+        made = self.state.fragments[number]
+        files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
+        stored = [(slot, key, ids) for slot, by_key in self._stored.items() for key, ids in by_key.items()]
+        for slot, key, ids in [*stored, *files]:
+            old = gone.get(slot.fragment)
+            if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
+                continue
+            now = replace(slot, fragment=number, tokens=tuple((i, made.token(i)) for i, _ in slot.tokens))
+            self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live, slot)
+
+    def _carried(self, slot: Slot, key: str, ids: Collection[int], origin: Slot) -> None:
+        """Rows that a file holds are not carried over while a checkpoint seems to have them: it may be damaged."""
+        if origin in self._doubtful:
+            self._doubtful.add(slot)
+            self._loose.setdefault(_loose(slot), {})[key] = frozenset(ids)
+        else:
+            self._know(slot, key, ids)
+
+    def _know(self, slot: Slot, key: str, ids: Collection[int]) -> None:
+        self._stored.setdefault(slot, {})[key] = frozenset(ids)
+        self._loose.setdefault(_loose(slot), {})[key] = frozenset(ids)
 
     def _carry(self, before: Mapping[int, Fragment], made: Fragment) -> None:
         """What was known of the rows of a compacted fragment is known still, of the same inputs in new files."""
@@ -283,11 +311,13 @@ class Oracle:
         own = {column.identity, *inputs}
         read = sorted({self.state.columns[n].identity for n in where.reads} - own)
         where_id = (where.text, tuple((i, fragment.token(i)) for i in read)) if where.text else ()
+        staged = self._usable(slot, where_id, fingerprint, target, fragment.live)
+        if staged is None and not (file is not None and (file.fingerprint == fingerprint or file.known(fingerprint))):
+            self._carry_replaced(slot)
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
         needed -= optional
-        staged = self._usable(slot, where_id, fingerprint, target, fragment.live)
         if staged is not None:
             needed, optional = set[int](), set[int]()  # only to be installed, or refused where rows came back
         return Asked(
@@ -303,6 +333,12 @@ class Oracle:
             where_id,
         )
 
+    def _carry_replaced(self, slot: Slot) -> None:
+        """Files whose place another one took, or that were made for a column of the same name that is gone."""
+        for (at, where), staged in list(self._records.items()):
+            if at == slot and slot.fragment not in self.broken:
+                self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled, slot)
+
     def _usable(
         self, slot: Slot, where: tuple[object, ...], fingerprint: Fingerprint, target: int, live: set[int]
     ) -> Staged | None:
@@ -316,13 +352,18 @@ class Oracle:
 
     def stored(self, part: Asked, key: str, ids: Collection[int]) -> None:
         """A checkpoint was written."""
-        self._stored.setdefault(part.slot, {})[key] = frozenset(ids)
-        self._loose.setdefault(_loose(part.slot), {})[key] = frozenset(ids)
+        self._know(part.slot, key, ids)
 
     def damaged(self, key: str) -> None:
-        """A checkpoint was damaged: its rows are not known any more."""
-        for keys in self._stored.values():
-            keys.pop(key, None)
+        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before."""
+        computed = any(key in by_key for by_key in self._stored.values())
+        number = int(key.rpartition("_frag-")[2].partition("_")[0])
+        for slot, by_key in self._stored.items():
+            for name in list(by_key):
+                carried = name.startswith(_CARRIED)
+                if name.endswith(key) or (carried and (not computed and slot.fragment == number)):
+                    del by_key[name]
+                    self._doubtful.add(slot)
 
     def staged(self, part: Asked) -> None:
         """A column file and its record were written."""

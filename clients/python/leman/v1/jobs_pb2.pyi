@@ -102,7 +102,7 @@ class Job(_message.Message):
     table_version: _builtins.int
     """Version of the table after the job's last commit; 0: it committed nothing."""
     attempt: _builtins.int
-    """How often an executor has begun the job: more than once when one died."""
+    """How often an executor has begun the job: more than once when one died or was stopped."""
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
         """What was asked."""

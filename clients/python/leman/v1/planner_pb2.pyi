@@ -182,13 +182,16 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
 @_typing.final
 class CreatePlanResponse(_message.Message):
-    """One message of the stream: the first holds the header, the others hold tasks, or what was followed."""
+    """One message of the stream: the first holds the header, the others hold tasks, what was followed or what is to be
+    carried over.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     FOLLOWED_FIELD_NUMBER: _builtins.int
+    CARRIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PlanHeader:
         """First message."""
@@ -201,18 +204,23 @@ class CreatePlanResponse(_message.Message):
     def followed(self) -> Global___FollowedFileBatch:
         """Further messages."""
 
+    @_builtins.property
+    def carried(self) -> Global___CarriedRowsBatch:
+        """Further messages."""
+
     def __init__(
         self,
         *,
         header: Global___PlanHeader | None = ...,
         tasks: Global___FragmentTaskBatch | None = ...,
         followed: Global___FollowedFileBatch | None = ...,
+        carried: Global___CarriedRowsBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed", "carried"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -550,6 +558,88 @@ class FollowedFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowedFile: _TypeAlias = FollowedFile  # noqa: Y015
+
+@_typing.final
+class CarriedRowsBatch(_message.Message):
+    """A piece of the plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___CarriedRows]:
+        """In the order of their sources."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___CarriedRows] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CarriedRowsBatch: _TypeAlias = CarriedRowsBatch  # noqa: Y015
+
+@_typing.final
+class CarriedRows(_message.Message):
+    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced. Whoever
+    runs the plan stores them once more, and plans again: then they are found, and not computed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    COVERED_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FROM_FRAGMENT_FIELD_NUMBER: _builtins.int
+    FROM_ROWS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    BEFORE_VERSION_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """The fragment that has the rows now."""
+    key: _builtins.str
+    """Key of the checkpoint that is to be stored."""
+    source: _builtins.str
+    """Key of the checkpoint, or of the fragment record, that has the rows."""
+    from_fragment: _builtins.int
+    """The fragment for which they were computed."""
+    at: _builtins.int
+    """Offset, in the fragment that has them now, of the first one that is not deleted. It lies before `covered` where
+    another fragment has the first ones.
+    """
+    before_version: _builtins.int
+    """The version of the table that tells which of them are not deleted; 0: none is."""
+    @_builtins.property
+    def covered(self) -> Global___RowRange:
+        """What it covers."""
+
+    @_builtins.property
+    def from_rows(self) -> Global___RowRange:
+        """Where they lie in it."""
+
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        key: _builtins.str = ...,
+        covered: Global___RowRange | None = ...,
+        source: _builtins.str = ...,
+        from_fragment: _builtins.int = ...,
+        from_rows: Global___RowRange | None = ...,
+        at: _builtins.int = ...,
+        before_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["covered", b"covered", "from_rows", b"from_rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "before_version", b"before_version", "covered", b"covered", "fragment_id", b"fragment_id", "from_fragment", b"from_fragment", "from_rows", b"from_rows", "key", b"key", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CarriedRows: _TypeAlias = CarriedRows  # noqa: Y015
 
 @_typing.final
 class RowRange(_message.Message):
