@@ -42,8 +42,8 @@ class Cancelled(Exception):
 class SparkRunner:
     """One warm session. Safe to use from one event loop; Spark is called in threads.
 
-    A JVM that died cannot be had back in this process: the process ends, whoever runs it starts it again, and its jobs
-    are taken over."""
+    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, whoever runs
+    it starts it again, and its jobs are taken over."""
 
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
@@ -149,6 +149,7 @@ class SparkRunner:
             if tag in self._cancelled:
                 raise Cancelled(tag) from None
             self._end_without_jvm()
+            self._end_without_spark(context)
             raise Unavailable(
                 "SPARK_FAILED", f"Spark gave up on a task: {_cause(error)}. Finished work is kept."
             ) from error
@@ -168,6 +169,15 @@ class SparkRunner:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_JVM_DIES_SECONDS)
             _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            os._exit(_EXIT_JVM_LOST)
+
+    def _end_without_spark(self, context: SparkContext) -> None:
+        """Spark stops by itself in a JVM that lives on: after an error of its own, or when its cluster drops it."""
+        stopped = False
+        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            stopped = bool(context._jsc.sc().isStopped())
+        if stopped and not self._stopping:
+            _log.error("Spark has stopped, and so does this process")
             os._exit(_EXIT_JVM_LOST)
 
     def _jvm(self) -> subprocess.Popen[bytes] | None:
