@@ -44,7 +44,8 @@ class FamilyKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyFamily:
-    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
+    """Everything in a checkpoint key but the filter, the input files, the fragment and its range. `column` is the name
+    under which the column was added, whatever it is called now."""
 
     udf_name: str
     udf_version: str

@@ -31,7 +31,8 @@ class Filter:
 class Question:
     """One column of one table, the function that is to fill it, and the rows asked for.
 
-    `input_ids` are the inputs' field ids in parameter order, children included.
+    `input_ids` are the inputs' field ids in parameter order, children included. `keyed_as`: the name that the output
+    column has in checkpoint keys; empty: its own.
     """
 
     table: TableSnapshot
@@ -41,11 +42,13 @@ class Question:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
+    keyed_as: str = ""
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        family = keys.KeyFamily(self.udf.name, self.udf.version, self.output.name, self.table.uri)
+        column = self.keyed_as or self.output.name
+        family = keys.KeyFamily(self.udf.name, self.udf.version, column, self.table.uri)
         object.__setattr__(self, "family", family)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
 
@@ -88,6 +91,7 @@ def resolve(
         inputs=inputs,
         num_frags=spec.num_frags,
         bundle_uri=bundle_uri,
+        keyed_as=bound.added_as,
     )
 
 

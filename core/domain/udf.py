@@ -141,10 +141,12 @@ class ColumnBinding:
     """What the field metadata of a computed column says.
 
     `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
-    Lance may give it the same field id.
+    Lance may give it the same field id. `added_as` is the name that it had then: checkpoint keys hold it, so that a
+    rename does not hide them. Empty: older releases did not write it.
     """
 
     column_id: str
     udf_name: str
     udf_version: str
     inputs: tuple[ColumnInput, ...]
+    added_as: str = ""

@@ -13,6 +13,7 @@ COLUMN_ID = b"leman::column_id"
 UDF_NAME = b"leman::udf_name"
 UDF_VERSION = b"leman::udf_version"
 INPUTS = b"leman::inputs"
+ADDED_AS = b"leman::added_as"
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
@@ -25,6 +26,7 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
             UDF_NAME: binding.udf_name.encode(),
             UDF_VERSION: binding.udf_version.encode(),
             INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
+            **({ADDED_AS: binding.added_as.encode()} if binding.added_as else {}),
         }
     )
 
@@ -32,7 +34,8 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
 def entries(field: pa.Field) -> dict[str, str | None]:
     """The binding in a field's metadata, as it is stored."""
     metadata = field.metadata or {}
-    return {key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS)}
+    optional = [ADDED_AS] if ADDED_AS in metadata else []
+    return {key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)}
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
@@ -46,6 +49,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
             udf_name=metadata[UDF_NAME].decode(),
             udf_version=metadata[UDF_VERSION].decode(),
             inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
+            added_as=metadata.get(ADDED_AS, b"").decode(),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataLoss(

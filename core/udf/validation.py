@@ -54,7 +54,8 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
     storable.check(column.name, udf.output_type, table.file_format)
-    return binding.bind(output_field(column.name, udf, table), bound_to(column_id, udf, inputs))
+    bound = bound_to(column_id, udf, inputs, column.name)
+    return binding.bind(output_field(column.name, udf, table), bound)
 
 
 def output_field(name: str, udf: UdfDefinition, table: TableSnapshot) -> pa.Field:
@@ -64,13 +65,14 @@ def output_field(name: str, udf: UdfDefinition, table: TableSnapshot) -> pa.Fiel
     return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
 
 
-def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField]) -> ColumnBinding:
+def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField], added_as: str) -> ColumnBinding:
     """The binding of a column to a function that reads these columns."""
     return ColumnBinding(
         column_id=column_id,
         udf_name=udf.name,
         udf_version=udf.version,
         inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
+        added_as=added_as,
     )
 
 

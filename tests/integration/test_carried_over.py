@@ -142,22 +142,46 @@ def test_updated_and_compacted_in_the_middle_of_a_job(db, tmp_path, evidence):
     check(db, table, evidence, {**doubles(3, 25), 1003: 2006, 1025: 2050})
 
 
-def test_compacted_after_a_job_was_cancelled(db, tmp_path, evidence):
-    """Twice, with rows in between; under the filter that is asked for, and under another one."""
-    gate = Gate(tmp_path, evidence)
+def cancelled_at_38(db: leman.Database, gate: Gate, where: str) -> leman.Table:
+    """Two fragments: a finished file of the first, checkpoints of the second up to 37. Nothing is committed."""
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=20)
     table.add_columns({"y": gate.double(at=38)})
-    where = "x % 2 = 0"
-    future = table.backfill_async("y", where=where, checkpoint_size=3, concurrency=1, task_size=40)
+    future = table.backfill_async("y", where=where or None, checkpoint_size=3, concurrency=1, task_size=40)
     store = LanceCheckpointStore(checkpoint_root(table.to_lance().uri))
     deadline = time.monotonic() + 60
-    while sum("_frag-1_range-" in key for key in store.list_keys()) < 3:  # 20 to 36
+    while sum("_frag-1_range-" in key for key in store.list_keys()) < (3 if where else 6):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     future.cancel()
     with pytest.raises(leman.JobCancelled):
         future.result(timeout=60)
     gate.open()
+    return table
+
+
+def test_renamed_after_a_job_was_cancelled(db, tmp_path, evidence):
+    """Keys hold the name that the column had when it was added; a column added under it later is another one."""
+    table = cancelled_at_38(db, Gate(tmp_path, evidence), "")
+    assert sorted(evidence.seen()) == list(range(38))
+    table.to_lance().alter_columns({"path": "y", "name": "renamed"})
+    evidence.clear()
+    table.backfill("renamed")
+    assert sorted(evidence.seen()) == [38, 39]
+    assert values(table, "renamed") == doubles()
+    other = Evidence(tmp_path, "other")
+    table.add_columns({"y": other.double()})
+    table.backfill("y")
+    assert sorted(other.seen()) == list(range(ROWS))
+    table.alter_columns({"renamed": other.double()})
+    table.backfill("renamed")
+    assert sorted(other.seen()) == list(range(ROWS)), "the same function of the same rows"
+    assert values(table, "renamed") == values(table, "y") == doubles()
+
+
+def test_compacted_after_a_job_was_cancelled(db, tmp_path, evidence):
+    """Twice, with rows in between; under the filter that is asked for, and under another one."""
+    where = "x % 2 = 0"
+    table = cancelled_at_38(db, Gate(tmp_path, evidence), where)
     assert sorted(evidence.seen()) == list(range(0, 38, 2))
     compact(table)
     table.add(numbers(5, start=ROWS))

@@ -31,6 +31,7 @@ class Column:
     function: str = ""
     version: int = 0
     inputs: tuple[tuple[str, int], ...] = ()  # (name when added, identity)
+    added_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class Oracle:
 
     def add_column(self, name: str, function: str, version: int, inputs: tuple[str, ...]) -> None:
         bound = tuple((n, self.state.columns[n].identity) for n in inputs)
-        self.state.columns[name] = Column(next(self._numbers) + 100, function, version, bound)
+        self.state.columns[name] = Column(next(self._numbers) + 100, function, version, bound, name)
 
     def drop_column(self, name: str) -> None:
         gone = self.state.columns.pop(name).identity
@@ -280,7 +281,7 @@ class Oracle:
         column = self.state.columns[name]
         inputs = self.input_identities(name)
         return {
-            number: self._ask(name, column, version or column.version, inputs, where, number, fragment)
+            number: self._ask(column, version or column.version, inputs, where, number, fragment)
             for number, fragment in self.state.fragments.items()
             if fragment.live
         }
@@ -293,7 +294,6 @@ class Oracle:
 
     def _ask(
         self,
-        name: str,
         column: Column,
         version: int,
         inputs: tuple[int, ...],
@@ -307,7 +307,7 @@ class Oracle:
         file = fragment.files.get(column.identity)
         settled = file.known(fingerprint) & fragment.live if file is not None else set()
         asked = {i for i in fragment.live if where.matches(self.row(i))}
-        slot = Slot(column.function, version, name, tokens, number)
+        slot = Slot(column.function, version, column.added_as, tokens, number)
         own = {column.identity, *inputs}
         read = sorted({self.state.columns[n].identity for n in where.reads} - own)
         where_id = (where.text, tuple((i, fragment.token(i)) for i in read)) if where.text else ()
