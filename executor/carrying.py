@@ -22,6 +22,7 @@ from core.lance_io.column_files import ColumnFileReader, digest_of
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from core.row_states import RowState
+from core.udf import blobs
 from executor.pieces import Piece, from_checkpoint, to_checkpoint
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ def _batches(
     store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[CarriedRows]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     header = plan.header
-    kind = header.output.field.arrow.type
+    kind = blobs.values_field(header.output.field.arrow).type
     source: _Source | None = None
     for carried in wanted:
         if carried.key in store:

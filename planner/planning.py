@@ -121,7 +121,9 @@ def _task(
     if staged is not None:
         missing = ()
     elif found:
-        refs, missing = _cover(question, whole, keys.md5_of_few(identity), found)
+        # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
+        settles = not question.filter.reads_output and not (identity and sight.current_file and verdict.states is None)
+        refs, missing = _cover(whole, keys.md5_of_few(identity) if settles else None, found)
     reason = Reason.STAGED if staged else Reason.PARTIAL if refs else verdict.reason
     return FragmentTask(
         fragment_id=fragment.fragment_id,
@@ -159,13 +161,13 @@ def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile
 
 
 def _cover(
-    question: Question, whole: RowRange, filter_id: str, found: Sequence[Found]
+    whole: RowRange, filter_id: str | None, found: Sequence[Found]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
     """Checkpoints to be reused, in order, and the ranges that they leave open.
 
     Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
-    under a filter the rest must keep its values, and without one the rows between are open. Nor does a filter
-    over the output column itself settle: it may match other rows by now.
+    under a filter the rest must keep its values, and without one the rows between are open. `filter_id` None:
+    nothing settles. That holds for a filter over the output column itself, which may match other rows by now.
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
@@ -175,7 +177,7 @@ def _cover(
     for written_under, covered, key in ordered:
         if not covered.start < covered.end <= whole.end:
             continue
-        if written_under != filter_id or question.filter.reads_output:
+        if written_under != filter_id:
             others.append(CheckpointRef(key, covered, settles=False))
         elif covered.end > end:
             if covered.start > end:
