@@ -118,6 +118,7 @@ class JobManager:
         if not plan.tasks:
             await run.finish_at_once()
             return run.board.job
+        run.check_resources(plan)
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)

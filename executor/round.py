@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from core.domain.plan import FragmentTask, Plan
+from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
@@ -18,6 +18,7 @@ from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
 from executor.losses import Losses, in_hand
+from executor.resources import Lanes, lanes_for
 from executor.services import Services
 from executor.stalls import LaneWatch
 from executor.unit import STORAGE_ERROR
@@ -46,7 +47,8 @@ class Round:
         self._services = services
         spec = board.job.spec
         self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
-        self._lanes = spec.concurrency or services.lanes
+        self._asked = lanes_of(plan, spec, services)
+        self._lanes = self._asked.count
         self._backlog = Backlog(
             plan.tasks,
             self._lanes,
@@ -83,6 +85,8 @@ class Round:
 
     async def work(self) -> Unsettled | None:
         """None when everything is committed."""
+        if self._asked.note and not self._board.tally.spark_jobs:
+            self._board.note("resources", self._asked.note)
         self._collect_staged()
         committing = asyncio.create_task(self._committer.run())
         try:
@@ -146,7 +150,7 @@ class Round:
         if self._context.udf.kind is UdfKind.SQL:
             return self._services.local.run_lanes(self, self._context, count)
         self._board.tally.spark_jobs += 1
-        return self._services.spark.run_lanes(address, self._context, count)
+        return self._services.spark.run_lanes(address, self._context, count, self._asked.profile)
 
     async def _until_end(self, work: Awaitable[None], address: LaneAddress) -> Unavailable | None:
         """Until the lanes end by themselves, or a unit's failure ends the job. Returns that Spark gave up on a lane:
@@ -361,6 +365,12 @@ class Round:
                 task = self._tasks[verdict.fragment_id]
                 file = self._committer.files[verdict.fragment_id]
                 await self._services.forget_file(self._plan.header.uri, task, file)
+
+
+def lanes_of(plan: Plan, spec: BackfillSpec, services: Services) -> Lanes:
+    """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE)."""
+    wanted = spec.concurrency or services.lanes
+    return lanes_for(plan.header.udf, wanted, lambda: services.spark.cluster(services.lanes))
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

@@ -12,7 +12,7 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.errors import Aborted, LemanError, Unavailable
 from executor.board import JobBoard
-from executor.round import Round, Unsettled
+from executor.round import Round, Unsettled, lanes_of
 from executor.services import Services
 from executor.spark_runner import Cancelled
 
@@ -64,6 +64,10 @@ class JobRun:
     )
     async def _ask_planner(self) -> Plan:
         return await self._services.planner.create_plan(self.board.job.spec)
+
+    def check_resources(self, plan: Plan) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
+        lanes_of(plan, self.board.job.spec, self._services)
 
     async def finish_at_once(self) -> None:
         """The plan left nothing to do."""

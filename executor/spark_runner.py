@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import msgspec
+import psutil
 import pyarrow as pa
 import structlog
 from pyspark import SparkContext
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
-from core.errors import Unavailable
+from core.errors import InvalidArgument, Unavailable
 from executor.dispatch import LaneAddress
 from executor.messages import Hello
+from executor.resources import Cluster, LaneProfile
 
 _log = structlog.get_logger(__name__)
 
@@ -90,9 +99,20 @@ class SparkRunner:
         if self._session is not None:
             self._session.stop()
 
-    async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int) -> None:
-        """One Spark job with one task for each lane; returns when all lanes have ended. Raises Cancelled; Unavailable
-        (SPARK_FAILED) where Spark gave up on one."""
+    def cluster(self, slots: int) -> Cluster:
+        """What a lane can be given. `slots`: lanes of this machine, where Spark runs on it alone."""
+        master = self._settings.master or "local"
+        if master == "local" or master.startswith("local["):
+            named = re.match(r"local\[(\d+)", master)
+            cores = min(slots, int(named[1])) if named else slots
+            return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
+        return _executors(self._settings.conf, master)
+
+    async def run_lanes(
+        self, address: LaneAddress, context: WorkContext, count: int, profile: LaneProfile | None = None
+    ) -> None:
+        """One Spark job with one task for each lane; returns when all lanes have ended. `profile`: what each is to be
+        given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one."""
         host, port = address.host, address.port
         hello = Hello(address.job_id, address.secret)
         context_json = msgspec.json.encode(context)
@@ -105,7 +125,7 @@ class SparkRunner:
                 yield pa.record_batch({"units": pa.array([units], pa.int64())})
 
         tag = address.job_id
-        call = self._threads.submit(self._collect, tag, lane, count)
+        call = self._threads.submit(self._collect, tag, lane, count, profile)
         calls = self._calls.setdefault(tag, set())
         calls.add(call)
         try:
@@ -135,7 +155,7 @@ class SparkRunner:
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
-    def _collect(self, tag: str, task: Callable[..., Any], count: int) -> None:
+    def _collect(self, tag: str, task: Callable[..., Any], count: int, profile: LaneProfile | None = None) -> None:
         if tag in self._cancelled:
             raise Cancelled(tag)
         session = self._session
@@ -144,7 +164,8 @@ class SparkRunner:
         context = session.sparkContext
         try:
             context.addJobTag(tag)
-            self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
+            asked = None if profile is None else resource_profile(profile)
+            self._frame(session, count).mapInArrow(task, _SCHEMA, profile=asked).collect()
         except Exception as error:
             if tag in self._cancelled:
                 raise Cancelled(tag) from None
@@ -222,6 +243,49 @@ def _session_conf(settings: Spark) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def _executors(conf: Mapping[str, str], master: str) -> Cluster:
+    """What an executor of a cluster has, as far as settings say."""
+    local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
+    cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
+    # what is outside the JVM's heap is there for the lanes
+    heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
+    outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
+    return Cluster(
+        local=False,
+        cores=int(cores),
+        memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
+        gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
+        dynamic=conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true",
+        gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
+        gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
+    )
+
+
+def _mebibytes(text: str) -> int:
+    """Of an amount of memory in Spark's notation; plain numbers are MiB."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")
+    kibibytes = int(found[1]) << (10 * "kmgt".index(found[2] or "m"))
+    return kibibytes >> 10
+
+
+def resource_profile(asked: LaneProfile) -> ResourceProfile:
+    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
+    tasks = TaskResourceRequests().cpus(asked.cpus)
+    if asked.gpus:
+        tasks = tasks.resource("gpu", asked.gpus)
+    builder = ResourceProfileBuilder().require(tasks)
+    if asked.executor_cores:
+        executors = ExecutorResourceRequests().cores(asked.executor_cores)
+        if asked.executor_memory_bytes:
+            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
+        if asked.executor_gpus:
+            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
+        builder = builder.require(executors)
+    return builder.build
 
 
 def _cause(error: Exception) -> str:

@@ -13,7 +13,7 @@ from core.errors import FailedPrecondition
 from core.lance_io.panics import panics_as_errors
 from core.udf import storable
 from tests.integration.type_cases import CASES, REFUSED, Case
-from tests.integration.types_road import Road
+from tests.integration.types_road import SKIP, Road
 
 FORMATS = {"2.0": (2, 0), "2.1": (2, 1), "2.2": (2, 2)}
 KINDS = (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH)
@@ -105,3 +105,17 @@ def test_a_type_that_is_not_stored_is_refused_when_the_column_is_added(road):
     old = road.table(pa.table({"x": [1, 2]}), "2.0")
     with pytest.raises(FailedPrecondition, match=r"data_storage_version='2\.2'"):
         road.add(old, "y", road.function(pa.map_(pa.string(), pa.int32())))
+
+
+def test_a_value_that_python_does_not_have_is_a_failed_row(road):
+    seconds = pa.array([0, 10**14, None], pa.timestamp("s"))
+    table = road.table(pa.table({"x": seconds, "n": range(3)}))
+    road.add(table, "y", road.function(pa.timestamp("s"), error_policy=SKIP))
+    road.failures.clear()
+    road.backfill(table, "y")
+    assert road.values(table, "y").cast(pa.int64()).to_pylist() == [0, None, None]
+    assert [(f.error_type, f.offset, f.attempt) for f in road.failures] == [("InputError", 1, 1)]
+    assert "a value of type timestamp[s] cannot be given to a function" in road.failures[0].message
+    road.add(table, "z", road.function(pa.timestamp("s"), UdfKind.ARRAY))
+    road.backfill(table, "z")
+    assert road.values(table, "z").equals(seconds), "a function of whole batches has no trouble with it"

@@ -33,7 +33,7 @@ from executor.unit import UnitRunner
 from planner.catalog import Catalog
 from planner.snapshot import PlanReader
 
-SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
+SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 
 
 def same(value: Any) -> Any:
@@ -101,14 +101,14 @@ class Road:
         request = AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)
         self._runner.run(self._lanes.submit(request))
 
-    def backfill(self, table: str, column: str, **spec: Any) -> Plan:
+    def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
         """Works off one plan as the executor does, what it is told having been on the wire."""
         asked = BackfillSpec(self.database, table, column, **spec)
         plan = PlanReader(LanceTables()).plan(asked)
         header = convert.header_from_proto(convert.header_to_proto(plan.header))
         plan = Plan(header, plan.tasks)
         uri = f"{self.database}/{table}.lance"
-        context = work_context(Job("job", "", JobState.RUNNING, asked, 0, 0), header, Settings())
+        context = work_context(Job("job", "", JobState.RUNNING, asked, 0, 0), header, settings or Settings())
         backlog, store = Backlog(plan.tasks, 2), LanceCheckpointStore(checkpoint_root(uri))
         staged: dict[int, StagedFile] = {}
         first_units = backlog.first_units()

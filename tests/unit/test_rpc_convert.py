@@ -21,7 +21,7 @@ from core.domain.plan import (
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
 from core.rpc import convert
 from core.rpc.convert_carried import carried_from_proto, carried_to_proto
@@ -71,6 +71,10 @@ def udfs(draw):
         error_policy=draw(POLICIES),
         batch_size=draw(COUNT),
         timeout_seconds=draw(st.floats(0, 1e6)),
+        blob=draw(st.booleans()),
+        resources=draw(
+            st.builds(Resources, st.integers(0, 64), st.sampled_from([0.0, 0.25, 3.0]), st.integers(0, 1 << 40))
+        ),
     )
 
 

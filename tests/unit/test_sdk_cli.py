@@ -201,6 +201,15 @@ def test_udfs(run, db, fake):
     fake.udfs["f", "1"] = made.describe()
     assert "list<item: float>" in run("udfs", "ls", db)[1]
     assert json.loads(run("udfs", "ls", db, "--json")[1])[0]["kind"] == "scalar"
+    options = {"num_cpus": 2, "num_gpus": 0.5, "memory": 2 << 30, "checkpoint_size": 7, "timeout": 1.5, "batch_size": 3}
+    sized = leman.udf(name="g", version="1", blob=True, **{**options, "memory": "2g"})(f)
+    fake.udfs["g", "1"] = sized.describe()
+    shown = run("udfs", "show", db, "g@1")[1]
+    assert "g@1" in shown
+    assert "num_gpus" in shown
+    assert json.loads(run("udfs", "show", db, "g@1", "--json")[1])["options"] == options | {"blob": True}
+    assert json.loads(run("udfs", "show", db, "f@1", "--json")[1])["options"] == {}
+    assert run("udfs", "show", db, "h@1")[0] == 1
     fake.udfs.clear()
 
 

@@ -158,6 +158,13 @@ class Database:
         return [_wire.udf_info(item) for page in requests for item in page.definitions]
 
     @boundary
+    def udf(self, name: str) -> UdfInfo:
+        """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
+        udf_name, _, version = name.partition("@")
+        request = catalog_pb2.GetUdfRequest(database=self.uri, name=udf_name, version=version)
+        return _wire.udf_info(self._services.catalog("GetUdf", request).definition)
+
+    @boundary
     def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
         """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all)."""
         requests = pages(

@@ -167,7 +167,8 @@ class RowError:
 
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
-    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`."""
+    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`.
+    `options`: those of `leman.udf` that were given."""
 
     name: str
     version: str
@@ -176,6 +177,7 @@ class UdfInfo:
     data_type: pa.DataType
     stateful: bool
     sql_expression: str = ""
+    options: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,16 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
     return families is None or any(is_kind(actual) for is_kind in families)
 
 
+def gives(annotation: Any, output: pa.DataType) -> bool:
+    """Whether what a scalar function's annotation says that it returns fits an Arrow type; True where it says nothing.
+    Whole numbers fit where others do."""
+    if _without_none(annotation) is int and (pa.types.is_floating(output) or pa.types.is_decimal(output)):
+        return True
+    if isinstance(output, pa.UuidType):
+        return _without_none(annotation) is bytes or accepts(annotation, output)
+    return accepts(annotation, output)
+
+
 def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
     """As `accepts`: JSON is given as text, a tensor as a list, others as their own Python type or that of their
     storage."""

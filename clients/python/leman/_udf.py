@@ -12,7 +12,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from leman._bundle import make_bundle
-from leman._signature import Signature, read_signature
+from leman._signature import Signature, blob_type, read_signature
 from leman._types import BLOB_KEY, accepts, values_type
 from leman._udf_options import UdfOptions
 from leman._version_digest import derive_version
@@ -158,7 +158,7 @@ class UDF:
             error_policy=o.error_handling.proto(),
             batch_size=o.batch_size or 0,
             timeout_seconds=o.timeout or 0.0,
-            resources=_resources(o),
+            resources=o.resources(),
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:
@@ -312,23 +312,9 @@ def _make(
         raise UdfDefinitionError(f"version={version!r}: a version is 1 to 128 letters, digits, '_', '.' or '-'")
     method = isinstance(target, type)
     if blob:
-        data_type = _blob_type(chosen, data_type)
+        data_type = blob_type(chosen, data_type)
     signature = read_signature(chosen, function, data_type, input_columns, method=method)
     return UDF(target, chosen, signature, options, explicit_version=version or "", blob=bool(blob))
-
-
-def _blob_type(name: str, data_type: Any) -> pa.DataType:
-    if data_type not in (None, pa.binary(), pa.large_binary()):
-        raise UdfDefinitionError(f"UDF '{name}': a blob is bytes: leave data_type out, or give pa.large_binary()")
-    return pa.large_binary()
-
-
-def _resources(options: UdfOptions) -> udf_pb2.Resources | None:
-    """None where nothing is asked, so that the message is absent."""
-    asked = udf_pb2.Resources(
-        num_cpus=options.num_cpus or 0, num_gpus=options.num_gpus or 0.0, memory_bytes=options.memory_bytes
-    )
-    return asked if asked.ByteSize() else None
 
 
 def _is_callable_class(target: Any) -> bool:

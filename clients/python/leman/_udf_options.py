@@ -9,6 +9,7 @@ from typing import Any
 
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import UdfDefinitionError
+from leman.v1 import udf_pb2
 
 _MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
@@ -30,10 +31,14 @@ class UdfOptions:
     num_gpus: float | None = None
     memory: int | str | None = None
 
-    @property
-    def memory_bytes(self) -> int:
-        """`memory` in bytes; 0: nothing was asked."""
-        return 0 if self.memory is None else bytes_of(self.memory)
+    def resources(self) -> udf_pb2.Resources | None:
+        """What it takes on the wire; None where nothing is asked, so that the message is absent."""
+        asked = udf_pb2.Resources(
+            num_cpus=self.num_cpus or 0,
+            num_gpus=self.num_gpus or 0.0,
+            memory_bytes=0 if self.memory is None else bytes_of(self.memory),
+        )
+        return asked if asked.ByteSize() else None
 
     def __post_init__(self) -> None:
         _check_sizes(self.batch_size, self.checkpoint_size, self.min_checkpoint_size, self.max_checkpoint_size)

@@ -24,6 +24,7 @@ from leman._model import (
     UdfInfo,
 )
 from leman._plan import FragmentDecision, Plan
+from leman._types import is_blob
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 
 
@@ -82,7 +83,25 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
         data_type=schema(message.output_schema).field(0).type,
         stateful=message.stateful,
         sql_expression=message.sql_expression,
+        options=_udf_options(message),
     )
+
+
+def _udf_options(message: udf_pb2.UdfDefinition) -> dict[str, object]:
+    """Those options of `leman.udf` that were given; `error_handling` is left out."""
+    bounds, resources = message.checkpoint, message.resources
+    all_of_them: dict[str, object] = {
+        "batch_size": message.batch_size,
+        "checkpoint_size": bounds.checkpoint_size,
+        "min_checkpoint_size": bounds.min_checkpoint_size,
+        "max_checkpoint_size": bounds.max_checkpoint_size,
+        "timeout": message.timeout_seconds,
+        "num_cpus": resources.num_cpus,
+        "num_gpus": resources.num_gpus,
+        "memory": resources.memory_bytes,
+        "blob": is_blob(schema(message.output_schema).field(0)),
+    }
+    return {name: value for name, value in all_of_them.items() if value}
 
 
 def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableInfo:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from leman.cli._options import (
@@ -16,7 +18,7 @@ from leman.cli._options import (
 from leman.cli._output import print_json, print_line, print_table
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
-udfs = typer.Typer(help="Lists registered functions.", no_args_is_help=True)
+udfs = typer.Typer(help="Lists and shows registered functions.", no_args_is_help=True)
 
 
 @tables.command("ls")
@@ -93,3 +95,30 @@ def udfs_ls(
             for u in found
         ],
     )
+
+
+@udfs.command("show")
+def udfs_show(
+    db: DatabaseArgument,
+    name: Annotated[str, typer.Argument(help="The function's name, or name@version.", show_default=False)],
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows a registered function with its options: one version, or else the newest."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.udf(name)
+    if as_json:
+        print_json(found)
+        return
+    facts = {
+        "kind": found.kind + (", class" if found.stateful else ""),
+        "reads": ", ".join(found.input_columns),
+        "returns": found.data_type,
+        **({"expression": found.sql_expression} if found.sql_expression else {}),
+        **found.options,
+    }
+    print_line(f"{found.name}@{found.version}\n")
+    print_table(("", ""), list(facts.items()))

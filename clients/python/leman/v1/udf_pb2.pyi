@@ -159,8 +159,8 @@ class Resources(_message.Message):
     """What one lane (one process that calls the function) takes on a worker. Zero means that nothing was asked.
 
     On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
-    machine (`local`) the executor runs fewer lanes at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs is
-    refused there with FAILED_PRECONDITION (GPUS_NOT_AVAILABLE).
+    machine (`local`) the executor runs fewer lanes at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
+    for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
