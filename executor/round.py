@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
+from core.domain.ranges import RowRange
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
@@ -17,7 +18,7 @@ from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
-from executor.losses import Losses, in_hand
+from executor.losses import Losses, Place, in_hand
 from executor.resources import Lanes, lanes_for
 from executor.services import Services
 from executor.stalls import LaneWatch
@@ -77,6 +78,7 @@ class Round:
         self._silence = asyncio.Event()
         self._stand_ins = 0
         self._handed_over: set[str] = set()
+        self._once: list[Place] = []
         self._retired: set[str] = set()
         self._pause = 0.0
         self._handed_out = 0
@@ -201,7 +203,7 @@ class Round:
                 self._board.note("stall", stall.message)
             self._board.update(stalls=tuple(told))
             for unit in self._watch.silent:
-                if unit.unit_id not in self._handed_over:
+                if not self._was_handed_over(unit):
                     self._hand_over(unit)
 
     def _waits_for(self) -> dict[str, object]:
@@ -211,9 +213,14 @@ class Round:
             waits["no lane has asked for work: Spark may have no free slots"] = self._handed_out
         return waits
 
+    def _was_handed_over(self, unit: WorkUnit) -> bool:
+        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
+        return any(f == fragment_id and r.intersect(rows) for f, r in _places(unit) for fragment_id, rows in self._once)
+
     def _hand_over(self, unit: WorkUnit) -> None:
         """Its lane is silent: the work is handed out again, to a lane that stands in for it. Nobody is blamed, and if
         it comes back after all, whichever file is complete first counts."""
+        self._once.extend(_places(unit))
         self._handed_over.add(unit.unit_id)
         self._retired.add(self._watch.lane_of(unit.unit_id))
         self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
@@ -231,9 +238,9 @@ class Round:
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
                 self._handed_out += 1
-                self._watch.took(lane, unit, beats=beats)
                 if unit.slice_rows:
                     await self._rest()
+                self._watch.took(lane, unit, beats=beats)
                 return unit
             if not self._backlog.outstanding:
                 break
@@ -371,6 +378,11 @@ def lanes_of(plan: Plan, spec: BackfillSpec, services: Services) -> Lanes:
     """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE)."""
     wanted = spec.concurrency or services.lanes
     return lanes_for(plan.header.udf, wanted, lambda: services.spark.cluster(services.lanes))
+
+
+def _places(unit: WorkUnit) -> list[Place]:
+    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

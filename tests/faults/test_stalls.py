@@ -163,6 +163,35 @@ def test_cancel_ends_a_job_with_a_frozen_worker(lake, db, evidence):
         go_on()
 
 
+def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db, tmp_path):
+    """Native code that never lets go of the interpreter: no beat gets out. A second lane tries, and then it is only
+    reported."""
+
+    @leman.udf(data_type=pa.int64(), name="native", version="1")
+    def native(x: int) -> int:
+        import ctypes
+        import os
+
+        (tmp_path / f"worker-{os.getpid()}").touch()
+        return int(ctypes.PyDLL(None).pause())
+
+    table = db.create_table("native", numbers(10))
+    table.add_columns({"y": native})
+    future = table.backfill_async("y", concurrency=1)
+    lanes: set[str] = set()
+    handed_out_again = 0
+    for job, events in future.watch(timeout=DEADLINE):
+        handed_out_again += sum("handed out again" in event.message for event in events)
+        lanes |= {s.lane for s in job.stalls if s.silent and s.idle_seconds >= 2 * ROUNDS * ROUND_SECONDS}
+        if len(lanes) == 2:
+            break
+    assert handed_out_again == 1
+    assert len(list(tmp_path.glob("worker-*"))) == 2
+    future.cancel()
+    with pytest.raises(leman.JobCancelled):
+        future.result(timeout=60)
+
+
 def test_a_commit_without_an_answer_is_reported(lake, db, evidence):
     table, future = begin(db, evidence, "unanswered")
     coordinator = lake.pid("commit_coordinator")

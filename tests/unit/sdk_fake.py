@@ -49,6 +49,8 @@ def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
         target = getattr(job, name)
         if hasattr(target, "CopyFrom"):
             target.CopyFrom(value)
+        elif hasattr(target, "extend"):
+            target.extend(value)
         else:
             setattr(job, name, value)
     return job

@@ -161,6 +161,15 @@ def test_plan(run, db):
     assert plan["reasons"][1] == {"reason": "MISSING", "fragments": 1, "rows": 1000}
 
 
+def test_a_job_shows_what_it_waits_for(run, db, fake):
+    stall = jobs_pb2.Stall(lane="lane 1", fragment_id=3, message="lane 1 has not moved for 30 s")
+    stall.rows.end = 10
+    fake.scripts["GetJob"] = jobs_pb2.GetJobResponse(job=make_job("job-7", "RUNNING", stalls=[stall]))
+    assert "waits for   lane 1 has not moved for 30 s\n" in run("jobs", "show", db, "job-7")[1]
+    (told,) = json.loads(run("jobs", "show", db, "job-7", "--json")[1])["stalls"]
+    assert (told["lane"], told["fragment_id"], told["rows"]) == ("lane 1", 3, [0, 10])
+
+
 def test_jobs(run, db, fake):
     assert "docs.n" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"
