@@ -21,16 +21,16 @@ from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef
-from core.domain.ranges import RowRange, chunks, merge, subtract
+from core.domain.ranges import RowRange, merge, subtract
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, WorkContext
 from core.errors import Internal
 from core.lance_io import column_files
-from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
+from core.lance_io.scan import Chunk, FragmentReader
 from core.ports import CheckpointStore, ErrorSink
 from core.row_states import RowState, States
 from executor.evaluate import Evaluated, without_condemned
-from executor.fragment_writer import FragmentWriter
+from executor.fragment_writer import FragmentWriter, Unwritten
 from executor.meter import Meter
 from executor.pieces import CheckpointLost, KnownRows, Piece, current_rows, to_checkpoint
 from executor.slices import Slices, SliceSizer
@@ -189,7 +189,7 @@ class FragmentPass:
         """Rows that are known: from checkpoints and the current file to the new file."""
         if self._writer is None:
             return
-        for chunk in chunks(covered, CHUNK_ROWS):
+        for chunk in self._known.steps(covered):
             with self._meter.writing():
                 pieces = self._known.settled(chunk)
             pieces += self._came_back(chunk, pieces)
@@ -222,13 +222,13 @@ class FragmentPass:
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
             self._pending.add_known(known)
-            pieces = [*known, *self._evaluate_chunk(_without(chunk, known), covered.end)]
+            unwritten = Unwritten(self._writer, chunk.covered.start, known)
+            self._evaluate_chunk(_without(chunk, known), covered.end, unwritten)
             self._pending.covered_to = chunk.covered.end
             if self._pending.bytes >= self._context.checkpoint_max_bytes:
                 self._flush()
-            if self._writer is not None:
-                with self._meter.writing():
-                    self._writer.emit(chunk.covered, pieces)
+            with self._meter.writing():
+                unwritten.write(chunk.covered.end)
         if self._writer is None:
             self._flush()
 
@@ -250,21 +250,20 @@ class FragmentPass:
             work.fragment_id, covered, context.input_columns, deletions=deletions, where=context.where
         )
 
-    def _evaluate_chunk(self, chunk: Chunk, end: int) -> list[Piece]:
+    def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
         """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
-        pieces: list[Piece] = []
         at = safe_to = 0
         for piece in self._evaluated(chunk):
-            pieces.append(piece)
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             self._pending.add(piece, safe_to)
+            with self._meter.writing():
+                unwritten.add(piece, safe_to)
             if self._checkpoint_due():
                 self._flush()
-        if pieces and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
+        if at and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
             self._flush()
             raise OutOfBudget(safe_to)
-        return pieces
 
     def _evaluated(self, chunk: Chunk) -> Iterator[Piece]:
         """Slices in order, of which several may be at work at once. Begins none once time is up."""

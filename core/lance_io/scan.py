@@ -16,8 +16,10 @@ from core.errors import Aborted, NotFound
 from core.lance_io import deletions
 
 CHUNK_ROWS = 1 << 16
-_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES = 32 << 20
 _READAHEAD = 4
+#: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
+_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
 _OFFSET_MASK = (1 << 32) - 1
 
 Offsets = npt.NDArray[np.int64]
@@ -50,7 +52,7 @@ class FragmentReader:
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each.
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 32 MB each.
 
         `columns` may map names to SQL expressions; those are evaluated for no other rows than are given back.
         """
@@ -101,11 +103,13 @@ class FragmentReader:
         return fragment
 
     def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
-        scanner = self._fragment(fragment_id).scanner(
+        fragment = self._fragment(fragment_id)
+        ahead = _WIDE if _row_bytes(fragment) * CHUNK_ROWS > _CHUNK_BYTES else {"batch_readahead": _READAHEAD}
+        scanner = fragment.scanner(
             columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
             batch_size=CHUNK_ROWS,
             batch_size_bytes=_CHUNK_BYTES,
-            batch_readahead=_READAHEAD,
+            **ahead,
             **options,
         )
         return iter(scanner.to_batches())
@@ -148,3 +152,9 @@ class FragmentReader:
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([schema.field(c) for c in columns])
+
+
+def _row_bytes(fragment: lance.LanceFragment) -> float:
+    """Bytes of a row in the widest of the fragment's files: the columns that are read may well be in that one."""
+    rows = max(1, fragment.physical_rows)
+    return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
