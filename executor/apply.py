@@ -26,19 +26,15 @@ from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, WorkContext
 from core.errors import Internal
 from core.lance_io import column_files
-from core.lance_io.scan import CHUNK_ROWS, Chunk, FragmentReader
+from core.lance_io.scan import Chunk, FragmentReader
 from core.ports import CheckpointStore, ErrorSink
 from core.row_states import RowState, States
 from executor.evaluate import Evaluated, without_condemned
-from executor.fragment_writer import FragmentWriter
+from executor.fragment_writer import FragmentWriter, Unwritten
 from executor.meter import Meter
 from executor.pieces import CheckpointLost, KnownRows, Piece, current_rows, to_checkpoint
 from executor.slices import Slices, SliceSizer
 from executor.sql import SqlSource
-
-#: Rows copied before it is known how wide they are, and how fast they may become more.
-_FIRST_COPIED_ROWS = 64
-_COPY_GROWTH = 8
 
 
 class OutOfBudget(Exception):
@@ -91,7 +87,6 @@ class FragmentPass:
         self._pending = _Pending(0)
         self._failures: list[RowFailure] = []
         self._writer: FragmentWriter | None = None
-        self._copied_rows = _FIRST_COPIED_ROWS
         self._known = self._known_rows()
 
     def run(self) -> FragmentResult:
@@ -194,25 +189,12 @@ class FragmentPass:
         """Rows that are known: from checkpoints and the current file to the new file."""
         if self._writer is None:
             return
-        at = covered.start
-        while at < covered.end:
-            chunk = RowRange(at, min(at + self._copied_rows, covered.end))
+        for chunk in self._known.steps(covered):
             with self._meter.writing():
                 pieces = self._known.settled(chunk)
             pieces += self._came_back(chunk, pieces)
-            self._emit(chunk, pieces)
-            self._learn_width(chunk.rows, sum(p.values.nbytes for p in pieces))
-            at = chunk.end
-
-    def _learn_width(self, rows: int, size: int) -> None:
-        """From now on so many rows are copied at once as fit what a checkpoint may hold."""
-        fit = self._context.checkpoint_max_bytes * rows // size if size else CHUNK_ROWS
-        self._copied_rows = max(1, min(fit, _COPY_GROWTH * rows, CHUNK_ROWS))
-
-    def _emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
-        if self._writer is not None:
             with self._meter.writing():
-                self._writer.emit(covered, pieces)
+                self._writer.emit(chunk, pieces)
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
         """Rows that were deleted when the checkpoints of a range were stored and that a restore has brought back."""
@@ -240,10 +222,13 @@ class FragmentPass:
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
             self._pending.add_known(known)
-            self._evaluate_chunk(_without(chunk, known), known, covered.end)
+            unwritten = Unwritten(self._writer, chunk.covered.start, known)
+            self._evaluate_chunk(_without(chunk, known), covered.end, unwritten)
             self._pending.covered_to = chunk.covered.end
             if self._pending.bytes >= self._context.checkpoint_max_bytes:
                 self._flush()
+            with self._meter.writing():
+                unwritten.write(chunk.covered.end)
         if self._writer is None:
             self._flush()
 
@@ -265,24 +250,20 @@ class FragmentPass:
             work.fragment_id, covered, context.input_columns, deletions=deletions, where=context.where
         )
 
-    def _evaluate_chunk(self, chunk: Chunk, known: Sequence[Piece], end: int) -> None:
-        """Evaluates a chunk slice by slice and writes it with what is known of it, holding no more of it than a
-        checkpoint may. Raises OutOfBudget at a safe point with work left."""
-        ready = _Ready(chunk.covered.start, known)
+    def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
+        """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
         at = safe_to = 0
         for piece in self._evaluated(chunk):
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             self._pending.add(piece, safe_to)
-            ready.add(piece)
+            with self._meter.writing():
+                unwritten.add(piece, safe_to)
             if self._checkpoint_due():
                 self._flush()
-            if ready.bytes >= self._context.checkpoint_max_bytes:
-                self._emit(*ready.up_to(safe_to))
         if at and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
             self._flush()
             raise OutOfBudget(safe_to)
-        self._emit(*ready.up_to(chunk.covered.end))
 
     def _evaluated(self, chunk: Chunk) -> Iterator[Piece]:
         """Slices in order, of which several may be at work at once. Begins none once time is up."""
@@ -435,28 +416,6 @@ class _Slice:
 
     offsets: npt.NDArray[np.int64]
     result: Future[tuple[Evaluated, float]]
-
-
-class _Ready:
-    """Rows of a chunk that can be written, from physical offset `start` on."""
-
-    def __init__(self, start: int, known: Sequence[Piece]) -> None:
-        self._start = start
-        self._known = known
-        self._pieces: list[Piece] = []
-        self.bytes = 0
-
-    def add(self, piece: Piece) -> None:
-        self._pieces.append(piece)
-        self.bytes += piece.values.nbytes
-
-    def up_to(self, end: int) -> tuple[RowRange, list[Piece]]:
-        """The rows before `end`, to be held no more."""
-        covered = RowRange(self._start, end)
-        known = [held for piece in self._known if (held := piece.within(covered)) is not None]
-        pieces = [*known, *self._pieces]
-        self._start, self._pieces, self.bytes = end, [], 0
-        return covered, pieces
 
 
 class _Pending:

@@ -20,6 +20,8 @@ from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
 from executor.pieces import Piece
 
+_EMIT_BYTES = 32 << 20
+
 Existing = Callable[[RowRange], pa.Array]
 Live = Callable[[RowRange], npt.NDArray[np.bool_]]
 
@@ -108,6 +110,36 @@ class FragmentWriter:
             raise ValueError(f"{self.untouched} rows that are not deleted have no value")
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
         return self._writer.close(self._states, filters, name, deletions)
+
+
+class Unwritten:
+    """Rows of a chunk on their way to a writer, where there is one: it gets them before they take much memory. `known`:
+    rows of the chunk that need no evaluation."""
+
+    def __init__(self, writer: FragmentWriter | None, start: int, known: Sequence[Piece]) -> None:
+        self._writer = writer
+        self._at = start
+        self._known = known
+        self._pieces: list[Piece] = []
+        self._bytes = 0
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        """The next evaluated rows; all rows before `covered_to` are known or were added now."""
+        if self._writer is None:
+            return
+        self._pieces.append(piece)
+        self._bytes += piece.values.nbytes
+        if self._bytes >= _EMIT_BYTES:
+            self.write(covered_to)
+
+    def write(self, covered_to: int) -> None:
+        """Writes what was added since the last time."""
+        covered = RowRange(self._at, covered_to)
+        if self._writer is None or covered.rows <= 0:
+            return
+        known = [held for piece in self._known if (held := piece.within(covered)) is not None]
+        self._writer.emit(covered, [*known, *self._pieces])
+        self._at, self._pieces, self._bytes = covered_to, [], 0
 
 
 def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:

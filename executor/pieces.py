@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.lance_io.scan import FragmentReader
+from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
 
@@ -19,6 +19,8 @@ ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
 _OFFSET_MASK = (1 << 32) - 1
 _CACHED = 2
+_STEP_BYTES = 32 << 20
+_FIRST_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +116,35 @@ class KnownRows:
         self._refs = sorted(refs, key=lambda r: r.range)
         self._current = current
         self._loaded: dict[str, Piece] = {}
+        self._row_bytes = 0.0
+
+    def steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """The range in steps to ask `settled` for, one after the other: rows of one checkpoint, or of none and then few
+        enough not to take more memory than one."""
+        at = covered.start
+        for ref in self._refs:
+            start, end = max(at, ref.range.start), min(covered.end, ref.range.end)
+            if ref.settles and start < end:
+                yield from self._small_steps(RowRange(at, start))
+                yield RowRange(start, end)
+                at = end
+        yield from self._small_steps(RowRange(at, covered.end))
+
+    def _small_steps(self, covered: RowRange) -> Iterator[RowRange]:
+        at = covered.start
+        while at < covered.end:
+            rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
+            yield RowRange(at, min(at + rows, covered.end))
+            at += rows
 
     def settled(self, covered: RowRange) -> list[Piece]:
         """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
         pieces win where two have the same row. Raises CheckpointLost."""
         current = None if self._current is None else self._current(covered)
         pieces = self._stored(covered, settles=True)
-        return pieces if current is None else [current, *pieces]
+        pieces = pieces if current is None else [current, *pieces]
+        self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
+        return pieces
 
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
         """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
@@ -38,6 +39,7 @@ from executor.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _HEARTBEAT_SECONDS = 10.0
+_ANSWERS_KEPT = 1000
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
@@ -135,6 +137,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     def __init__(self, manager: JobManager, draining: asyncio.Event) -> None:
         self._manager = manager
         self._draining = draining
+        self._ended = _EndedJobs()
 
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         if self._draining.is_set():
@@ -143,7 +146,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.CreateJobResponse(job=_job(await self._manager.create(spec, request.request_id)))
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
-        return jobs_pb2.GetJobResponse(job=_job(await self._manager.get(request.database, request.job_id)))
+        return self._ended.answer(await self._manager.get(request.database, request.job_id))
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
@@ -182,6 +185,25 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         errors = await self._manager.errors(request.database, request.job_id, request.column)
         items, token = cut(errors, page, lambda e: e.row_address)
         return jobs_pb2.ListJobErrorsResponse(errors=[_row_error(e) for e in items], next_page_token=token)
+
+
+class _EndedJobs:
+    """Answers about ended jobs, which stay what they are: making one takes longer than all else in a call."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, tuple[Job, jobs_pb2.GetJobResponse]] = OrderedDict()
+
+    def answer(self, job: Job) -> jobs_pb2.GetJobResponse:
+        """The same message again for the same ended job."""
+        known = self._answers.get(job.job_id)
+        if known is not None and known[0] is job:
+            return known[1]
+        answer = jobs_pb2.GetJobResponse(job=_job(job))
+        if job.state.terminal:
+            self._answers[job.job_id] = (job, answer)
+            if len(self._answers) > _ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+        return answer
 
 
 def _checked(spec: BackfillSpec) -> BackfillSpec:

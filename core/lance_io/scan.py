@@ -18,8 +18,10 @@ from core.lance_io.tables import file_format
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
-_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES = 32 << 20
 _READAHEAD = 4
+#: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
+_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
 _OFFSET_MASK = (1 << 32) - 1
 _BLOBS_AS_BYTES: Final = "all_binary"
 
@@ -58,7 +60,7 @@ class FragmentReader:
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each.
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 32 MB each.
 
         Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
         than are given back.
@@ -111,12 +113,14 @@ class FragmentReader:
         return fragment
 
     def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
-        scanner = self._fragment(fragment_id).scanner(
+        fragment = self._fragment(fragment_id)
+        ahead = _WIDE if _row_bytes(fragment) * CHUNK_ROWS > _CHUNK_BYTES else {"batch_readahead": _READAHEAD}
+        scanner = fragment.scanner(
             columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
             batch_size=CHUNK_ROWS,
             batch_size_bytes=_CHUNK_BYTES,
-            batch_readahead=_READAHEAD,
             blob_handling=_BLOBS_AS_BYTES,
+            **ahead,
             **options,
         )
         return iter(scanner.to_batches())
@@ -159,3 +163,9 @@ class FragmentReader:
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+
+
+def _row_bytes(fragment: lance.LanceFragment) -> float:
+    """Bytes of a row in the widest of the fragment's files: the columns that are read may well be in that one."""
+    rows = max(1, fragment.physical_rows)
+    return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
