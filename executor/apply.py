@@ -222,7 +222,7 @@ class FragmentPass:
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
             self._pending.add_known(known)
-            unwritten = Unwritten(self._writer, chunk.covered.start, known)
+            unwritten = Unwritten(self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes)
             self._evaluate_chunk(_without(chunk, known), covered.end, unwritten)
             self._pending.covered_to = chunk.covered.end
             if self._pending.bytes >= self._context.checkpoint_max_bytes:

@@ -113,11 +113,12 @@ class FragmentWriter:
 
 
 class Unwritten:
-    """Rows of a chunk on their way to a writer, where there is one: it gets them before they take much memory. `known`:
-    rows of the chunk that need no evaluation."""
+    """Rows of a chunk on their way to a writer, where there is one: it gets them before they take more memory than
+    `most_bytes`, or than is worth holding. `known`: rows of the chunk that need no evaluation."""
 
-    def __init__(self, writer: FragmentWriter | None, start: int, known: Sequence[Piece]) -> None:
+    def __init__(self, writer: FragmentWriter | None, start: int, known: Sequence[Piece], most_bytes: int) -> None:
         self._writer = writer
+        self._most = min(_EMIT_BYTES, most_bytes)
         self._at = start
         self._known = known
         self._pieces: list[Piece] = []
@@ -129,7 +130,7 @@ class Unwritten:
             return
         self._pieces.append(piece)
         self._bytes += piece.values.nbytes
-        if self._bytes >= _EMIT_BYTES:
+        if self._bytes >= self._most:
             self.write(covered_to)
 
     def write(self, covered_to: int) -> None:
