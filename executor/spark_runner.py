@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -22,17 +23,21 @@ from core.config import Spark
 from core.domain.work import WorkContext
 from core.errors import Unavailable
 from executor.dispatch import LaneAddress
-from executor.messages import Hello
+from executor.messages import Errand, Hello
 
 _log = structlog.get_logger(__name__)
 
 _SCHEMA = "units long"
+#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+_ERRAND = "leman.errand.secret"
 _MAX_CALLS = 256
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
 #: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
 _TASK_FAILURES = 64
+#: How long a Spark job may go on whose lanes have nothing to do any more.
+_LINGER_SECONDS = 5.0
 
 
 class Cancelled(Exception):
@@ -74,7 +79,7 @@ class SparkRunner:
         self._session = builder.getOrCreate()
         self._session.sparkContext.setLogLevel("ERROR")
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
-        self._collect("warm-up", _nothing, min(4, os.cpu_count() or 1))
+        self._collect(("warm-up",), None, min(4, os.cpu_count() or 1))
 
     @property
     def driver_host(self) -> str:
@@ -92,27 +97,28 @@ class SparkRunner:
 
     async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int) -> None:
         """One Spark job with one task for each lane; returns when all lanes have ended. Raises Cancelled; Unavailable
-        (SPARK_FAILED) where Spark gave up on one."""
-        host, port = address.host, address.port
-        hello = Hello(address.job_id, address.secret)
-        context_json = msgspec.json.encode(context)
+        (SPARK_FAILED) where Spark gave up on one.
 
-        def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from executor.worker import run_lane  # noqa: PLC0415 on the worker: the driver starts sooner without
-
-            for batch in batches:
-                units = sum(run_lane(host, port, hello, context_json) for _ in range(batch.num_rows))
-                yield pa.record_batch({"units": pa.array([units], pa.int64())})
-
-        tag = address.job_id
-        call = self._threads.submit(self._collect, tag, lane, count)
-        calls = self._calls.setdefault(tag, set())
+        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its lanes work any more. One that
+        does not is cut off."""
+        job_id = address.job_id
+        errand = Errand(address.host, address.port, Hello(job_id, address.secret), msgspec.json.encode(context))
+        own = f"{job_id}-{uuid.uuid4().hex}"
+        call = self._threads.submit(self._collect, (job_id, own), errand, count)
+        calls = self._calls.setdefault(job_id, set())
         calls.add(call)
+        call.add_done_callback(calls.discard)
         try:
             await asyncio.wrap_future(call)
-        finally:
-            if call.done():
-                calls.discard(call)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
+            raise
+
+    def _cut_off(self, tag: str, call: Future[None]) -> None:
+        session = self._session
+        if session is not None and not call.done():
+            _log.warning("a Spark job is cut off: its lanes have nothing to do and do not end", tag=tag)
+            self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
         """Cancels what runs under the tag and returns when nothing does any more. The tag may be used again."""
@@ -120,7 +126,7 @@ class SparkRunner:
         if calls:
             already = tag in self._cancelled
             await asyncio.to_thread(self.cancel, tag)
-            await asyncio.to_thread(wait, calls)
+            await asyncio.to_thread(wait, list(calls))
             if not already:
                 self.forget(tag)
 
@@ -135,25 +141,28 @@ class SparkRunner:
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
-    def _collect(self, tag: str, task: Callable[..., Any], count: int) -> None:
-        if tag in self._cancelled:
-            raise Cancelled(tag)
+    def _collect(self, tags: tuple[str, ...], errand: Errand | None, count: int) -> None:
+        """Runs a Spark job. The first of its tags is the one that it is cancelled by from outside."""
+        if tags[0] in self._cancelled:
+            raise Cancelled(tags[0])
         session = self._session
         if session is None:
             raise Unavailable("SPARK_STARTING", "The Spark session is not up yet")
         context = session.sparkContext
         try:
-            context.addJobTag(tag)
-            self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
+            for tag in tags:
+                context.addJobTag(tag)
+            context.setLocalProperty(_ERRAND, msgspec.json.encode(errand).decode())
+            self._frame(session, count).collect()
         except Exception as error:
-            if tag in self._cancelled:
-                raise Cancelled(tag) from None
+            if tags[0] in self._cancelled:
+                raise Cancelled(tags[0]) from None
             self._end_without_jvm()
-            raise Unavailable(
-                "SPARK_FAILED", f"Spark gave up on a task: {_cause(error)}. Finished work is kept."
-            ) from error
+            cause = _cause(error)
+            _log.warning("spark gave up on a task", tag=tags[0], cause=cause)
+            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {cause}. Finished work is kept.") from error
         finally:
-            context.removeJobTag(tag)
+            context.clearJobTags()
 
     def _watch_jvm(self) -> None:
         process = self._jvm()
@@ -176,16 +185,30 @@ class SparkRunner:
         return getattr(gateway, "proc", None)
 
     def _frame(self, session: SparkSession, count: int) -> DataFrame:
-        """One row in each of `count` partitions; building the frame costs more than running it."""
+        """A lane in each of `count` partitions; building the frame costs as much as running it."""
         with self._lock:
             if count not in self._frames:
-                self._frames[count] = session.range(0, count, 1, count)
+                self._frames[count] = session.range(0, count, 1, count).mapInArrow(_lane_task(), _SCHEMA)
             return self._frames[count]
 
 
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.record_batch({"units": pa.array([0] * batch.num_rows, pa.int64())})
+def _lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
+    closure, as that travels by value: a worker need not import this module."""
+    name = _ERRAND
+
+    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        from executor.worker import run_errand  # noqa: PLC0415 on the worker: the driver starts sooner without
+
+        task = TaskContext.get()
+        errand = task.getLocalProperty(name) if task is not None else None
+        for batch in batches:
+            units = sum(run_errand(errand or "null") for _ in range(batch.num_rows))
+            yield pa.record_batch({"units": pa.array([units], pa.int64())})
+
+    return lane
 
 
 def _master(settings: Spark) -> str:
