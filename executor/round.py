@@ -173,6 +173,7 @@ class Round:
                     await self._services.spark.stop_job(self._board.job.job_id)
                 for lane in lanes:
                     lane.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
+                await asyncio.gather(*lanes, return_exceptions=True)
                 return None
             lanes |= {asyncio.ensure_future(self._lane_work(address, 1)) for _ in range(self._stand_ins)}
             self._stand_ins = 0

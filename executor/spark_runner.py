@@ -9,19 +9,23 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pyarrow as pa
 import structlog
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
 from core.errors import Unavailable
+from executor.class_archive import ClassArchive
 from executor.dispatch import LaneAddress
 from executor.messages import Errand, Hello
 
@@ -38,6 +42,8 @@ _JVM_DIES_SECONDS = 0.5
 _TASK_FAILURES = 64
 #: How long a Spark job may go on whose lanes have nothing to do any more.
 _LINGER_SECONDS = 5.0
+_OPTIONS = "spark.driver.extraJavaOptions"
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Cancelled(Exception):
@@ -55,6 +61,8 @@ class SparkRunner:
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
         self._stopping = False
+        self._archive: ClassArchive | None = None
+        self._warm = False
         self._frames: dict[int, DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
@@ -73,13 +81,66 @@ class SparkRunner:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
-        builder = SparkSession.builder.appName("leman").master(_master(self._settings))
-        for key, value in {**_session_conf(self._settings), **self._settings.conf}.items():
-            builder = builder.config(key, value)
-        self._session = builder.getOrCreate()
+        if self._settings.class_archive and _OPTIONS not in self._settings.conf:
+            self._archive = ClassArchive.of(Path(_find_spark_home()), _JVM_OPTIONS)
+        shared = self._archive.use() if self._archive is not None else []
+        try:
+            self._session = self._open(shared)
+        except Exception:
+            if self._archive is None or not shared:
+                raise
+            self._archive.discard()
+            self._session = self._open([])
         self._session.sparkContext.setLogLevel("ERROR")
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
         self._collect(("warm-up",), None, min(4, os.cpu_count() or 1))
+        self._warm = True
+
+    def _open(self, shared: list[str]) -> SparkSession:
+        builder = SparkSession.builder.appName("leman").master(_master(self._settings))
+        for key, value in {**_session_conf(self._settings, shared), **self._settings.conf}.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether the next start would be sooner after `archive_classes`."""
+        return self._archive is not None and self._archive.file is None and self._jvm() is not None
+
+    def archive_classes(self) -> Path | None:
+        """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
+        JVM of low priority. None where this JVM cannot, or is not to."""
+        archive, session = self._archive, self._session
+        if archive is None or session is None or archive.file is not None:
+            return archive.file if archive is not None else None
+        ended = threading.Event()
+        threading.Thread(target=self._yield_cores, args=(ended,), name="archive", daemon=True).start()
+        try:
+            draft = archive.draft()
+            _diagnose(session, "vmCds", "static_dump", str(draft))
+            return archive.publish(draft)
+        except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+            _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+            return None
+        finally:
+            ended.set()
+            self._sweep_archiving()
+
+    def _sweep_archiving(self) -> None:
+        """The JVM leaves what its helper printed where it was started."""
+        process = self._jvm()
+        for stream in ("stdout", "stderr") if process is not None else ():
+            Path(f"java_pid{process.pid}_{stream}").unlink(missing_ok=True)
+
+    def _yield_cores(self, ended: threading.Event) -> None:
+        """Lowers the priority of the process that the JVM starts to write its archive."""
+        process = self._jvm()
+        while process is not None and not ended.wait(0.2):
+            with contextlib.suppress(psutil.Error):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    if "-Xshare:dump" in child.cmdline():
+                        child.nice(19)
+                        return
 
     @property
     def driver_host(self) -> str:
@@ -177,6 +238,8 @@ class SparkRunner:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_JVM_DIES_SECONDS)
             _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            if self._archive is not None and not self._warm:
+                self._archive.discard()  # it may be what the JVM died of
             os._exit(_EXIT_JVM_LOST)
 
     def _jvm(self) -> subprocess.Popen[bytes] | None:
@@ -217,14 +280,35 @@ def _master(settings: Spark) -> str:
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
-def _session_conf(settings: Spark) -> dict[str, str]:
+def _diagnose(session: SparkSession, command: str, *arguments: str) -> None:
+    """Calls one of the JVM's diagnostic commands, as `jcmd` does, by reflection: Py4J does not see through the bean
+    server's own class."""
+    gateway: Any = session.sparkContext._gateway
+    java: Any = gateway.jvm.java.lang
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    invoke = next(m for m in java.Class.forName("javax.management.MBeanServer").getMethods() if m.getName() == "invoke")
+    words = _java_array(gateway, java.String, arguments)
+    bean = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    parameters = _java_array(gateway, java.Object, [words])
+    signature = _java_array(gateway, java.String, ["[Ljava.lang.String;"])
+    invoke.invoke(server, _java_array(gateway, java.Object, [bean, command, parameters, signature]))
+
+
+def _java_array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
+    array = gateway.new_array(kind, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def _session_conf(settings: Spark, shared: Sequence[str]) -> dict[str, str]:
     """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
     return {
         "spark.ui.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        _OPTIONS: " ".join([*_JVM_OPTIONS, *shared]),
         "spark.pyspark.python": sys.executable,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "executor.spark_daemon",
