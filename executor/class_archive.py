@@ -12,12 +12,17 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 _PREFIX = "spark-"
 _KEPT_SECONDS = 30 * 86400.0
+_DRAFT_SECONDS = 86400.0
 #: Spark splits its options at spaces, and a path may hold anything.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
 
@@ -71,12 +76,29 @@ class ClassArchive:
             "-Xlog:all=warning:stderr",
         ]
 
+    def make(self, gateway: Any, pid: int) -> Path:
+        """Has a running JVM make it: its process id, and the Py4J gateway to it. Blocks for half a minute, or longer on
+        a busy machine. Raises OSError and what Py4J raises."""
+        draft, ended, helpers = self.draft(), threading.Event(), set[int]()
+        lowering = threading.Thread(target=_yield_cores, args=(pid, ended, helpers), name="archive", daemon=True)
+        lowering.start()
+        try:
+            _diagnose(gateway, "vmCds", "static_dump", str(draft))
+            return self.publish(draft)
+        finally:
+            ended.set()
+            lowering.join()
+            for helper in helpers:  # the JVM leaves what its helper printed where it was started
+                for stream in ("stdout", "stderr"):
+                    Path(f"java_pid{helper}_{stream}").unlink(missing_ok=True)
+
     def draft(self) -> Path:
-        """Where a new one is to be written. Deletes what nobody has used for a month. Raises OSError."""
+        """Where a new one is to be written. Deletes what nobody has used for a month, and drafts of yesterday. Raises
+        OSError."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self._folder.glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _KEPT_SECONDS:
+                if time.time() - path.stat().st_mtime > (_KEPT_SECONDS if path.suffix == ".jsa" else _DRAFT_SECONDS):
                     path.unlink()
         return self._folder / f"{_PREFIX}{self._key}.{os.getpid()}.draft"
 
@@ -106,6 +128,36 @@ def _java_home() -> Path | None:
         return Path(os.environ["JAVA_HOME"]).resolve()
     java = shutil.which("java")
     return Path(java).resolve().parent.parent if java else None
+
+
+def _yield_cores(pid: int, ended: threading.Event, helpers: set[int]) -> None:
+    """Lowers the priority of the process that a JVM starts to write its archive, and notes which one that is."""
+    while not (helpers or ended.wait(0.2)):
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(pid).children(recursive=True):
+                if "-Xshare:dump" in child.cmdline():
+                    helpers.add(child.pid)
+                    child.nice(19)
+
+
+def _diagnose(gateway: Any, command: str, *arguments: str) -> None:
+    """Calls one of the JVM's diagnostic commands, as `jcmd` does, by reflection: Py4J does not see through the bean
+    server's own class."""
+    java = gateway.jvm.java.lang
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    methods = java.Class.forName("javax.management.MBeanServer").getMethods()
+    invoke = next(method for method in methods if method.getName() == "invoke")
+    bean = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    parameters = _array(gateway, java.Object, [_array(gateway, java.String, arguments)])
+    signature = _array(gateway, java.String, ["[Ljava.lang.String;"])
+    invoke.invoke(server, _array(gateway, java.Object, [bean, command, parameters, signature]))
+
+
+def _array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
+    array = gateway.new_array(kind, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
 
 
 def _make() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -122,8 +123,8 @@ class ExecutorService:
             await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
             if self.busy():
                 idle_since = time.monotonic()
-        made = await asyncio.to_thread(self._spark.archive_classes)
-        _log.info("Spark's classes are archived", file=str(made))
+        # a daemon, as nobody is to wait for it who stops the executor
+        threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
     def busy(self) -> bool:
         """Whether a job runs."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import pyarrow as pa
 import structlog
 from pyspark import SparkContext
@@ -110,37 +109,16 @@ class SparkRunner:
     def archive_classes(self) -> Path | None:
         """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
         JVM of low priority. None where this JVM cannot, or is not to."""
-        archive, session = self._archive, self._session
-        if archive is None or session is None or archive.file is not None:
-            return archive.file if archive is not None else None
-        ended = threading.Event()
-        threading.Thread(target=self._yield_cores, args=(ended,), name="archive", daemon=True).start()
-        try:
-            draft = archive.draft()
-            _diagnose(session, "vmCds", "static_dump", str(draft))
-            return archive.publish(draft)
-        except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
-            _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+        archive, session, process = self._archive, self._session, self._jvm()
+        if archive is None or session is None or process is None:
             return None
-        finally:
-            ended.set()
-            self._sweep_archiving()
-
-    def _sweep_archiving(self) -> None:
-        """The JVM leaves what its helper printed where it was started."""
-        process = self._jvm()
-        for stream in ("stdout", "stderr") if process is not None else ():
-            Path(f"java_pid{process.pid}_{stream}").unlink(missing_ok=True)
-
-    def _yield_cores(self, ended: threading.Event) -> None:
-        """Lowers the priority of the process that the JVM starts to write its archive."""
-        process = self._jvm()
-        while process is not None and not ended.wait(0.2):
-            with contextlib.suppress(psutil.Error):
-                for child in psutil.Process(process.pid).children(recursive=True):
-                    if "-Xshare:dump" in child.cmdline():
-                        child.nice(19)
-                        return
+        if archive.file is None:
+            try:
+                path = archive.make(session.sparkContext._gateway, process.pid)
+                _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
+            except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+                _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+        return archive.file
 
     @property
     def driver_host(self) -> str:
@@ -278,27 +256,6 @@ def _master(settings: Spark) -> str:
     """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Failures
     are allowed, or the first dead worker would end the job."""
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
-
-
-def _diagnose(session: SparkSession, command: str, *arguments: str) -> None:
-    """Calls one of the JVM's diagnostic commands, as `jcmd` does, by reflection: Py4J does not see through the bean
-    server's own class."""
-    gateway: Any = session.sparkContext._gateway
-    java: Any = gateway.jvm.java.lang
-    server = java.management.ManagementFactory.getPlatformMBeanServer()
-    invoke = next(m for m in java.Class.forName("javax.management.MBeanServer").getMethods() if m.getName() == "invoke")
-    words = _java_array(gateway, java.String, arguments)
-    bean = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
-    parameters = _java_array(gateway, java.Object, [words])
-    signature = _java_array(gateway, java.String, ["[Ljava.lang.String;"])
-    invoke.invoke(server, _java_array(gateway, java.Object, [bean, command, parameters, signature]))
-
-
-def _java_array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
-    array = gateway.new_array(kind, len(items))
-    for index, item in enumerate(items):
-        array[index] = item
-    return array
 
 
 def _session_conf(settings: Spark, shared: Sequence[str]) -> dict[str, str]:

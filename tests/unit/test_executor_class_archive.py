@@ -68,6 +68,17 @@ def test_what_was_not_used_for_a_month_goes(spark_home):
     assert old.file is None
 
 
+def test_drafts_of_yesterday_go(spark_home):
+    archive = ClassArchive.of(spark_home, OPTIONS)
+    draft = archive.draft()
+    for path, age in ((draft, 2), (draft.with_name(f"{draft.name}.classlist"), 2), (draft.with_suffix(".new"), 0)):
+        path.write_bytes(b"")
+        then = path.stat().st_mtime - age * class_archive._DRAFT_SECONDS
+        os.utime(path, (then, then))
+    archive.draft()
+    assert list(draft.parent.iterdir()) == [draft.with_suffix(".new")]
+
+
 def test_use_keeps_it(spark_home):
     archive = ClassArchive.of(spark_home, OPTIONS)
     path = made(archive)
