@@ -20,7 +20,7 @@ from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
 
 _FIRST_BUDGET_SECONDS = 1.0
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS = 0.2
 _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
 _MOST_FRAGMENTS = 512  # in one unit: its description has to travel

@@ -17,6 +17,15 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     lane: str = ""
 
 
+class Errand(msgspec.Struct, frozen=True):
+    """What the Spark task of a lane is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it."""
+
+    host: str
+    port: int
+    hello: Hello
+    context: bytes
+
+
 class Running(msgspec.Struct, frozen=True, tag="running"):
     """How far the unit at hand is."""
 

@@ -75,7 +75,7 @@ class Round:
         self._losses = Losses()
         writer = services.settings.writer
         self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
-        self._silence = asyncio.Event()
+        self._lanes_changed = asyncio.Event()
         self._stand_ins = 0
         self._handed_over: set[str] = set()
         self._once: list[Place] = []
@@ -155,26 +155,30 @@ class Round:
         return self._services.spark.run_lanes(address, self._context, count, self._asked.profile)
 
     async def _until_end(self, work: Awaitable[None], address: LaneAddress) -> Unavailable | None:
-        """Until the lanes end by themselves, or a unit's failure ends the job. Returns that Spark gave up on a lane:
-        it is no failure by itself, as `on_lost` counts, unless it does so before a lane has asked for a unit.
+        """Until there is nothing left to hand out, the lanes end by themselves, or a unit's failure ends the job.
+        Returns that Spark gave up on a lane: it is no failure by itself, as `on_lost` counts, unless it does so before
+        a lane has asked for a unit.
 
         A lane that went silent gets a stand-in, and once all is done it is not waited for."""
         lanes = {asyncio.ensure_future(work)}
         refused: Unavailable | None = None
         while lanes:
-            changed = asyncio.ensure_future(self._silence.wait())
+            changed = asyncio.ensure_future(self._lanes_changed.wait())
             either: list[asyncio.Future[Any]] = [*lanes, self._failure, changed]
             try:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
-            self._silence.clear()
+            self._lanes_changed.clear()
             if self._failure.done():
                 for lane in lanes:
                     lane.cancel()
                 self._failure.result()
-            if self._handed_over and self._worked_off:
-                await self._services.spark.stop_job(self._board.job.job_id)
+            if self._worked_off and self._context.udf.kind is not UdfKind.SQL:
+                if self._handed_over:
+                    await self._services.spark.stop_job(self._board.job.job_id)
+                for lane in lanes:
+                    lane.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
                 await asyncio.gather(*lanes, return_exceptions=True)
                 return None
             lanes |= {asyncio.ensure_future(self._lane_work(address, 1)) for _ in range(self._stand_ins)}
@@ -227,7 +231,7 @@ class Round:
         self._board.tally.lost(unit.unit_id)
         self._backlog.give_back(unit, (), self._losses.stored_by(unit))
         self._stand_ins += 1
-        self._silence.set()
+        self._lanes_changed.set()
         self._wake()
 
     # what lanes ask and say (executor.dispatch.Feed)
@@ -301,13 +305,14 @@ class Round:
     @property
     def _worked_off(self) -> bool:
         """No lane has a unit, and there is none to give out."""
-        return not self._backlog.outstanding and (self._backlog.empty or bool(self._trouble))
+        with_lanes = self._backlog.outstanding - len(self._first)
+        return not with_lanes and (self._backlog.empty or bool(self._trouble))
 
     def _wake(self) -> None:
         """Something came back from a lane: there may be new work, or no more at all."""
         self._freed.set()
-        if self._handed_over and self._worked_off:
-            self._silence.set()
+        if self._worked_off:
+            self._lanes_changed.set()
 
     def _fail(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._board.blamed is None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
+import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core import errors as error_tree
@@ -38,8 +41,12 @@ from executor.services import Services
 from executor.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
+_log = structlog.get_logger(__name__)
+
 _HEARTBEAT_SECONDS = 10.0
 _ANSWERS_KEPT = 1000
+#: After so long without a job Spark's classes are archived.
+_ARCHIVE_AFTER_SECONDS = 30.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
@@ -63,6 +70,7 @@ class ExecutorService:
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
+        self._archiving: asyncio.Task[None] | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Takes over the jobs of an embedded database, then adds JobService."""
@@ -92,12 +100,16 @@ class ExecutorService:
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             await self._manager.open_database(settings.embedded.database)
+        if self._spark.lacks_archive:
+            self._archiving = asyncio.create_task(self._archive_when_idle())
         servicer = JobServicer(self._manager, self._draining)
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
         return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
 
     async def stop(self) -> None:
         """Lets go of the jobs and ends the session."""
+        if self._archiving is not None:
+            self._archiving.cancel()
         if self._manager is not None:
             await self._manager.stop()
         if self._dispatcher is not None:
@@ -106,6 +118,15 @@ class ExecutorService:
             await channel.close()
         self._pool.close()
         await asyncio.to_thread(self._spark.stop)
+
+    async def _archive_when_idle(self) -> None:
+        idle_since = time.monotonic()
+        while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
+            await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
+            if self.busy():
+                idle_since = time.monotonic()
+        # a daemon, as nobody is to wait for it who stops the executor
+        threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
     def busy(self) -> bool:
         """Whether a job runs."""

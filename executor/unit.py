@@ -223,11 +223,9 @@ class _LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
+        self._stop.set()  # nobody waits for the thread: renewing what was given back does nothing
         for scope in list(self._held):
             self.drop(scope, finished=False)
-        if self._thread is not None:
-            self._thread.join()
 
     def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
         self._held[scope] = ranges

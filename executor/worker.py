@@ -17,7 +17,7 @@ from core.coordination.reservations import reservations_at
 from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.ports import HintSink
 from executor.error_store import JobErrors
-from executor.messages import LENGTH_BYTES, Alive, Done, Hello, LaneMessage, Running, Signed, framed
+from executor.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, LaneMessage, Running, Signed, framed
 from executor.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -114,6 +114,14 @@ class Bench:
             errors=self._errors,
             stopped=stopped,
         ).run()
+
+
+def run_errand(errand_json: str) -> int:
+    """The errand of a lane's Spark task; returns how many units it ran. None: the executor warms up."""
+    errand = msgspec.json.decode(errand_json, type=Errand | None)
+    if errand is None:
+        return 0
+    return run_lane(errand.host, errand.port, errand.hello, errand.context)
 
 
 def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:

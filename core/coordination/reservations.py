@@ -8,6 +8,7 @@ A holder is a job: one of its workers takes over at once what another one, dead,
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -152,8 +153,10 @@ class RedisReservations:
         self._breaker.call(ask, lambda: None)
 
 
+@functools.lru_cache(maxsize=4)
 def reservations_at(url: str, lease_seconds: float) -> Reservations:
-    """Those of a Redis; without one, everything is granted."""
+    """Those of a Redis, the same for all who ask in one process: its connection and its breaker outlive a job. Without
+    one, everything is granted."""
     return RedisReservations(url, lease_seconds) if url else GrantAll()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from core.coordination.reservations import InProcessReservations, RedisReservations
+from core.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from core.domain.ranges import RowRange, merge
 from tests.redis_process import RedisProcess
 
@@ -160,3 +161,32 @@ def test_ranges_are_given_out_once_under_contention(redis):
         thread.join()
     assert not clashes
     assert set(owners) == set(range(216))
+
+
+def test_one_connection_outlives_a_redis_that_was_started_again(tmp_path):
+    server = RedisProcess(tmp_path)
+    with server:
+        reservations = RedisReservations(server.url, LEASE_SECONDS)
+        assert reservations.reserve("s", [RowRange(0, 10)], "a").granted
+        assert reservations.reserve("s", [RowRange(0, 10)], "b").granted == ()
+    with RedisProcess(tmp_path, server.sockets):
+        assert reservations.reserve("s", [RowRange(0, 10)], "b").granted, "what was held is forgotten"
+        assert reservations.reserve("s", [RowRange(0, 10)], "a").granted == (), "and it is asked again, not bypassed"
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_has_a_connection_of_its_own(redis):
+    reservations = RedisReservations(redis.url, 60)
+    reservations.reserve("s", [RowRange(0, 10)], "a")
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=reservations.reserve, args=("s", [RowRange(10, 20)], "child"))
+    child.start()
+    child.join(10)
+    assert child.exitcode == 0
+    grant = reservations.reserve("s", [RowRange(0, 30)], "b")
+    assert grant.granted == (RowRange(20, 30),)
+
+
+def test_jobs_of_one_process_share_a_connection():
+    assert reservations_at("redis://127.0.0.1:1/0", 6) is reservations_at("redis://127.0.0.1:1/0", 6)
+    assert reservations_at("redis://127.0.0.1:1/0", 6) is not reservations_at("redis://127.0.0.1:2/0", 6)
