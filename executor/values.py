@@ -19,6 +19,7 @@ import pyarrow.types as pt
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
+#: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
@@ -67,15 +68,49 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
         return _may_lose(values, kind.value_type)
     if pt.is_integer(kind):
         return not all(issubclass(found, (*_WHOLE, type(None))) for found in set(map(type, values)))
+    if not pt.is_nested(kind) and not pt.is_temporal(kind):
+        return False
+    present = [value for value in values if value is not None]
     if any(is_list(kind) for is_list in _LISTS):
-        return _lists_may_lose(values, kind.value_type)
-    return pt.is_struct(kind) or pt.is_map(kind) or any(is_kind(kind) for is_kind in _TEMPORAL)
+        return _lists_may_lose(present, kind.value_type)
+    if pt.is_struct(kind):
+        return _structs_may_lose(present, kind)
+    if any(is_kind(kind) for is_kind in _TEMPORAL):
+        return _times_may_lose(present, kind)
+    return bool(pt.is_map(kind))
 
 
-def _lists_may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
-    lists = [value for value in values if value is not None]
-    if any(issubclass(found, str | bytes | np.ndarray) for found in set(map(type, lists))):
+def _structs_may_lose(present: list[Any], kind: pa.DataType) -> bool:
+    if set(map(type, present)) - {dict}:
         return True
+    names = {field.name for field in kind}
+    if not all(value.keys() <= names for value in present):
+        return True
+    return any(_may_lose([value.get(field.name) for value in present], field.type) for field in kind)
+
+
+def _times_may_lose(present: list[Any], kind: pa.DataType) -> bool:
+    found = set(map(type, present))
+    if found <= {dt.date} and pt.is_date(kind):
+        return False
+    unit = 1 if pt.is_date(kind) else _MICROSECONDS[kind.unit]
+    if found <= {dt.timedelta} and pt.is_duration(kind):
+        return unit > 1 and any(value.microseconds % unit for value in present)
+    if not (found <= {dt.datetime} and pt.is_timestamp(kind)) and not (found <= {dt.time} and pt.is_time(kind)):
+        return True
+    zoned = pt.is_timestamp(kind) and kind.tz is not None
+    if any((value.tzinfo is None) is zoned for value in present):
+        return True
+    return unit > 1 and any(value.microsecond % unit for value in present)
+
+
+def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
+    found = set(map(type, lists))
+    if any(issubclass(sort, str | bytes) for sort in found):
+        return True
+    if np.ndarray in found:
+        checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else ""
+        return found != {np.ndarray} or not all(a.dtype.kind in checked for a in lists)
     if pt.is_floating(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind):
         return False
     try:

@@ -155,7 +155,7 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
         if not isinstance(data_type, pa.DataType):
             raise UdfDefinitionError(f"UDF '{name}': data_type is a pyarrow type such as pa.int32(), not {data_type!r}")
         if kind == Kind.SCALAR and not gives(returned, data_type):
-            wanted = getattr(returned, "__name__", str(returned))
+            wanted = returned.__name__ if type(returned) is type else str(returned)
             raise UdfDefinitionError(
                 f"Type mismatch: UDF '{name}' is annotated to return {wanted}, its data_type is {data_type}. Fix one"
             )

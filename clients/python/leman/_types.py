@@ -61,7 +61,13 @@ _FAMILIES: dict[Any, tuple[Callable[[pa.DataType], bool], ...]] = {
     datetime.time: (pa.types.is_time,),
     datetime.timedelta: (pa.types.is_duration,),
 }
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 
 
 BLOB_KEY = b"lance-encoding:blob"
