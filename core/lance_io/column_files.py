@@ -44,7 +44,11 @@ class ColumnFileWriter:
         self._version = "{}.{}".format(*file_format)
         self._copies_slices = _holds_structs(field.type)
         self._describes_blobs = blobs.is_blob(field) and file_format >= blobs.V2_FORMAT
-        self._field = _descriptors(field.name, None)[0] if self._describes_blobs else field.with_nullable(True)
+        self._field = (
+            _descriptors(field.name, None)[0]
+            if self._describes_blobs
+            else blobs.values_field(field).with_nullable(True)
+        )
         self._writer: LanceFileWriter | None = None
         self._file = ""
         self._rows = 0
