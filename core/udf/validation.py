@@ -147,6 +147,15 @@ def check_output_type(
 ) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
     actual = blobs.values_field(column.arrow).type
+    if udf.blob and not blobs.is_blob(column.arrow):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {column.name}: function {udf.name} gives blobs, the column is plain {actual}. "
+            f"{advice}",
+            column=column.name,
+            declared="blob",
+            actual=actual,
+        )
     if not same_type(udf.output_type, actual):
         raise FailedPrecondition(
             "TYPE_MISMATCH",

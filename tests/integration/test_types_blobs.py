@@ -8,6 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.collector import GarbageCollector
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.udf import CheckpointBounds, UdfKind
@@ -54,6 +55,11 @@ def length_or_fail(value: bytes | None) -> int | None:
     if value is not None and len(value) == 1:
         raise ValueError("one byte")
     return length(value)
+
+
+def yes(_: bytes | None) -> bool:
+    """For every row that is asked for."""
+    return True
 
 
 def lengths_of_first(batch: pa.RecordBatch) -> pa.Array:
@@ -138,6 +144,9 @@ def test_input_is_bytes(road, file_format, kind):
     road.add(table, "m", udf)
     road.backfill(table, "m", where="n > 1")
     assert road.values(table, "m").to_pylist() == [None, None, LARGE, None, None, 70_000]
+    road.add(table, "k", road.function(pa.bool_(), entrypoint=f"{__name__}:yes"))
+    road.backfill(table, "k", where="x IS NULL")
+    assert road.values(table, "k").to_pylist() == [True, None, None, None, True, None]
 
 
 def test_input_of_the_newer_kind_and_failing_rows(road):
@@ -165,3 +174,29 @@ def test_a_blob_type_as_data_type_is_refused_with_what_to_do(road):
     with pytest.raises(FailedPrecondition, match="blob=True") as caught:
         road.add(table, "b", road.function(lance.blob_field("b").type))
     assert caught.value.reason == "TYPE_NOT_STORABLE"
+
+
+def test_a_column_of_plain_bytes_takes_no_blobs_and_a_blob_column_takes_bytes(road):
+    table = road.table(pa.table({"x": SIZES}))
+    plain = road.function(pa.binary(), entrypoint=f"{__name__}:letters")
+    blob = blob_function(road)
+    road.add(table, "plain", plain)
+    road.add(table, "blob", blob)
+    with pytest.raises(FailedPrecondition, match=r"Type mismatch for column plain: .* gives blobs") as caught:
+        road.backfill(table, "plain", udf_name=blob.name, udf_version="1")
+    assert caught.value.reason == "TYPE_MISMATCH"
+    road.backfill(table, "blob", udf_name=plain.name, udf_version="1")
+    assert blob_sizes(road.open(table), "blob") == SIZES
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_collecting_garbage_leaves_blobs_alone(road, file_format):
+    """Compaction puts large blobs of the newer kind into files of their own."""
+    table = road.table(pa.table({"x": SIZES}), file_format)
+    road.add(table, "b", blob_function(road, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    road.backfill(table, "b")
+    road.open(table).optimize.compact_files()
+    collector = GarbageCollector(road.open(table).uri, 0.0)
+    _, verdicts = collector.look()
+    assert collector.sweep(verdicts), "checkpoints of what is committed"
+    assert blob_sizes(road.open(table), "b") == SIZES
