@@ -157,7 +157,12 @@ class Evaluator:
                     raise JobFailing(failure, (int(offset), int(offset) + 1)) from error
                 failures.append(failure)
                 columns.append(pa.nulls(1, self._output))
-        return pa.concat_arrays(columns)
+        try:
+            return pa.concat_arrays(columns)
+        except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
+            wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
+            span = (int(offsets[0]), int(offsets[-1]) + 1)
+            raise JobFailing(_failure(wrong, fragment_id, span[0], 1), span) from error
 
     # a batch at a time
 

@@ -37,6 +37,8 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         array = array.combine_chunks()
     if _infinities(array):
         _check_all(values, kind)
+    if array.type != kind:  # pyarrow widens the index of a dictionary that is full
+        raise ValueError(f"the values need the type {array.type}: use a wider index type")
     return array
 
 

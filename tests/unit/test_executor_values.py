@@ -166,3 +166,13 @@ def test_an_array_that_fits_is_taken(given, kind):
     assert made.type == kind
     wanted = [value | {"b": None} if isinstance(value, dict) else value for value in given.to_pylist()]
     assert made.to_pylist() == wanted
+
+
+def test_a_dictionary_that_is_full_is_refused():
+    words = [str(n) for n in range(300)]
+    with pytest.raises(ValueError, match=r"indices=int16.* use a wider index type"):
+        to_array(words, pa.dictionary(pa.int8(), pa.string()))
+    with pytest.raises(ValueError, match=r"indices=uint16.* use a wider index type"):
+        to_array([[w] for w in words], pa.list_(pa.dictionary(pa.uint8(), pa.string())))
+    assert to_array(words, pa.dictionary(pa.int16(), pa.string())).to_pylist() == words
+    assert to_array(words[:128], pa.dictionary(pa.int8(), pa.string())).to_pylist() == words[:128]
