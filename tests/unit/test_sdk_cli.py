@@ -203,7 +203,7 @@ def test_tables(run, db):
 
 
 def test_udfs(run, db, fake):
-    def f(x: int) -> int:
+    def f(x: int):
         return x
 
     made = leman.udf(name="f", version="1", data_type=pa.list_(pa.float32()))(f)
