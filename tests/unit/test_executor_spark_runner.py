@@ -52,7 +52,7 @@ class FakeSession:
     def range(self, *_: int) -> FakeSession:
         return self
 
-    def mapInArrow(self, *_: object) -> FakeSession:
+    def mapInArrow(self, *_: object, **__: object) -> FakeSession:
         self.frames.append(1)
         return self
 
