@@ -39,7 +39,7 @@ class ClassArchive:
         """The archive for the Java that Spark will run on; None where that cannot be told, or the cache folder has a
         name that Spark would misread."""
         folder, java = cache_folder(), _java_home()
-        if java is None or not _PLAIN.fullmatch(str(folder)):
+        if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
             return None
         digest = hashlib.sha256(repr((str(java), str(spark_home), *jvm_options)).encode())
         try:
@@ -79,18 +79,14 @@ class ClassArchive:
     def make(self, gateway: Any, pid: int) -> Path:
         """Has a running JVM make it: its process id, and the Py4J gateway to it. Blocks for half a minute, or longer on
         a busy machine. Raises OSError and what Py4J raises."""
-        draft, ended, helpers = self.draft(), threading.Event(), set[int]()
-        lowering = threading.Thread(target=_yield_cores, args=(pid, ended, helpers), name="archive", daemon=True)
-        lowering.start()
+        draft, ended = self.draft(), threading.Event()
+        threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
         try:
             _diagnose(gateway, "vmCds", "static_dump", str(draft))
             return self.publish(draft)
         finally:
             ended.set()
-            lowering.join()
-            for helper in helpers:  # the JVM leaves what its helper printed where it was started
-                for stream in ("stdout", "stderr"):
-                    Path(f"java_pid{helper}_{stream}").unlink(missing_ok=True)
+            _sweep(draft)
 
     def draft(self) -> Path:
         """Where a new one is to be written. Deletes what nobody has used for a month, and drafts of yesterday. Raises
@@ -116,10 +112,13 @@ class ClassArchive:
                 path.unlink()
 
 
-def cache_folder() -> Path:
-    """Leman's folder in the user's cache."""
+def cache_folder() -> Path | None:
+    """Leman's folder in the user's cache; None for a user without a home."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "leman"
+    try:
+        return (base if base.is_absolute() else Path.home() / ".cache") / "leman"
+    except RuntimeError:
+        return None
 
 
 def _java_home() -> Path | None:
@@ -130,14 +129,22 @@ def _java_home() -> Path | None:
     return Path(java).resolve().parent.parent if java else None
 
 
-def _yield_cores(pid: int, ended: threading.Event, helpers: set[int]) -> None:
-    """Lowers the priority of the process that a JVM starts to write its archive, and notes which one that is."""
-    while not (helpers or ended.wait(0.2)):
+def _yield_cores(pid: int, ended: threading.Event) -> None:
+    """Lowers the priority of the process that a JVM starts to write its archive."""
+    while not ended.wait(0.2):
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
                 if "-Xshare:dump" in child.cmdline():
-                    helpers.add(child.pid)
                     child.nice(19)
+                    return
+
+
+def _sweep(draft: Path) -> None:
+    """The JVM leaves what that process printed where it was started itself, each time under other names."""
+    for path in Path().glob("java_pid*_std???"):
+        with contextlib.suppress(OSError):
+            if str(draft) in path.read_text(errors="replace"):
+                path.unlink()
 
 
 def _diagnose(gateway: Any, command: str, *arguments: str) -> None:

@@ -96,3 +96,13 @@ def test_no_archive_where_spark_would_misread_its_path(spark_home, tmp_path, mon
 def test_no_archive_without_a_java(spark_home, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(spark_home / "nowhere"))
     assert ClassArchive.of(spark_home, OPTIONS) is None
+
+
+def test_what_the_jvm_leaves_behind_is_swept_and_nothing_else(spark_home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draft = ClassArchive.of(spark_home, OPTIONS).draft()
+    (tmp_path / "java_pid7_stdout").write_text(f"Command:\njava -XX:SharedArchiveFile={draft}.temp\n")
+    other = tmp_path / "java_pid8_stderr"
+    other.write_text("somebody else's")
+    class_archive._sweep(draft)
+    assert list(tmp_path.glob("java_pid*")) == [other]
