@@ -136,7 +136,6 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
-        self._damaged = False
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
 
@@ -193,13 +192,9 @@ class Oracle:
             self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
 
     def _carried(self, slot: Slot, key: str, ids: Collection[int]) -> None:
-        """Rows that are carried over. Which are, of several that hold them, is not told: once one has been damaged they
-        may be evaluated, or not."""
-        before = self._stored.get(slot, {}).get(key, frozenset[int]())  # what was carried over once stays
-        if self._damaged:
-            self._loose.setdefault(_loose(slot), {})[key] = before.union(ids)
-        else:
-            self._know(slot, key, before.union(ids))
+        """Rows that may be carried over: they may be evaluated, or not. Tests of carrying over say it exactly."""
+        known = self._loose.setdefault(_loose(slot), {})
+        known[key] = known.get(key, frozenset[int]()).union(ids)
 
     def _know(self, slot: Slot, key: str, ids: Collection[int]) -> None:
         self._stored.setdefault(slot, {})[key] = frozenset(ids)
@@ -359,7 +354,6 @@ class Oracle:
 
     def damaged(self, key: str) -> None:
         """A checkpoint was damaged: its rows are not known any more, unless they were carried over before."""
-        self._damaged = True
         for slot, by_key in self._stored.items():
             for name in list(by_key):
                 if name == key or name.startswith(_CARRIED):
