@@ -157,7 +157,9 @@ class Carrier:
         if target.follows and sight.reason is Reason.REUSED:
             return
         known = sight.current_file if target.follows else ""
-        sources = [*self._files(old, sight.sources, known), *self._checkpoints(old, sight.sources)]
+        files = list(self._files(old, sight.sources, known))
+        whole = [source for source in files if source.filter_id == _NO_FILTER]  # that has what checkpoints have
+        sources = whole[:1] or [*files, *self._checkpoints(old, sight.sources)]
         if sources and move.before:
             move.live = self._shelf.live(move.before, old)
             if move.live is None or int(move.live.sum()) != old.live_rows:

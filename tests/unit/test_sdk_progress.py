@@ -155,6 +155,10 @@ def test_choice_of_display():
         (job("CANCELLED"), r"docs\.n: cancelled, 500 rows are kept \(job-1\)"),
         (job("DONE_WITH_ERRORS"), r".*; 3 rows failed and stay NULL: leman errors db job-1"),
         (
+            job("DONE_WITH_ERRORS", {**HALF, "rows_failed": 1, "rows_evaluated": 1}),
+            r".*: 1 row computed, .*; 1 row failed and stays NULL: leman errors db job-1",
+        ),
+        (
             job("DONE_WITH_ERRORS", progress={}, plan_summary="nothing to do"),
             r".*nothing to do \(0 ms\); rows that failed before stay NULL",
         ),

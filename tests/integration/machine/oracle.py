@@ -136,7 +136,7 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
-        self._doubtful: set[Slot] = set()  # where a checkpoint was damaged
+        self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
 
     # what happens to the table
@@ -189,15 +189,12 @@ class Oracle:
             if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
                 continue
             now = replace(slot, fragment=number, tokens=tuple((i, made.token(i)) for i, _ in slot.tokens))
-            self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live, slot)
+            self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
 
-    def _carried(self, slot: Slot, key: str, ids: Collection[int], origin: Slot) -> None:
-        """Rows that a file holds are not carried over while a checkpoint seems to have them: it may be damaged."""
-        if origin in self._doubtful:
-            self._doubtful.add(slot)
-            self._loose.setdefault(_loose(slot), {})[key] = frozenset(ids)
-        else:
-            self._know(slot, key, ids)
+    def _carried(self, slot: Slot, key: str, ids: Collection[int]) -> None:
+        """Rows that may be carried over: they may be evaluated, or not. Tests of carrying over say it exactly."""
+        known = self._loose.setdefault(_loose(slot), {})
+        known[key] = known.get(key, frozenset[int]()).union(ids)
 
     def _know(self, slot: Slot, key: str, ids: Collection[int]) -> None:
         self._stored.setdefault(slot, {})[key] = frozenset(ids)
@@ -317,6 +314,7 @@ class Oracle:
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
+        optional |= (asked - settled) & self._spoiled.get(slot, set())
         needed -= optional
         if staged is not None:
             needed, optional = set[int](), set[int]()  # only to be installed, or refused where rows came back
@@ -337,7 +335,7 @@ class Oracle:
         """Files whose place another one took, or that were made for a column of the same name that is gone."""
         for (at, where), staged in list(self._records.items()):
             if at == slot and slot.fragment not in self.broken:
-                self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled, slot)
+                self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
 
     def _usable(
         self, slot: Slot, where: tuple[object, ...], fingerprint: Fingerprint, target: int, live: set[int]
@@ -356,14 +354,10 @@ class Oracle:
 
     def damaged(self, key: str) -> None:
         """A checkpoint was damaged: its rows are not known any more, unless they were carried over before."""
-        computed = any(key in by_key for by_key in self._stored.values())
-        number = int(key.rpartition("_frag-")[2].partition("_")[0])
         for slot, by_key in self._stored.items():
             for name in list(by_key):
-                carried = name.startswith(_CARRIED)
-                if name.endswith(key) or (carried and (not computed and slot.fragment == number)):
-                    del by_key[name]
-                    self._doubtful.add(slot)
+                if name == key or name.startswith(_CARRIED):
+                    self._spoiled.setdefault(slot, set()).update(by_key.pop(name))
 
     def staged(self, part: Asked) -> None:
         """A column file and its record were written."""
