@@ -111,6 +111,12 @@ def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
     return f"{where}\n{_compact(pairs)}" if where and pairs else where
 
 
+def failed_identity(file: str, where: str) -> str:
+    """What stands in a filter's place where only the failed rows of a column file are computed again. The file is in
+    it: a later one has other failed rows, and rows that failed twice."""
+    return f"failed rows of {file}\n{where}"
+
+
 def filter_id(prefix: str) -> str:
     """md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
     return prefix.rpartition("_where-")[2][:32]

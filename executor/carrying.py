@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from core import keys
+from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CarriedRows, Plan
 from core.domain.ranges import RowRange
@@ -96,14 +96,14 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
 
 
 class _File:
-    """A column file. Rows that nobody asked for are left out."""
+    """A column file. Rows that nobody asked for are left out, and those of earlier versions of the function."""
 
     def __init__(self, reader: ColumnFileReader) -> None:
         self._reader = reader
 
     def within(self, covered: RowRange) -> Piece | None:
         states = self._reader.states(covered)
-        held = np.flatnonzero(states != RowState.UNTOUCHED)
+        held = np.flatnonzero((states != RowState.UNTOUCHED) & (row_states.versions(states) == 0))
         if not len(held):
             return None
         values = self._reader.values(covered).take(pa.array(held))

@@ -48,4 +48,6 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         lease_seconds=settings.executor.reservation_ttl_seconds,
         threads=job.spec.intra_applier_concurrency or 1,
         beat_seconds=settings.writer.stall_round_seconds / 2,
+        failed_only=header.failed_only,
+        versions=header.versions,
     )

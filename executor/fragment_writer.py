@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core import keys
+from core import keys, row_states
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.lance_io import column_files
@@ -57,6 +57,7 @@ class FragmentWriter:
         self._at = 0
         self._states: States | None = None
         self.untouched = 0
+        self.rows_older = 0
         self._name = keys.column_file_name(fingerprint, self._attempt, partial=selective)
         self._writer.open(self._name)
 
@@ -100,27 +101,40 @@ class FragmentWriter:
         self._states[covered.start : covered.end] = states
         self.untouched += int((states == RowState.UNTOUCHED).sum())
 
-    def finish(self, filters: frozenset[str], deletions: Deletions | None = None) -> StagedFile:
+    def finish(
+        self, filters: frozenset[str], deletions: Deletions | None = None, older: Sequence[str] = ()
+    ) -> StagedFile:
         """Publishes the file under a name that says whether all rows are settled. `filters`: md5 of those under which
-        every matching row is. `deletions`: the rows that have no value because they are deleted. Raises ValueError
-        where rows are missing."""
+        every matching row is. `deletions`: the rows that have no value because they are deleted. `older`: see
+        `core.row_states.encode`. Raises ValueError where rows are missing."""
         if self._at != self._physical_rows:
             raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
         if self.untouched and not self._selective:
             raise ValueError(f"{self.untouched} rows that are not deleted have no value")
+        if self._states is not None:
+            self.rows_older = int((row_states.versions(self._states) > 0).sum())
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
-        return self._writer.close(self._states, filters, name, deletions)
+        return self._writer.close(self._states, filters, name, deletions, older)
 
 
 class Unwritten:
     """Rows of a chunk on their way to a writer, where there is one: it gets them before they take more memory than
-    `most_bytes`, or than is worth holding. `known`: rows of the chunk that need no evaluation."""
+    `most_bytes`, or than is worth holding. `known`: rows of the chunk that need no evaluation;
+    `left`: what else there is to be written of a range, beside these pieces."""
 
-    def __init__(self, writer: FragmentWriter | None, start: int, known: Sequence[Piece], most_bytes: int) -> None:
+    def __init__(
+        self,
+        writer: FragmentWriter | None,
+        start: int,
+        known: Sequence[Piece],
+        most_bytes: int,
+        left: Callable[[RowRange, Sequence[Piece]], Sequence[Piece]],
+    ) -> None:
         self._writer = writer
         self._most = min(_EMIT_BYTES, most_bytes)
         self._at = start
         self._known = known
+        self._left = left
         self._pieces: list[Piece] = []
         self._bytes = 0
 
@@ -139,7 +153,8 @@ class Unwritten:
         if self._writer is None or covered.rows <= 0:
             return
         known = [held for piece in self._known if (held := piece.within(covered)) is not None]
-        self._writer.emit(covered, [*known, *self._pieces])
+        pieces = [*known, *self._pieces]
+        self._writer.emit(covered, [*pieces, *self._left(covered, pieces)])
         self._at, self._pieces, self._bytes = covered_to, [], 0
 
 

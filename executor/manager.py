@@ -19,6 +19,7 @@ from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 from executor.error_store import errors_of, errors_uri
 from executor.history import History
+from executor.retry import Retry, check_same, check_worth, specification
 from executor.run import JobRun
 from executor.services import Services
 
@@ -60,7 +61,18 @@ class JobManager:
         """Whether any job runs."""
         return bool(self._tasks)
 
-    async def create(self, spec: BackfillSpec, request_id: str) -> Job:
+    async def retry(self, database: str, retry: Retry, request_id: str) -> Job:
+        """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
+        `executor.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
+        job = await self.get(database, retry.job_id)
+        known = self._find_request(await self._open(database), request_id)
+        if isinstance(known, Job):
+            check_same(known, retry)
+            return self.current(known)
+        spec = await specification(self._services.planner, job, retry)
+        return await self.create(spec, request_id, retry_of=job)
+
+    async def create(self, spec: BackfillSpec, request_id: str, retry_of: Job | None = None) -> Job:
         """Accepts a job and returns it running, or done where nothing was to do. The same request id gives the same
         job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
         database = await self._open(spec.database)
@@ -68,11 +80,11 @@ class JobManager:
         if known is not None:
             return await self._same(known, spec, request_id)
         if not request_id:
-            return await self._create(spec, request_id)
+            return await self._create(spec, request_id, retry_of)
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = (spec, answer)
         try:
-            job = await self._create(spec, request_id)
+            job = await self._create(spec, request_id, retry_of)
             answer.set_result(job)
             return job
         except BaseException as error:
@@ -102,15 +114,18 @@ class JobManager:
             )
         return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[1])
 
-    async def _create(self, spec: BackfillSpec, request_id: str) -> Job:
+    async def _create(self, spec: BackfillSpec, request_id: str, retry_of: Job | None) -> Job:
         if len(self._tasks) >= self._settings.executor.max_running_jobs:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
             )
         now = time.time()
-        job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now)
+        job_id = f"job-{uuid.uuid4().hex[:16]}"
+        job = Job(job_id, request_id, JobState.PLANNING, spec, now, now, retry_of=retry_of.job_id if retry_of else "")
         run = JobRun(job, self._services)
         plan = await run.plan()
+        if retry_of is not None:
+            check_worth(retry_of, plan)
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         udf = (run.board.job.udf_name, run.board.job.udf_version)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core import row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
 
@@ -46,6 +47,12 @@ class Piece:
             return None
         states = None if self.states is None else self.states[wanted]
         return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
+
+    def of_own_version(self) -> Piece | None:
+        """Without rows of earlier versions, which the column may not keep any more; None where no others are left."""
+        if self.states is None or not row_states.versions(self.states).any():
+            return self
+        return self.only(self.offsets[row_states.versions(self.states) == 0])
 
     def known(self) -> Piece | None:
         """Without rows that were deleted when a checkpoint was stored; None where no others are left."""
@@ -108,7 +115,7 @@ class KnownRows:
         self,
         store: CheckpointStore,
         refs: Iterable[CheckpointRef],
-        current: Callable[[RowRange], Piece | None] | None,
+        current: Callable[[RowRange], Piece | None],
         kind: pa.DataType | None = None,
     ) -> None:
         self._kind = kind
@@ -125,12 +132,13 @@ class KnownRows:
         for ref in self._refs:
             start, end = max(at, ref.range.start), min(covered.end, ref.range.end)
             if ref.settles and start < end:
-                yield from self._small_steps(RowRange(at, start))
+                yield from self.small_steps(RowRange(at, start))
                 yield RowRange(start, end)
                 at = end
-        yield from self._small_steps(RowRange(at, covered.end))
+        yield from self.small_steps(RowRange(at, covered.end))
 
-    def _small_steps(self, covered: RowRange) -> Iterator[RowRange]:
+    def small_steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """As `steps`, where checkpoints hold few of the rows of their ranges."""
         at = covered.start
         while at < covered.end:
             rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
@@ -140,7 +148,7 @@ class KnownRows:
     def settled(self, covered: RowRange) -> list[Piece]:
         """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
         pieces win where two have the same row. Raises CheckpointLost."""
-        current = None if self._current is None else self._current(covered)
+        current = self._current(covered)
         pieces = self._stored(covered, settles=True)
         pieces = pieces if current is None else [current, *pieces]
         self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
@@ -149,7 +157,7 @@ class KnownRows:
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
         """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
-        return [p for p in pieces if p is not None]
+        return [own for p in pieces if p is not None and (own := p.of_own_version()) is not None]
 
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
         """Offsets of rows that were deleted when the checkpoints that settle the range were stored. A restore may have
@@ -181,21 +189,3 @@ class KnownRows:
                 self._loaded.pop(next(iter(self._loaded)))
             self._loaded[ref.key] = piece
         return piece
-
-
-def current_rows(
-    reader: FragmentReader, fragment_id: int, column: str, states: States | None
-) -> Callable[[RowRange], Piece | None]:
-    """Rows that the column's current file already settles, by range: those that have a state."""
-
-    def rows(covered: RowRange) -> Piece | None:
-        if states is None:
-            return None
-        settled = np.flatnonzero(states[covered.start : covered.end])
-        if not len(settled):
-            return None
-        values = reader.values(fragment_id, covered, column).take(pa.array(settled))
-        offsets = settled + covered.start
-        return Piece(offsets, values, states[offsets])
-
-    return rows

@@ -358,14 +358,14 @@ class Round:
         return error
 
     def _too_many_errors(self) -> LemanError | None:
-        policy = self._plan.header.udf.error_policy
-        failed, planned = self._board.tally.rows_failed, self._plan.header.rows_to_compute
-        allowed = [n for n in (policy.max_errors, int(policy.max_error_fraction * planned)) if n]
-        if not allowed or failed <= min(allowed):
+        policy, tally = self._plan.header.udf.error_policy, self._board.tally
+        allowed = policy.errors_allowed(tally.rows_planned)
+        failed = tally.rows_failed
+        if allowed is None or failed <= allowed:
             return None
         return FailedPrecondition(
             "TOO_MANY_ERRORS",
-            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {min(allowed)} are allowed. "
+            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {allowed} are allowed. "
             "See them with `leman errors`, fix the function or raise max_errors.",
             rows_failed=failed,
         )

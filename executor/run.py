@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import tenacity
 
+from core.domain.explain import summarise
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.errors import Aborted, LemanError, Unavailable
@@ -49,7 +50,7 @@ class JobRun:
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,
                 reasons=header.reasons,
-                plan_summary=summary(plan),
+                plan_summary=summarise(plan),
                 # the filter with its relative times pinned holds for the whole job, restarts included
                 spec=replace(board.job.spec, where=header.where),
             )
@@ -163,15 +164,3 @@ class JobRun:
 
 def _job_error(error: LemanError) -> JobError:
     return JobError(type(error).__name__, error.reason, error.message, error.facts)
-
-
-def summary(plan: Plan) -> str:
-    """The plan in one sentence."""
-    header = plan.header
-    counts = {c.reason.value: c.fragments for c in header.reasons}
-    fragments = sum(counts.values())
-    if not plan.tasks:
-        failed = f", {header.rows_failed_before} rows failed before" if header.rows_failed_before else ""
-        return f"nothing to do: {fragments} of {fragments} fragments are current{failed}"
-    why = ", ".join(f"{n} {reason}" for reason, n in counts.items())
-    return f"{len(plan.tasks)} of {fragments} fragments to do ({why}), {header.rows_to_compute:,} rows to compute"

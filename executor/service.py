@@ -37,6 +37,7 @@ from executor.error_store import JobErrors, errors_uri
 from executor.followed import store_followed
 from executor.local_runner import LocalRunner
 from executor.manager import JobManager
+from executor.retry import Retry
 from executor.services import Services
 from executor.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -198,6 +199,13 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
 
+    async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        retry = Retry(request.job_id, request.udf_name, request.udf_version, request.keep_others)
+        job = await self._manager.retry(request.database, retry, request.request_id)
+        return jobs_pb2.RetryJobResponse(job=_job(job))
+
     async def ListJobErrors(
         self, request: jobs_pb2.ListJobErrorsRequest, _context: object
     ) -> jobs_pb2.ListJobErrorsResponse:
@@ -262,6 +270,7 @@ def _job(job: Job) -> jobs_pb2.Job:
         table_version=job.table_version,
         attempt=job.attempt,
         stalls=[_stall(s) for s in job.stalls],
+        retry_of=job.retry_of,
     )
     if job.error is not None:
         kind: type[error_tree.LemanError] = getattr(error_tree, job.error.kind, error_tree.Internal)

@@ -30,11 +30,12 @@ from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.udf.loading import load
-from executor.apply import Evaluates, FragmentPass, Tools
+from executor.apply import FragmentPass
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
 from executor.slices import Slices, SliceSizer
 from executor.sql import SqlValues
+from executor.tools import Evaluates, Tools
 from executor.watchdog import Watchdog
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.

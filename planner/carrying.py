@@ -181,7 +181,9 @@ class Carrier:
             record = self._shelf.record(key) if parsed.range is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
-            whole = record.rows_computed + record.rows_failed >= record.physical_rows
+            # rows of earlier versions are not carried over: the column may keep other ones by now
+            settled = record.rows_computed + record.rows_failed
+            whole = not record.rows_older and settled >= record.physical_rows
             ranges = tuple(chunks(RowRange(0, record.physical_rows), CHUNK_ROWS))
             # which of the rows were asked for under which filter is not known any more: none is settled by them
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)

@@ -3,6 +3,7 @@ fragments of before; reads only what that takes."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -111,7 +112,9 @@ class _Archive(_OldVersions):
         output = self._question.output
         if self._records is None:
             self._records = self._read_records()
-        record = self._records.get((sight.current_file, sight.fingerprint))
+        inputs = sight.fingerprint[16:]
+        found = [self._records.get((sight.current_file, part + inputs)) for part in self._question.versions]
+        record = next((r for r in found if r is not None), None)
         if (
             record is None
             or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
@@ -131,9 +134,9 @@ class _Archive(_OldVersions):
         return self._buffers[file]
 
     def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
-        udf, output = self._question.udf, self._question.output
-        try:
-            batch = self._store[keys.followed_key(keys.function_part(udf.name, udf.version, output.column_id))]
-        except KeyError:
-            return {}
-        return {(record.file, record.fingerprint): record for record in unpack(batch)}
+        records: dict[tuple[str, str], FragmentRecord] = {}
+        for part in self._question.versions:
+            with contextlib.suppress(KeyError):
+                stored = unpack(self._store[keys.followed_key(part)])
+                records |= {(record.file, record.fingerprint): record for record in stored}
+        return records

@@ -7,9 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core import keys
+from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CheckpointRef, FollowedFile, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
+from core.domain.plan import (
+    SETTLED,
+    CheckpointRef,
+    FollowedFile,
+    FragmentTask,
+    KeptRows,
+    Plan,
+    PlanHeader,
+    Reason,
+    ReasonCount,
+)
 from core.domain.ranges import RowRange, total
 from core.row_states import StateSummary
 from planner.question import Question
@@ -44,6 +54,16 @@ class _Totals:
     reused: int = 0
     to_compute: int = 0
     failed: int = 0
+    not_computed: int = 0
+    kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def keep(self, question: Question, sight: Sight, states: StateSummary | None) -> None:
+        """Rows with values of earlier versions."""
+        if states is not None:
+            for part, computed, _ in states.older:
+                self.kept[part] += computed
+        elif sight.version and sight.reason is Reason.REUSED:
+            self.kept[question.versions[sight.version]] += sight.fragment.live_rows
 
     def count(self, reason: Reason, live: int) -> None:
         self.fragments[reason] += 1
@@ -66,6 +86,8 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
     for sight in ordered:
         verdict = judge(question, sight, evidence.states)
         live = sight.fragment.live_rows
+        totals.keep(question, sight, verdict.states)
+        totals.not_computed += _not_computed(question, sight, verdict)
         if verdict.settled:
             totals.count(verdict.reason, live)
             totals.reused += live
@@ -83,10 +105,10 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
         if question.num_frags and len(tasks) >= question.num_frags:
             continue
         tasks.append(task)
-        left = _rows_left(task, verdict)
+        left = _rows_left(question, task, verdict)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += _failed_before(task, verdict)
+        totals.failed += _failed_before(question, task, verdict)
     return Plan(_header(question, totals), tuple(tasks), _followed(question, ordered))
 
 
@@ -121,9 +143,10 @@ def _task(
     if staged is not None:
         missing = ()
     elif found:
-        # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
-        settles = not question.filter.reads_output and not (identity and sight.current_file and verdict.states is None)
-        refs, missing = _cover(whole, keys.md5_of_few(identity) if settles else None, found)
+        filter_id = keys.md5_of_few(identity)
+        if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
+            found = [entry for entry in found if entry[0] == filter_id]
+        refs, missing = _cover(whole, filter_id if _settles(question, sight, verdict) else None, found)
     reason = Reason.STAGED if staged else Reason.PARTIAL if refs else verdict.reason
     return FragmentTask(
         fragment_id=fragment.fragment_id,
@@ -158,6 +181,15 @@ def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile
         for sight in sights
         if sight.moved is not None and not sight.moved.recorded
     )
+
+
+def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
+    """Whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+    if question.failed_only:
+        return True  # the file whose rows the filter reads is part of its identity
+    # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
+    others = question.filter.where and sight.current_file and verdict.states is None
+    return not question.filter.reads_output and not others
 
 
 def _cover(
@@ -207,7 +239,12 @@ def _staged(
     """A finished file that only has to be committed; of several the one with the most values."""
     if not candidates:
         return None
-    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, evidence.states.get(r.file))]
+
+    def states(record: FragmentRecord) -> StateSummary | None:
+        found = evidence.states.get(record.file)
+        return found and row_states.seen_from(found, sight.fingerprint[:16], question.versions)
+
+    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, states(r))]
     return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
 
 
@@ -229,27 +266,46 @@ def _usable(
     ):
         return False
     wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
-    if question.filter.where and filter_id != wanted:
+    if (question.filter.where or question.failed_only) and filter_id != wanted:
         return False
+    if question.failed_only:
+        return True
     return not name.partial or _covers(states, wanted if question.filter.where else "")
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
     """Whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
-    return states is not None and (states.untouched == 0 or filter_id in states.filters)
+    if states is None:
+        return False
+    return states.untouched + states.failed_older == 0 or filter_id in states.filters
 
 
-def _rows_left(task: FragmentTask, verdict: Verdict) -> int:
+def _not_computed(question: Question, sight: Sight, verdict: Verdict) -> int:
+    """Rows that a request for failed rows leaves for a plain backfill."""
+    if not question.failed_only:
+        return 0
+    if verdict.states is not None:
+        return min(verdict.states.untouched, sight.fragment.live_rows)
+    return 0 if sight.reason in SETTLED else sight.fragment.live_rows
+
+
+def _rows_left(question: Question, task: FragmentTask, verdict: Verdict) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
     if task.staged is not None:
         return 0
     left = min(task.physical_rows - task.deleted_rows, total(task.missing))
-    return min(left, verdict.states.untouched) if verdict.states else left
+    if verdict.states is None:
+        return left
+    open_rows = verdict.states.failed if question.failed_only else verdict.states.untouched
+    return min(left, open_rows + verdict.states.failed_older)
 
 
-def _failed_before(task: FragmentTask, verdict: Verdict) -> int:
+def _failed_before(question: Question, task: FragmentTask, verdict: Verdict) -> int:
+    """Rows of a fragment with work that stay failed."""
     if task.staged is not None:
         return task.staged.rows_failed
+    if question.failed_only:
+        return 0
     return verdict.states.failed if verdict.states else 0
 
 
@@ -269,4 +325,13 @@ def _header(question: Question, totals: _Totals) -> PlanHeader:
         rows_to_compute=totals.to_compute,
         rows_failed_before=totals.failed,
         input_field_ids=question.input_ids,
+        kept=_kept(question, totals),
+        failed_only=question.failed_only,
+        rows_not_computed=totals.not_computed,
+        versions=question.versions,
     )
+
+
+def _kept(question: Question, totals: _Totals) -> tuple[KeptRows, ...]:
+    pairs = zip(question.kept, question.versions[1:], strict=True)
+    return tuple(KeptRows(function, totals.kept[part]) for function, part in pairs if totals.kept.get(part))

@@ -68,7 +68,8 @@ class PlanReader:
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
-            if (evidence.records or evidence.gone) and any(task.missing for task in plan.tasks):
+            elsewhere = (evidence.records or evidence.gone) and not question.failed_only
+            if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
                 plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
         _report(plan)

@@ -19,7 +19,8 @@ from core.ports import CheckpointStore
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
     """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
-    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed."""
+    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed.
+    `rows_older`: how many rows are of earlier versions of the function, which the column may cease to keep."""
 
     file: str
     src_data_files: tuple[str, ...]
@@ -33,6 +34,7 @@ class FragmentRecord:
     rows_failed: int
     replaces: str
     states: bytes = b""
+    rows_older: int = 0
 
     @classmethod
     def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
@@ -96,9 +98,10 @@ def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
 
 
 def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
-    """None where a field is missing. Earlier releases gave each a column of its own, and wrote no states at first."""
+    """None where a field is missing. Earlier releases gave each a column of its own, and wrote neither states nor
+    `rows_older` at first."""
     try:
-        row = {"states": b"", **stored, **json.loads(stored.get(_MORE, "{}"))}
+        row = {"states": b"", "rows_older": 0, **stored, **json.loads(stored.get(_MORE, "{}"))}
         values = {name: row[name] for name in FragmentRecord.__dataclass_fields__}
         values["src_data_files"] = tuple(json.loads(row["src_data_files"]))
         values["output_field_ids"] = tuple(json.loads(row["output_field_ids"]))

@@ -100,6 +100,7 @@ class Job:
     attempt: int = 1
     stalls: tuple[Stall, ...] = ()
     handed_back: int = 0
+    retry_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

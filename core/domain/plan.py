@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, UdfDefinition
+from core.domain.udf import CheckpointBounds, FunctionVersion, UdfDefinition
 
 
 class Reason(enum.Enum):
@@ -25,6 +25,15 @@ class Reason(enum.Enum):
     HISTORY_LOST = "history_lost"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, and plans count by reason
+
+
+class ValueState(enum.Enum):
+    """What is known of a row's value. Meanings: `RowState` in `protos/leman/v1/planner.proto`."""
+
+    COMPUTED = "computed"
+    NULL = "null"
+    FAILED = "failed"
+    NOT_COMPUTED = "not_computed"
 
 
 #: Reasons that leave nothing to do.
@@ -49,6 +58,7 @@ class BackfillSpec:
     num_frags: int = 0
     intra_applier_concurrency: int = 0
     task_shuffle_diversity: int = 0
+    failed_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +158,17 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows with values of an earlier function version, which the column keeps."""
+
+    function: FunctionVersion
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan."""
+    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`. `versions`: first
+    halves of fingerprints whose values count as current, the function's own first."""
 
     uri: str
     read_version: int
@@ -165,6 +184,10 @@ class PlanHeader:
     rows_to_compute: int = 0
     rows_failed_before: int = 0
     input_field_ids: tuple[int, ...] = ()
+    kept: tuple[KeptRows, ...] = ()
+    failed_only: bool = False
+    rows_not_computed: int = 0
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

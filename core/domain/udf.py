@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -57,6 +58,13 @@ class ErrorPolicy:
     max_errors: int = 0
     max_error_fraction: float = 0.0
     store_errors: bool = True
+
+    def errors_allowed(self, rows: int) -> int | None:
+        """Rows that may fail in a job over so many; None: any number."""
+        bounds = [self.max_errors] if self.max_errors else []
+        if self.max_error_fraction:
+            bounds.append(int(self.max_error_fraction * rows))
+        return min(bounds, default=None)
 
     def rule_for(self, names: AbstractSet[str], message: str, attempt: int) -> ErrorRule | None:
         """What holds for an exception of the given names after that many attempts; None: the job fails."""
@@ -136,13 +144,24 @@ class ColumnInput:
     field_id: int
 
 
+class FunctionVersion(NamedTuple):
+    """A function, as a column's metadata names it."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
     """What the field metadata of a computed column says.
 
     `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
-    Lance may give it the same field id. `added_as` is the name that it had then: checkpoint keys hold it, so that a
-    rename does not hide them. Empty: older releases did not write it.
+    Lance may give it the same field id. `kept`: earlier functions of the same inputs whose values count as current, the
+    most recent first. `added_as` is the name that it had when it was added: checkpoint keys hold it, so that a rename
+    does not hide them. Empty: older releases did not write it.
     """
 
     column_id: str
@@ -150,3 +169,8 @@ class ColumnBinding:
     udf_version: str
     inputs: tuple[ColumnInput, ...]
     added_as: str = ""
+    kept: tuple[FunctionVersion, ...] = ()
+
+    @property
+    def function(self) -> FunctionVersion:
+        return FunctionVersion(self.udf_name, self.udf_version)

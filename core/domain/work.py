@@ -32,7 +32,8 @@ class UdfRef:
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
     failed rows are stored in `errors_uri`, or nowhere where it is empty. A lane at work says every `beat_seconds` that
-    it lives; 0: it does not."""
+    it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
+    failed. `versions`: see `core.domain.plan.PlanHeader`."""
 
     job_id: str
     uri: str
@@ -51,6 +52,8 @@ class WorkContext:
     lease_seconds: float = 6.0
     threads: int = 1
     beat_seconds: float = 0.0
+    failed_only: bool = False
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

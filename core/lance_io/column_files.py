@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,18 +71,24 @@ class ColumnFileWriter:
         self._rows += len(values)
 
     def close(
-        self, states: States | None, filters: frozenset[str], file: str, deletions: Deletions | None = None
+        self,
+        states: States | None,
+        filters: frozenset[str],
+        file: str,
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
     ) -> StagedFile:
-        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks."""
+        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks.
+        `older`: see `core.row_states.encode`."""
         if self._writer is None:
             raise RuntimeError("close before open")
         failed = 0
         computed = self._rows
         if states is not None:
-            buffer = self._writer.add_global_buffer(row_states.encode(states, filters))
+            buffer = self._writer.add_global_buffer(row_states.encode(states, filters, older))
             self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
-            summary = row_states.summarize(states)
-            failed, computed = summary.failed, summary.computed
+            summary = row_states.summarize(states, older=older)
+            failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
         if deletions is not None:
             buffer = self._writer.add_global_buffer(deletions.encode())
             self._writer.add_schema_metadata(_DELETIONS_KEY, str(buffer))

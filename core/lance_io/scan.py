@@ -87,6 +87,18 @@ class FragmentReader:
         table = scanner.to_table()
         return table.column(column).combine_chunks() if table.num_rows else table.column(column).chunk(0)
 
+    def null_rows(self, column: str) -> dict[int, Offsets]:
+        """Physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
+        quoted = "`" + column.replace("`", "``") + "`"
+        found: dict[int, list[Offsets]] = {}
+        scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
+        for batch in scanner.to_batches():
+            addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
+            fragments = addresses >> 32
+            for fragment_id in np.unique(fragments).tolist():
+                found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
+        return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
+
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
         """For each physical row of `covered`: is it not deleted?"""
         return deletions.live(self._fragment(fragment_id), covered)

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from core.domain.udf import ColumnBinding, ColumnInput
+from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.errors import DataLoss
 
 COLUMN_ID = b"leman::column_id"
@@ -14,14 +14,17 @@ UDF_NAME = b"leman::udf_name"
 UDF_VERSION = b"leman::udf_version"
 INPUTS = b"leman::inputs"
 ADDED_AS = b"leman::added_as"
+KEPT = b"leman::kept"
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
     """The field with the binding in its metadata; other metadata stays."""
     inputs = [[column.name, column.field_id] for column in binding.inputs]
+    kept = {KEPT: json.dumps(binding.kept, ensure_ascii=False).encode()} if binding.kept else {}
     return field.with_metadata(
         {
-            **(field.metadata or {}),
+            **{key: value for key, value in (field.metadata or {}).items() if key != KEPT},
+            **kept,
             COLUMN_ID: binding.column_id.encode(),
             UDF_NAME: binding.udf_name.encode(),
             UDF_VERSION: binding.udf_version.encode(),
@@ -32,10 +35,14 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
-    """The binding in a field's metadata, as it is stored."""
+    """The binding in a field's metadata, as it is stored; None for what is not to be there."""
     metadata = field.metadata or {}
     optional = [ADDED_AS] if ADDED_AS in metadata else []
-    return {key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)}
+    bound: dict[str, str | None] = {
+        key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)
+    }
+    bound[KEPT.decode()] = metadata[KEPT].decode() if KEPT in metadata else None
+    return bound
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
@@ -50,6 +57,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
             udf_version=metadata[UDF_VERSION].decode(),
             inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
             added_as=metadata.get(ADDED_AS, b"").decode(),
+            kept=tuple(FunctionVersion(str(n), str(v)) for n, v in json.loads(metadata.get(KEPT, b"[]"))),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataLoss(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition
+from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion, UdfDefinition
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from core.row_states import MOST_KEPT
 from core.udf import binding, blobs, storable
 
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
@@ -22,13 +23,14 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 @dataclass(frozen=True, slots=True)
 class NewColumn:
     """A computed column to be added or altered. `input_columns`, if any, take the place of the function's own;
-    `sql_expression`, if any, that of the function."""
+    `sql_expression`, if any, that of the function. `keep_values`: see `kept`."""
 
     name: str
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...] = ()
     sql_expression: str = ""
+    keep_values: bool = False
 
 
 def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
@@ -65,7 +67,13 @@ def output_field(name: str, udf: UdfDefinition, table: TableSnapshot) -> pa.Fiel
     return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
 
 
-def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField], added_as: str) -> ColumnBinding:
+def bound_to(
+    column_id: str,
+    udf: UdfDefinition,
+    inputs: Sequence[TableField],
+    added_as: str,
+    kept: tuple[FunctionVersion, ...] = (),
+) -> ColumnBinding:
     """The binding of a column to a function that reads these columns."""
     return ColumnBinding(
         column_id=column_id,
@@ -73,7 +81,42 @@ def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField], a
         udf_version=udf.version,
         inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
         added_as=added_as,
+        kept=kept,
     )
+
+
+def kept(
+    column: str, bound: ColumnBinding, udf: UdfDefinition, inputs: Sequence[TableField], table: TableSnapshot
+) -> tuple[FunctionVersion, ...]:
+    """The functions whose values stay current when a column gets another one, the most recent first.
+
+    Raises FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
+    """
+    new = FunctionVersion(udf.name, udf.version)
+    if new == bound.function:
+        return bound.kept
+    by_id = {field.field_id: field for field in table.fields}
+    before = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+    if [field and field.field_id for field in before] != [field.field_id for field in inputs]:
+        raise FailedPrecondition(
+            "KEPT_INPUTS_DIFFER",
+            f"Column {column} cannot keep its values: {bound.function} reads {_listed(i.name for i in bound.inputs)}, "
+            f"{new} reads {_listed(f.name for f in inputs)}. Without keeping them, all rows are computed again",
+            column=column,
+        )
+    found = (bound.function, *(k for k in bound.kept if k != new))
+    if len(found) > MOST_KEPT:
+        raise FailedPrecondition(
+            "TOO_MANY_KEPT",
+            f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it anew first, "
+            "with alter_columns() to its present function and a backfill",
+            column=column,
+        )
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def check_column_name(name: str) -> None:

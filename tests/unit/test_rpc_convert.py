@@ -13,6 +13,7 @@ from core.domain.plan import (
     CheckpointRef,
     FollowedFile,
     FragmentTask,
+    KeptRows,
     OutputField,
     PlanHeader,
     Reason,
@@ -21,7 +22,16 @@ from core.domain.plan import (
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
+from core.domain.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    FunctionVersion,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from core.errors import InvalidArgument
 from core.rpc import convert
 from core.rpc.convert_carried import carried_from_proto, carried_to_proto
@@ -102,6 +112,10 @@ HEADERS = st.builds(
     rows_reused=COUNT,
     rows_to_compute=COUNT,
     rows_failed_before=COUNT,
+    kept=st.lists(st.builds(KeptRows, st.builds(FunctionVersion, TEXT, TEXT), COUNT), max_size=2).map(tuple),
+    failed_only=st.booleans(),
+    rows_not_computed=COUNT,
+    versions=TEXTS,
 )
 TASKS = st.builds(
     FragmentTask,
@@ -146,6 +160,7 @@ SPECS = st.builds(
     num_frags=SMALL,
     intra_applier_concurrency=SMALL,
     task_shuffle_diversity=SMALL,
+    failed_only=st.booleans(),
 )
 
 
@@ -165,9 +180,12 @@ def test_headers_survive(header):
 
 @given(st.lists(TASKS, max_size=5))
 def test_tasks_survive_in_order(tasks):
-    raws = [batch.SerializeToString() for batch in convert.task_batches(tasks)]
-    batches = [planner_pb2.FragmentTaskBatch.FromString(raw) for raw in raws]
-    assert [convert.task_from_proto(message) for batch in batches for message in batch.tasks] == tasks
+    made = planner_pb2.FragmentTaskBatch()
+    for task in tasks:
+        convert.add_task(made, task)
+    raw = made.SerializeToString()
+    batch = planner_pb2.FragmentTaskBatch.FromString(raw)
+    assert [convert.task_from_proto(message) for message in batch.tasks] == tasks
 
 
 @given(FOLLOWED)
@@ -182,13 +200,8 @@ def test_specs_survive(spec):
     assert convert.spec_from_proto(planner_pb2.BackfillSpec.FromString(raw)) == spec
 
 
-def test_batches_are_bounded():
-    task = FragmentTask(1, 1, 0, Reason.MISSING, "f", "p", ())
-    sizes = [len(b.tasks) for b in convert.task_batches([task] * (convert.TASKS_PER_MESSAGE + 1))]
-    assert sizes == [convert.TASKS_PER_MESSAGE, 1]
-
-
 def test_every_enum_value_of_the_protos_is_known():
+    assert len({convert.value_state_from_proto(state) for state in planner_pb2.RowState.values()}) == 5
     for reason in planner_pb2.Reason.values()[1:]:
         convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=reason))
     for kind in udf_pb2.UdfDefinition.Kind.values()[1:]:

@@ -11,7 +11,8 @@ import pytest
 
 import leman
 from leman.cli import main
-from leman.v1 import jobs_pb2
+from leman.cli._errors import group_errors, message_head
+from leman.v1 import jobs_pb2, udf_pb2
 from tests.unit.sdk_fake import FakeLeman, make_job, status
 
 
@@ -187,10 +188,40 @@ def test_unknown_job(run, db, fake):
 
 
 def test_errors(run, db):
-    out = run("errors", db, "job-1")[1]
+    out = run("errors", db, "job-1", "--rows")[1]
     assert "ValueError" in out
     assert "bad text" in out
-    assert json.loads(run("errors", db, "job-1", "--json")[1])[0]["row_address"] == (1 << 32) | 5
+    assert json.loads(run("errors", db, "job-1", "--rows", "--json")[1])[0]["row_address"] == (1 << 32) | 5
+    out = run("errors", db, "job-1")[1]
+    assert out.splitlines()[0].split() == ["rows", "error", "message", "for", "example"]
+    (group,) = json.loads(run("errors", db, "job-1", "--json")[1])
+    assert (group["error_type"], group["rows"], group["example"]) == ("ValueError", 1, (1 << 32) | 5)
+
+
+def test_retry(run, db, fake):
+    fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
+    assert run("jobs", "retry", db, "job-0", "--udf", "f@1", "--keep-others", "--quiet")[0] == 0
+    (request,) = fake.named("RetryJob")
+    assert (request.job_id, request.udf_version, request.keep_others) == ("job-0", "1", True)
+    assert run("jobs", "retry", db, "job-0", "--no-wait")[1] == "job-1\n"
+    assert run("jobs", "retry", db, "job-0", "--keep-others")[0] == 2
+
+
+def test_errors_alike_are_one_group():
+    made = [leman.RowError("j", "n", i, -1, "ValueError", f"no number: {i} in '{i}'", "", 1, "1") for i in range(3)]
+    made.append(leman.RowError("j", "n", 9, -1, "KeyError", "'x'", "", 1, "1"))
+    assert [(g.error_type, g.message, g.rows, g.example) for g in group_errors(made)] == [
+        ("ValueError", "no number: … in …", 3, 0),
+        ("KeyError", "…", 1, 9),
+    ]
+    assert len(message_head("a very long message " * 20)) == 80
+
+
+def test_row_states(run, db):
+    out = run("tables", "show", db, "docs", "--states")[1]
+    assert out.splitlines()[-1].split() == ["n", "9", "2", "4", "1", "3"]
+    shown = json.loads(run("tables", "show", db, "docs", "--states", "--json")[1])
+    assert shown["row_states"]["n"]["failed"] == 1
 
 
 def test_tables(run, db):

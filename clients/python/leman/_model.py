@@ -71,6 +71,33 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows with values of an earlier version of the column's function, which the column keeps."""
+
+    udf_name: str
+    udf_version: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowStates:
+    """Rows of a computed column by what is known of their value; deleted rows are not counted.
+
+    `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
+    NULL; `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on
+    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: never
+    computed, or stale; the next backfill computes them.
+    """
+
+    version: int
+    computed: int
+    null: int
+    failed: int
+    not_computed: int
+    kept: tuple[KeptRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobError:
     """Why a job failed: a word for programs, a sentence for people, and facts."""
 
@@ -111,7 +138,7 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
-    waits for, where nothing has moved there for a while."""
+    waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again."""
 
     job_id: str
     state: JobState
@@ -130,6 +157,7 @@ class Job:
     created_at: datetime.datetime
     updated_at: datetime.datetime
     stalls: tuple[Stall, ...] = ()
+    retry_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +210,14 @@ class UdfInfo:
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column of a table and the function that computes it from other columns."""
+    """A column of a table and the function that computes it from other columns. `kept_versions`: earlier functions,
+    `name@version`, whose values it keeps."""
 
     name: str
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...]
+    kept_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ from leman._model import (
     JobError,
     JobEvent,
     JobState,
+    KeptRows,
     Progress,
     ReasonCount,
     RowError,
+    RowStates,
     Stall,
     TableInfo,
     UdfInfo,
@@ -49,6 +52,7 @@ def job(message: jobs_pb2.Job) -> Job:
         created_at=_time(message.created_at),
         updated_at=_time(message.updated_at),
         stalls=tuple(_stall(stall) for stall in message.stalls),
+        retry_of=message.retry_of,
     )
 
 
@@ -114,7 +118,8 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
         fragment_count=message.fragment_count,
         schema=schema(message.schema),
         computed_columns=tuple(
-            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in message.computed_columns
+            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), tuple(c.kept_versions))
+            for c in message.computed_columns
         ),
         stable_row_ids=message.stable_row_ids,
     )
@@ -138,7 +143,24 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
         reasons=tuple(_reason_count(count) for count in header.reasons),
         fragments=tuple(_decision(task) for task in message.tasks),
         summary=message.summary,
+        kept=_kept(header.kept),
     )
+
+
+def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
+    """Counts of rows by state."""
+    return RowStates(
+        version=message.version,
+        computed=message.rows_computed,
+        null=message.rows_null,
+        failed=message.rows_failed,
+        not_computed=message.rows_not_computed,
+        kept=_kept(message.kept),
+    )
+
+
+def _kept(messages: Iterable[planner_pb2.KeptRows]) -> tuple[KeptRows, ...]:
+    return tuple(KeptRows(kept.udf_name, kept.udf_version, kept.rows) for kept in messages)
 
 
 def schema(data: bytes) -> pa.Schema:

@@ -30,7 +30,7 @@ from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from executor import apply
+from executor import apply, checkpointing
 from executor.backlog import Backlog
 from executor.carrying import carry_over
 from executor.context import work_context
@@ -266,5 +266,6 @@ async def _lanes() -> Lanes:
 def _points(fate: Fate) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apply, "crash_point", fate.at)
+        patch.setattr(checkpointing, "crash_point", fate.at)
         patch.setattr(group_commit, "crash_point", lambda _: None)
         yield

@@ -138,6 +138,7 @@ class Oracle:
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
+        self._of_retries: set[tuple[str, tuple[object, ...]]] = set()  # (checkpoint key, what it was written under)
 
     # what happens to the table
 
@@ -337,6 +338,29 @@ class Oracle:
             if at == slot and slot.fragment not in self.broken:
                 self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
 
+    def plan_failed(self, name: str) -> dict[int, Asked]:
+        """What a retry finds: failed rows are asked for and no others. Other files' checkpoints say nothing."""
+        parts = {}
+        for number, plain in self.plan(name, 0, Where()).items():
+            fragment = self.state.fragments[number]
+            failed = frozenset(i for i in plain.known if self._fails(name, plain, i))
+            under = ("failed", plain.target)
+            stored = {
+                i
+                for key, ids in self._stored.get(plain.slot, {}).items()
+                if (key, under) in self._of_retries
+                for i in ids
+            }
+            live = frozenset(fragment.live)
+            staged = self._usable(plain.slot, under, plain.fingerprint, plain.target, fragment.live)
+            part = replace(plain, asked=failed, needed=failed - stored, optional=frozenset(), where=under, live=live)
+            parts[number] = part if staged is None else replace(part, needed=frozenset(), live=staged.live)
+        return parts
+
+    def _fails(self, name: str, part: Asked, i: int) -> bool:
+        arguments = [self.state.rows[i].get(identity) for identity, _ in part.fingerprint.inputs]
+        return self._values(self.state.columns[name].function, part.fingerprint.version, i, arguments[1])[1]
+
     def _usable(
         self, slot: Slot, where: tuple[object, ...], fingerprint: Fingerprint, target: int, live: set[int]
     ) -> Staged | None:
@@ -350,6 +374,7 @@ class Oracle:
 
     def stored(self, part: Asked, key: str, ids: Collection[int]) -> None:
         """A checkpoint was written."""
+        self._of_retries.add((key, part.where))
         self._know(part.slot, key, ids)
 
     def damaged(self, key: str) -> None:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"o\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x16\n\x0esql_expression\x18\x05 \x01(\t\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"r\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xbc\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\"\\\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x8f\x04\n\x0e\x43\x61talogService\x12J\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\x12;\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\x12\x41\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\x12G\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\x12M\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\x12P\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\x12G\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x84\x01\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x16\n\x0esql_expression\x18\x05 \x01(\t\x12\x13\n\x0bkeep_values\x18\x06 \x01(\x08\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"r\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xbc\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\"s\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x15\n\rkept_versions\x18\x05 \x03(\t\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x8f\x04\n\x0e\x43\x61talogService\x12J\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\x12;\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\x12\x41\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\x12G\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\x12M\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\x12P\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\x12G\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,24 +48,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTUDFSRESPONSE']._serialized_end=536
   _globals['_ADDCOLUMNSREQUEST']._serialized_start=538
   _globals['_ADDCOLUMNSREQUEST']._serialized_end=650
-  _globals['_NEWCOLUMN']._serialized_start=652
-  _globals['_NEWCOLUMN']._serialized_end=763
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=765
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=802
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=804
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=918
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=920
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=959
-  _globals['_DESCRIBETABLEREQUEST']._serialized_start=961
-  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1018
-  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1021
-  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1209
-  _globals['_COMPUTEDCOLUMN']._serialized_start=1211
-  _globals['_COMPUTEDCOLUMN']._serialized_end=1303
-  _globals['_LISTTABLESREQUEST']._serialized_start=1305
-  _globals['_LISTTABLESREQUEST']._serialized_end=1381
-  _globals['_LISTTABLESRESPONSE']._serialized_start=1383
-  _globals['_LISTTABLESRESPONSE']._serialized_end=1444
-  _globals['_CATALOGSERVICE']._serialized_start=1447
-  _globals['_CATALOGSERVICE']._serialized_end=1974
+  _globals['_NEWCOLUMN']._serialized_start=653
+  _globals['_NEWCOLUMN']._serialized_end=785
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=787
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=824
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=826
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=940
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=942
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=981
+  _globals['_DESCRIBETABLEREQUEST']._serialized_start=983
+  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1040
+  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1043
+  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1231
+  _globals['_COMPUTEDCOLUMN']._serialized_start=1233
+  _globals['_COMPUTEDCOLUMN']._serialized_end=1348
+  _globals['_LISTTABLESREQUEST']._serialized_start=1350
+  _globals['_LISTTABLESREQUEST']._serialized_end=1426
+  _globals['_LISTTABLESRESPONSE']._serialized_start=1428
+  _globals['_LISTTABLESRESPONSE']._serialized_end=1489
+  _globals['_CATALOGSERVICE']._serialized_start=1492
+  _globals['_CATALOGSERVICE']._serialized_end=2019
 # @@protoc_insertion_point(module_scope)

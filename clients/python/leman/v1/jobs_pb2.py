@@ -27,7 +27,7 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/jobs.proto\x12\x08leman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16leman/v1/planner.proto\"\xfa\x04\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.leman.v1.Job.State\x12$\n\x04spec\x18\x03 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12$\n\x08progress\x18\x04 \x01(\x0b\x32\x12.leman.v1.Progress\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08udf_name\x18\x08 \x01(\t\x12\x13\n\x0budf_version\x18\t \x01(\t\x12&\n\x07reasons\x18\n \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x14\n\x0cplan_summary\x18\x0b \x01(\t\x12\x15\n\rtable_version\x18\x0c \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\r \x01(\x05\x12\x1f\n\x06stalls\x18\x14 \x03(\x0b\x32\x0f.leman.v1.Stall\"\xc1\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_PLANNING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\x12\x1a\n\x16STATE_DONE_WITH_ERRORS\x10\x05\x12\x10\n\x0cSTATE_FAILED\x10\x06\x12\x14\n\x10STATE_CANCELLING\x10\x07\x12\x13\n\x0fSTATE_CANCELLED\x10\x08\"\x83\x01\n\x05Stall\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\x13\n\x0b\x66ragment_id\x18\x02 \x01(\x03\x12 \n\x04rows\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x14\n\x0cidle_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06silent\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\t\"\x8b\x04\n\x08Progress\x12\x12\n\nrows_total\x18\x01 \x01(\x03\x12\x13\n\x0brows_reused\x18\x02 \x01(\x03\x12\x14\n\x0crows_planned\x18\x03 \x01(\x03\x12\x19\n\x11rows_checkpointed\x18\x04 \x01(\x03\x12\x1c\n\x14rows_ready_to_commit\x18\x05 \x01(\x03\x12\x16\n\x0erows_committed\x18\x06 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\t \x01(\x03\x12\x19\n\x11\x66ragments_planned\x18\n \x01(\x05\x12\x1b\n\x13\x66ragments_committed\x18\x0b \x01(\x05\x12\x13\n\x0budf_seconds\x18\x0c \x01(\x01\x12\x14\n\x0cread_seconds\x18\r \x01(\x01\x12\x1a\n\x12\x63heckpoint_seconds\x18\x0e \x01(\x01\x12\x15\n\rwrite_seconds\x18\x0f \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\x10 \x01(\x01\x12\x12\n\nbottleneck\x18\x11 \x01(\t\x12\x17\n\x0f\x65lapsed_seconds\x18\x12 \x01(\x01\x12\x12\n\nspark_jobs\x18\x13 \x01(\x05\x12\x17\n\x0frows_per_second\x18\x14 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x15 \x01(\x01\x12\x0f\n\x07\x63ommits\x18\x16 \x01(\x05\"P\n\x10\x43reateJobRequest\x12(\n\x08\x62\x61\x63kfill\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"/\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"1\n\rGetJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"Y\n\x0fListJobsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.leman.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"K\n\x0fWatchJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"d\n\x10WatchJobResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x1a\n\x03job\x18\x02 \x01(\x0b\x32\r.leman.v1.Job\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.leman.v1.JobEvent\"e\n\x08JobEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"4\n\x10\x43\x61ncelJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"/\n\x11\x43\x61ncelJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"o\n\x14ListJobErrorsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\t\"T\n\x15ListJobErrorsResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.leman.v1.RowError\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb3\x01\n\x08RowError\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x13\n\x0brow_address\x18\x03 \x01(\x03\x12\x12\n\nerror_type\x18\x04 \x01(\t\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x11\n\ttraceback\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x0e\n\x06row_id\x18\x08 \x01(\x03\x12\x13\n\x0budf_version\x18\t \x01(\t2\xaf\x03\n\nJobService\x12\x44\n\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\x12;\n\x06GetJob\x12\x17.leman.v1.GetJobRequest\x1a\x18.leman.v1.GetJobResponse\x12\x41\n\x08ListJobs\x12\x19.leman.v1.ListJobsRequest\x1a\x1a.leman.v1.ListJobsResponse\x12\x43\n\x08WatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse0\x01\x12\x44\n\tCancelJob\x12\x1a.leman.v1.CancelJobRequest\x1a\x1b.leman.v1.CancelJobResponse\x12P\n\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/jobs.proto\x12\x08leman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16leman/v1/planner.proto\"\x8c\x05\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.leman.v1.Job.State\x12$\n\x04spec\x18\x03 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12$\n\x08progress\x18\x04 \x01(\x0b\x32\x12.leman.v1.Progress\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08udf_name\x18\x08 \x01(\t\x12\x13\n\x0budf_version\x18\t \x01(\t\x12&\n\x07reasons\x18\n \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x14\n\x0cplan_summary\x18\x0b \x01(\t\x12\x15\n\rtable_version\x18\x0c \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\r \x01(\x05\x12\x10\n\x08retry_of\x18\x0e \x01(\t\x12\x1f\n\x06stalls\x18\x14 \x03(\x0b\x32\x0f.leman.v1.Stall\"\xc1\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_PLANNING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\x12\x1a\n\x16STATE_DONE_WITH_ERRORS\x10\x05\x12\x10\n\x0cSTATE_FAILED\x10\x06\x12\x14\n\x10STATE_CANCELLING\x10\x07\x12\x13\n\x0fSTATE_CANCELLED\x10\x08\"\x83\x01\n\x05Stall\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\x13\n\x0b\x66ragment_id\x18\x02 \x01(\x03\x12 \n\x04rows\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x14\n\x0cidle_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06silent\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\t\"\x8b\x04\n\x08Progress\x12\x12\n\nrows_total\x18\x01 \x01(\x03\x12\x13\n\x0brows_reused\x18\x02 \x01(\x03\x12\x14\n\x0crows_planned\x18\x03 \x01(\x03\x12\x19\n\x11rows_checkpointed\x18\x04 \x01(\x03\x12\x1c\n\x14rows_ready_to_commit\x18\x05 \x01(\x03\x12\x16\n\x0erows_committed\x18\x06 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\t \x01(\x03\x12\x19\n\x11\x66ragments_planned\x18\n \x01(\x05\x12\x1b\n\x13\x66ragments_committed\x18\x0b \x01(\x05\x12\x13\n\x0budf_seconds\x18\x0c \x01(\x01\x12\x14\n\x0cread_seconds\x18\r \x01(\x01\x12\x1a\n\x12\x63heckpoint_seconds\x18\x0e \x01(\x01\x12\x15\n\rwrite_seconds\x18\x0f \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\x10 \x01(\x01\x12\x12\n\nbottleneck\x18\x11 \x01(\t\x12\x17\n\x0f\x65lapsed_seconds\x18\x12 \x01(\x01\x12\x12\n\nspark_jobs\x18\x13 \x01(\x05\x12\x17\n\x0frows_per_second\x18\x14 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x15 \x01(\x01\x12\x0f\n\x07\x63ommits\x18\x16 \x01(\x05\"P\n\x10\x43reateJobRequest\x12(\n\x08\x62\x61\x63kfill\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"/\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"1\n\rGetJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"Y\n\x0fListJobsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.leman.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"K\n\x0fWatchJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"d\n\x10WatchJobResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x1a\n\x03job\x18\x02 \x01(\x0b\x32\r.leman.v1.Job\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.leman.v1.JobEvent\"e\n\x08JobEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"4\n\x10\x43\x61ncelJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"/\n\x11\x43\x61ncelJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\x83\x01\n\x0fRetryJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\x13\n\x0bkeep_others\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\".\n\x10RetryJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"o\n\x14ListJobErrorsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\t\"T\n\x15ListJobErrorsResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.leman.v1.RowError\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb3\x01\n\x08RowError\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x13\n\x0brow_address\x18\x03 \x01(\x03\x12\x12\n\nerror_type\x18\x04 \x01(\t\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x11\n\ttraceback\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x0e\n\x06row_id\x18\x08 \x01(\x03\x12\x13\n\x0budf_version\x18\t \x01(\t2\xf2\x03\n\nJobService\x12\x44\n\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\x12;\n\x06GetJob\x12\x17.leman.v1.GetJobRequest\x1a\x18.leman.v1.GetJobResponse\x12\x41\n\x08ListJobs\x12\x19.leman.v1.ListJobsRequest\x1a\x1a.leman.v1.ListJobsResponse\x12\x43\n\x08WatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse0\x01\x12\x44\n\tCancelJob\x12\x1a.leman.v1.CancelJobRequest\x1a\x1b.leman.v1.CancelJobResponse\x12\x41\n\x08RetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\x12P\n\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,41 +35,45 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.jobs_pb2', _global
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOB']._serialized_start=116
-  _globals['_JOB']._serialized_end=750
-  _globals['_JOB_STATE']._serialized_start=557
-  _globals['_JOB_STATE']._serialized_end=750
-  _globals['_STALL']._serialized_start=753
-  _globals['_STALL']._serialized_end=884
-  _globals['_PROGRESS']._serialized_start=887
-  _globals['_PROGRESS']._serialized_end=1410
-  _globals['_CREATEJOBREQUEST']._serialized_start=1412
-  _globals['_CREATEJOBREQUEST']._serialized_end=1492
-  _globals['_CREATEJOBRESPONSE']._serialized_start=1494
-  _globals['_CREATEJOBRESPONSE']._serialized_end=1541
-  _globals['_GETJOBREQUEST']._serialized_start=1543
-  _globals['_GETJOBREQUEST']._serialized_end=1592
-  _globals['_GETJOBRESPONSE']._serialized_start=1594
-  _globals['_GETJOBRESPONSE']._serialized_end=1638
-  _globals['_LISTJOBSREQUEST']._serialized_start=1640
-  _globals['_LISTJOBSREQUEST']._serialized_end=1729
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1731
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1803
-  _globals['_WATCHJOBREQUEST']._serialized_start=1805
-  _globals['_WATCHJOBREQUEST']._serialized_end=1880
-  _globals['_WATCHJOBRESPONSE']._serialized_start=1882
-  _globals['_WATCHJOBRESPONSE']._serialized_end=1982
-  _globals['_JOBEVENT']._serialized_start=1984
-  _globals['_JOBEVENT']._serialized_end=2085
-  _globals['_CANCELJOBREQUEST']._serialized_start=2087
-  _globals['_CANCELJOBREQUEST']._serialized_end=2139
-  _globals['_CANCELJOBRESPONSE']._serialized_start=2141
-  _globals['_CANCELJOBRESPONSE']._serialized_end=2188
-  _globals['_LISTJOBERRORSREQUEST']._serialized_start=2190
-  _globals['_LISTJOBERRORSREQUEST']._serialized_end=2301
-  _globals['_LISTJOBERRORSRESPONSE']._serialized_start=2303
-  _globals['_LISTJOBERRORSRESPONSE']._serialized_end=2387
-  _globals['_ROWERROR']._serialized_start=2390
-  _globals['_ROWERROR']._serialized_end=2569
-  _globals['_JOBSERVICE']._serialized_start=2572
-  _globals['_JOBSERVICE']._serialized_end=3003
+  _globals['_JOB']._serialized_end=768
+  _globals['_JOB_STATE']._serialized_start=575
+  _globals['_JOB_STATE']._serialized_end=768
+  _globals['_STALL']._serialized_start=771
+  _globals['_STALL']._serialized_end=902
+  _globals['_PROGRESS']._serialized_start=905
+  _globals['_PROGRESS']._serialized_end=1428
+  _globals['_CREATEJOBREQUEST']._serialized_start=1430
+  _globals['_CREATEJOBREQUEST']._serialized_end=1510
+  _globals['_CREATEJOBRESPONSE']._serialized_start=1512
+  _globals['_CREATEJOBRESPONSE']._serialized_end=1559
+  _globals['_GETJOBREQUEST']._serialized_start=1561
+  _globals['_GETJOBREQUEST']._serialized_end=1610
+  _globals['_GETJOBRESPONSE']._serialized_start=1612
+  _globals['_GETJOBRESPONSE']._serialized_end=1656
+  _globals['_LISTJOBSREQUEST']._serialized_start=1658
+  _globals['_LISTJOBSREQUEST']._serialized_end=1747
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1749
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1821
+  _globals['_WATCHJOBREQUEST']._serialized_start=1823
+  _globals['_WATCHJOBREQUEST']._serialized_end=1898
+  _globals['_WATCHJOBRESPONSE']._serialized_start=1900
+  _globals['_WATCHJOBRESPONSE']._serialized_end=2000
+  _globals['_JOBEVENT']._serialized_start=2002
+  _globals['_JOBEVENT']._serialized_end=2103
+  _globals['_CANCELJOBREQUEST']._serialized_start=2105
+  _globals['_CANCELJOBREQUEST']._serialized_end=2157
+  _globals['_CANCELJOBRESPONSE']._serialized_start=2159
+  _globals['_CANCELJOBRESPONSE']._serialized_end=2206
+  _globals['_RETRYJOBREQUEST']._serialized_start=2209
+  _globals['_RETRYJOBREQUEST']._serialized_end=2340
+  _globals['_RETRYJOBRESPONSE']._serialized_start=2342
+  _globals['_RETRYJOBRESPONSE']._serialized_end=2388
+  _globals['_LISTJOBERRORSREQUEST']._serialized_start=2390
+  _globals['_LISTJOBERRORSREQUEST']._serialized_end=2501
+  _globals['_LISTJOBERRORSRESPONSE']._serialized_start=2503
+  _globals['_LISTJOBERRORSRESPONSE']._serialized_end=2587
+  _globals['_ROWERROR']._serialized_start=2590
+  _globals['_ROWERROR']._serialized_end=2769
+  _globals['_JOBSERVICE']._serialized_start=2772
+  _globals['_JOBSERVICE']._serialized_end=3270
 # @@protoc_insertion_point(module_scope)

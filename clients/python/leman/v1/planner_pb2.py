@@ -26,49 +26,57 @@ from leman.v1 import catalog_pb2 as leman_dot_v1_dot_catalog__pb2
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xd7\x02\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\x12\x14\n\x0cread_version\x18\x06 \x01(\x03\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x11\n\ttask_size\x18\t \x01(\x03\x12\x1a\n\x12\x63ommit_granularity\x18\n \x01(\x05\x12\x11\n\tnum_frags\x18\x0b \x01(\x05\x12!\n\x19intra_applier_concurrency\x18\x0c \x01(\x05\x12\x1e\n\x16task_shuffle_diversity\x18\x14 \x01(\x05\"9\n\x11\x43reatePlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\"\xd2\x01\n\x12\x43reatePlanResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.leman.v1.PlanHeaderH\x00\x12,\n\x05tasks\x18\x02 \x01(\x0b\x32\x1b.leman.v1.FragmentTaskBatchH\x00\x12/\n\x08\x66ollowed\x18\x03 \x01(\x0b\x32\x1b.leman.v1.FollowedFileBatchH\x00\x12-\n\x07\x63\x61rried\x18\x04 \x01(\x0b\x32\x1a.leman.v1.CarriedRowsBatchH\x00\x42\x06\n\x04part\"\xea\x02\n\nPlanHeader\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12%\n\x06output\x18\x04 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x15\n\rinput_columns\x18\x05 \x03(\t\x12$\n\x03udf\x18\x06 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x12\n\nbundle_uri\x18\x07 \x01(\t\x12&\n\x07reasons\x18\x08 \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x12\n\nrows_total\x18\t \x01(\x03\x12\x13\n\x0brows_reused\x18\n \x01(\x03\x12\x17\n\x0frows_to_compute\x18\x0b \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0c \x01(\x03\x12\r\n\x05where\x18\r \x01(\t\x12\x17\n\x0finput_field_ids\x18\x0e \x03(\x05\"Q\n\x0bOutputField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tfield_ids\x18\x02 \x03(\x05\x12\x0e\n\x06schema\x18\x03 \x01(\x0c\x12\x11\n\tcolumn_id\x18\x04 \x01(\t\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\":\n\x11\x46ragmentTaskBatch\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.leman.v1.FragmentTask\"\xf2\x02\n\x0c\x46ragmentTask\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12,\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x17.leman.v1.CheckpointRef\x12$\n\x06staged\x18\x07 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0b\x66ingerprint\x18\x08 \x01(\t\x12\x19\n\x11\x63heckpoint_prefix\x18\t \x01(\t\x12\x13\n\x0binput_files\x18\n \x03(\t\x12\x14\n\x0c\x63urrent_file\x18\x0b \x01(\t\x12\x16\n\x0e\x65xtend_current\x18\x0c \x01(\x08\x12\x12\n\nrow_states\x18\r \x01(\x0c\":\n\x11\x46ollowedFileBatch\x12%\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x16.leman.v1.FollowedFile\"\xb2\x01\n\x0c\x46ollowedFile\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x15\n\rphysical_rows\x18\x03 \x01(\x03\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0binput_files\x18\x05 \x03(\t\x12\x12\n\nrow_states\x18\x06 \x01(\x0c\x12\x15\n\rrows_computed\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\"7\n\x10\x43\x61rriedRowsBatch\x12#\n\x04rows\x18\x01 \x03(\x0b\x32\x15.leman.v1.CarriedRows\"\xc6\x01\n\x0b\x43\x61rriedRows\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x0b\n\x03key\x18\x02 \x01(\t\x12#\n\x07\x63overed\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x15\n\rfrom_fragment\x18\x05 \x01(\x03\x12%\n\tfrom_rows\x18\x06 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\n\n\x02\x61t\x18\x07 \x01(\x03\x12\x16\n\x0e\x62\x65\x66ore_version\x18\x08 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"P\n\rCheckpointRef\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05range\x18\x02 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0f\n\x07settles\x18\x03 \x01(\x08\"\x81\x01\n\nStagedFile\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x15\n\rphysical_rows\x18\x04 \x01(\x03\x12\x15\n\rrows_computed\x18\x05 \x01(\x03\x12\x13\n\x0brows_failed\x18\x06 \x01(\x03\"Q\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x15\n\rmax_decisions\x18\x02 \x01(\x05\"s\n\x13\x45xplainPlanResponse\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.leman.v1.PlanHeader\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.leman.v1.FragmentTask\x12\x0f\n\x07summary\x18\x03 \x01(\t*\x8b\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_FOREIGN_VALUES\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n2\xa7\x01\n\x0ePlannerService\x12I\n\nCreatePlan\x12\x1b.leman.v1.CreatePlanRequest\x1a\x1c.leman.v1.CreatePlanResponse0\x01\x12J\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xec\x02\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\x12\x14\n\x0cread_version\x18\x06 \x01(\x03\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x11\n\ttask_size\x18\t \x01(\x03\x12\x1a\n\x12\x63ommit_granularity\x18\n \x01(\x05\x12\x11\n\tnum_frags\x18\x0b \x01(\x05\x12!\n\x19intra_applier_concurrency\x18\x0c \x01(\x05\x12\x13\n\x0b\x66\x61iled_only\x18\r \x01(\x08\x12\x1e\n\x16task_shuffle_diversity\x18\x14 \x01(\x05\"9\n\x11\x43reatePlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\"\xd2\x01\n\x12\x43reatePlanResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.leman.v1.PlanHeaderH\x00\x12,\n\x05tasks\x18\x02 \x01(\x0b\x32\x1b.leman.v1.FragmentTaskBatchH\x00\x12/\n\x08\x66ollowed\x18\x03 \x01(\x0b\x32\x1b.leman.v1.FollowedFileBatchH\x00\x12-\n\x07\x63\x61rried\x18\x04 \x01(\x0b\x32\x1a.leman.v1.CarriedRowsBatchH\x00\x42\x06\n\x04part\"\xce\x03\n\nPlanHeader\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12%\n\x06output\x18\x04 \x01(\x0b\x32\x15.leman.v1.OutputField\x12\x15\n\rinput_columns\x18\x05 \x03(\t\x12$\n\x03udf\x18\x06 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x12\n\nbundle_uri\x18\x07 \x01(\t\x12&\n\x07reasons\x18\x08 \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x12\n\nrows_total\x18\t \x01(\x03\x12\x13\n\x0brows_reused\x18\n \x01(\x03\x12\x17\n\x0frows_to_compute\x18\x0b \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0c \x01(\x03\x12\r\n\x05where\x18\r \x01(\t\x12\x17\n\x0finput_field_ids\x18\x0e \x03(\x05\x12 \n\x04kept\x18\x0f \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x13\n\x0b\x66\x61iled_only\x18\x10 \x01(\x08\x12\x19\n\x11rows_not_computed\x18\x11 \x01(\x03\x12\x10\n\x08versions\x18\x12 \x03(\t\"?\n\x08KeptRows\x12\x10\n\x08udf_name\x18\x01 \x01(\t\x12\x13\n\x0budf_version\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"Q\n\x0bOutputField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tfield_ids\x18\x02 \x03(\x05\x12\x0e\n\x06schema\x18\x03 \x01(\x0c\x12\x11\n\tcolumn_id\x18\x04 \x01(\t\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\":\n\x11\x46ragmentTaskBatch\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.leman.v1.FragmentTask\"\xf2\x02\n\x0c\x46ragmentTask\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12,\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x17.leman.v1.CheckpointRef\x12$\n\x06staged\x18\x07 \x01(\x0b\x32\x14.leman.v1.StagedFile\x12\x13\n\x0b\x66ingerprint\x18\x08 \x01(\t\x12\x19\n\x11\x63heckpoint_prefix\x18\t \x01(\t\x12\x13\n\x0binput_files\x18\n \x03(\t\x12\x14\n\x0c\x63urrent_file\x18\x0b \x01(\t\x12\x16\n\x0e\x65xtend_current\x18\x0c \x01(\x08\x12\x12\n\nrow_states\x18\r \x01(\x0c\":\n\x11\x46ollowedFileBatch\x12%\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x16.leman.v1.FollowedFile\"\xb2\x01\n\x0c\x46ollowedFile\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x15\n\rphysical_rows\x18\x03 \x01(\x03\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0binput_files\x18\x05 \x03(\t\x12\x12\n\nrow_states\x18\x06 \x01(\x0c\x12\x15\n\rrows_computed\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\"7\n\x10\x43\x61rriedRowsBatch\x12#\n\x04rows\x18\x01 \x03(\x0b\x32\x15.leman.v1.CarriedRows\"\xc6\x01\n\x0b\x43\x61rriedRows\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x0b\n\x03key\x18\x02 \x01(\t\x12#\n\x07\x63overed\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x15\n\rfrom_fragment\x18\x05 \x01(\x03\x12%\n\tfrom_rows\x18\x06 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\n\n\x02\x61t\x18\x07 \x01(\x03\x12\x16\n\x0e\x62\x65\x66ore_version\x18\x08 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"P\n\rCheckpointRef\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05range\x18\x02 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0f\n\x07settles\x18\x03 \x01(\x08\"\x81\x01\n\nStagedFile\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x15\n\rphysical_rows\x18\x04 \x01(\x03\x12\x15\n\rrows_computed\x18\x05 \x01(\x03\x12\x13\n\x0brows_failed\x18\x06 \x01(\x03\"Q\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x15\n\rmax_decisions\x18\x02 \x01(\x05\"s\n\x13\x45xplainPlanResponse\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.leman.v1.PlanHeader\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.leman.v1.FragmentTask\x12\x0f\n\x07summary\x18\x03 \x01(\t\"\x92\x01\n\x13GetRowStatesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.leman.v1.RowState\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xe4\x01\n\x14GetRowStatesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_computed\x18\x02 \x01(\x03\x12\x11\n\trows_null\x18\x03 \x01(\x03\x12\x13\n\x0brows_failed\x18\x04 \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x05 \x01(\x03\x12 \n\x04kept\x18\x06 \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x15\n\rrow_addresses\x18\x07 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0f\n\x07row_ids\x18\t \x03(\x03*\x8b\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_FOREIGN_VALUES\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n*\x83\x01\n\x08RowState\x12\x19\n\x15ROW_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROW_STATE_COMPUTED\x10\x01\x12\x12\n\x0eROW_STATE_NULL\x10\x02\x12\x14\n\x10ROW_STATE_FAILED\x10\x03\x12\x1a\n\x16ROW_STATE_NOT_COMPUTED\x10\x04\x32\xf6\x01\n\x0ePlannerService\x12I\n\nCreatePlan\x12\x1b.leman.v1.CreatePlanRequest\x1a\x1c.leman.v1.CreatePlanResponse0\x01\x12J\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\x12M\n\x0cGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.planner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REASON']._serialized_start=2615
-  _globals['_REASON']._serialized_end=2882
+  _globals['_REASON']._serialized_start=3181
+  _globals['_REASON']._serialized_end=3448
+  _globals['_ROWSTATE']._serialized_start=3451
+  _globals['_ROWSTATE']._serialized_end=3582
   _globals['_BACKFILLSPEC']._serialized_start=81
-  _globals['_BACKFILLSPEC']._serialized_end=424
-  _globals['_CREATEPLANREQUEST']._serialized_start=426
-  _globals['_CREATEPLANREQUEST']._serialized_end=483
-  _globals['_CREATEPLANRESPONSE']._serialized_start=486
-  _globals['_CREATEPLANRESPONSE']._serialized_end=696
-  _globals['_PLANHEADER']._serialized_start=699
-  _globals['_PLANHEADER']._serialized_end=1061
-  _globals['_OUTPUTFIELD']._serialized_start=1063
-  _globals['_OUTPUTFIELD']._serialized_end=1144
-  _globals['_REASONCOUNT']._serialized_start=1146
-  _globals['_REASONCOUNT']._serialized_end=1226
-  _globals['_FRAGMENTTASKBATCH']._serialized_start=1228
-  _globals['_FRAGMENTTASKBATCH']._serialized_end=1286
-  _globals['_FRAGMENTTASK']._serialized_start=1289
-  _globals['_FRAGMENTTASK']._serialized_end=1659
-  _globals['_FOLLOWEDFILEBATCH']._serialized_start=1661
-  _globals['_FOLLOWEDFILEBATCH']._serialized_end=1719
-  _globals['_FOLLOWEDFILE']._serialized_start=1722
-  _globals['_FOLLOWEDFILE']._serialized_end=1900
-  _globals['_CARRIEDROWSBATCH']._serialized_start=1902
-  _globals['_CARRIEDROWSBATCH']._serialized_end=1957
-  _globals['_CARRIEDROWS']._serialized_start=1960
-  _globals['_CARRIEDROWS']._serialized_end=2158
-  _globals['_ROWRANGE']._serialized_start=2160
-  _globals['_ROWRANGE']._serialized_end=2198
-  _globals['_CHECKPOINTREF']._serialized_start=2200
-  _globals['_CHECKPOINTREF']._serialized_end=2280
-  _globals['_STAGEDFILE']._serialized_start=2283
-  _globals['_STAGEDFILE']._serialized_end=2412
-  _globals['_EXPLAINPLANREQUEST']._serialized_start=2414
-  _globals['_EXPLAINPLANREQUEST']._serialized_end=2495
-  _globals['_EXPLAINPLANRESPONSE']._serialized_start=2497
-  _globals['_EXPLAINPLANRESPONSE']._serialized_end=2612
-  _globals['_PLANNERSERVICE']._serialized_start=2885
-  _globals['_PLANNERSERVICE']._serialized_end=3052
+  _globals['_BACKFILLSPEC']._serialized_end=445
+  _globals['_CREATEPLANREQUEST']._serialized_start=447
+  _globals['_CREATEPLANREQUEST']._serialized_end=504
+  _globals['_CREATEPLANRESPONSE']._serialized_start=507
+  _globals['_CREATEPLANRESPONSE']._serialized_end=717
+  _globals['_PLANHEADER']._serialized_start=720
+  _globals['_PLANHEADER']._serialized_end=1182
+  _globals['_KEPTROWS']._serialized_start=1184
+  _globals['_KEPTROWS']._serialized_end=1247
+  _globals['_OUTPUTFIELD']._serialized_start=1249
+  _globals['_OUTPUTFIELD']._serialized_end=1330
+  _globals['_REASONCOUNT']._serialized_start=1332
+  _globals['_REASONCOUNT']._serialized_end=1412
+  _globals['_FRAGMENTTASKBATCH']._serialized_start=1414
+  _globals['_FRAGMENTTASKBATCH']._serialized_end=1472
+  _globals['_FRAGMENTTASK']._serialized_start=1475
+  _globals['_FRAGMENTTASK']._serialized_end=1845
+  _globals['_FOLLOWEDFILEBATCH']._serialized_start=1847
+  _globals['_FOLLOWEDFILEBATCH']._serialized_end=1905
+  _globals['_FOLLOWEDFILE']._serialized_start=1908
+  _globals['_FOLLOWEDFILE']._serialized_end=2086
+  _globals['_CARRIEDROWSBATCH']._serialized_start=2088
+  _globals['_CARRIEDROWSBATCH']._serialized_end=2143
+  _globals['_CARRIEDROWS']._serialized_start=2146
+  _globals['_CARRIEDROWS']._serialized_end=2344
+  _globals['_ROWRANGE']._serialized_start=2346
+  _globals['_ROWRANGE']._serialized_end=2384
+  _globals['_CHECKPOINTREF']._serialized_start=2386
+  _globals['_CHECKPOINTREF']._serialized_end=2466
+  _globals['_STAGEDFILE']._serialized_start=2469
+  _globals['_STAGEDFILE']._serialized_end=2598
+  _globals['_EXPLAINPLANREQUEST']._serialized_start=2600
+  _globals['_EXPLAINPLANREQUEST']._serialized_end=2681
+  _globals['_EXPLAINPLANRESPONSE']._serialized_start=2683
+  _globals['_EXPLAINPLANRESPONSE']._serialized_end=2798
+  _globals['_GETROWSTATESREQUEST']._serialized_start=2801
+  _globals['_GETROWSTATESREQUEST']._serialized_end=2947
+  _globals['_GETROWSTATESRESPONSE']._serialized_start=2950
+  _globals['_GETROWSTATESRESPONSE']._serialized_end=3178
+  _globals['_PLANNERSERVICE']._serialized_start=3585
+  _globals['_PLANNERSERVICE']._serialized_end=3831
 # @@protoc_insertion_point(module_scope)

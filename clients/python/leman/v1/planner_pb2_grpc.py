@@ -49,6 +49,11 @@ class PlannerServiceStub(object):
                 request_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
                 _registered_method=True)
+        self.GetRowStates = channel.unary_unary(
+                '/leman.v1.PlannerService/GetRowStates',
+                request_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
+                _registered_method=True)
 
 
 class PlannerServiceServicer(object):
@@ -73,6 +78,14 @@ class PlannerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRowStates(self, request, context):
+        """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlannerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -85,6 +98,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ExplainPlan,
                     request_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.FromString,
                     response_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.SerializeToString,
+            ),
+            'GetRowStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRowStates,
+                    request_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -146,6 +164,33 @@ class PlannerService(object):
             '/leman.v1.PlannerService/ExplainPlan',
             leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
             leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRowStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.PlannerService/GetRowStates',
+            leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
+            leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class PlannerServiceStub:
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]
     """The header alone, and a sample of the decisions: a dry run."""
+    GetRowStates: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]
+    """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+    """
 
 @_typing.type_check_only
 class PlannerServiceAsyncStub(PlannerServiceStub):
@@ -57,6 +61,10 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]  # type: ignore[assignment]
     """The header alone, and a sample of the decisions: a dry run."""
+    GetRowStates: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]  # type: ignore[assignment]
+    """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+    """
 
 class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
@@ -81,5 +89,15 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.ExplainPlanResponse, _abc.Awaitable[_planner_pb2.ExplainPlanResponse]]:
         """The header alone, and a sample of the decisions: a dry run."""
+
+    @_abc_1.abstractmethod
+    def GetRowStates(
+        self,
+        request: _planner_pb2.GetRowStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.GetRowStatesResponse, _abc.Awaitable[_planner_pb2.GetRowStatesResponse]]:
+        """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+        """
 
 def add_PlannerServiceServicer_to_server(servicer: PlannerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
