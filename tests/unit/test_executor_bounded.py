@@ -18,6 +18,10 @@ def rows(start: int, end: int) -> Piece:
     return Piece(np.arange(start, end), pa.array([bytes([i % 256]) * ROW_BYTES for i in range(start, end)]))
 
 
+def nothing_left(_covered: RowRange, _pieces: object) -> list[Piece]:
+    return []
+
+
 class Recorder:
     def __init__(self) -> None:
         self.emitted: list[tuple[RowRange, list[int]]] = []
@@ -35,7 +39,7 @@ def small_steps(monkeypatch):
 
 def test_evaluated_rows_are_written_before_the_chunk_is_through(small_steps):
     writer = Recorder()
-    unwritten = Unwritten(writer, 0, [rows(5, 7), rows(15, 16)], 1 << 30)
+    unwritten = Unwritten(writer, 0, [rows(5, 7), rows(15, 16)], 1 << 30, nothing_left)
     for start, end, covered_to in ((0, 5, 7), (7, 8, 8), (8, 15, 16), (16, 18, 18)):
         unwritten.add(rows(start, end), covered_to)
     assert [covered for covered, _ in writer.emitted] == [(0, 7), (7, 16)]
@@ -46,13 +50,13 @@ def test_evaluated_rows_are_written_before_the_chunk_is_through(small_steps):
 
 def test_a_smaller_limit_holds_too():
     writer = Recorder()
-    unwritten = Unwritten(writer, 0, [], 2 * ROW_BYTES)
+    unwritten = Unwritten(writer, 0, [], 2 * ROW_BYTES, nothing_left)
     unwritten.add(rows(0, 3), 3)
     assert writer.emitted == [((0, 3), [0, 1, 2])]
 
 
 def test_without_a_writer_nothing_is_kept():
-    unwritten = Unwritten(None, 0, [], 1 << 30)
+    unwritten = Unwritten(None, 0, [], 1 << 30, nothing_left)
     unwritten.add(rows(0, 5), 5)
     unwritten.write(5)
     assert not unwritten._pieces
