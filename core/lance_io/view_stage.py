@@ -10,6 +10,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import lance
 import numpy as np
@@ -23,6 +24,7 @@ from core.domain.view import SOURCE_ROW_ID
 from core.errors import NotFound, Unavailable
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
+from core.lance_io.view_files import storage_version
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
@@ -70,8 +72,9 @@ class Stage:
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole stage."""
-        table = self._dataset.scanner(columns=list(columns), offset=start, limit=rows).to_table().combine_chunks()
+        """Values by position in the whole stage; blobs as their bytes."""
+        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+        table = scanner.to_table().combine_chunks()
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
@@ -104,11 +107,14 @@ def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) 
 
 def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
+    version: Any = storage_version(columns)
     fragments = []
     for ids in parts.values():
         if len(ids):
             table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
-            fragments += write_fragments(table, uri, schema=schema, max_rows_per_file=len(ids))
+            fragments += write_fragments(
+                table, uri, schema=schema, max_rows_per_file=len(ids), data_storage_version=version
+            )
     dataset = lance.LanceDataset.commit(
         uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
     )

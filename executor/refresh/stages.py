@@ -15,7 +15,7 @@ from core.domain.plan import BackfillSpec, InputSource
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import LemanError
-from core.udf import binding
+from core.udf import binding, blobs, validation
 from executor.board import JobBoard
 from executor.refresh.tally import RefreshTally
 from executor.run import JobRun
@@ -103,5 +103,6 @@ def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, versio
             inputs=(ColumnInput(SOURCE_ROW_ID, _ROW_ID_FIELD),),
             source=InputSource(source_uri, version, function.column.inputs),
         )
-        fields.append(binding.bind(pa.field(function.column.name, function.udf.output_type), column))
+        made = validation.output_field(function.column.name, function.udf, blobs.VIEW_FORMAT)
+        fields.append(binding.bind(made, column))
     return pa.schema(fields)
