@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,10 +25,33 @@ from executor.spark_runner import Cancelled
 
 #: `__source_row_id` is a stage's first column.
 _ROW_ID_FIELD = 0
+#: Events of a backfill that are told of the refresh; others are about the stage itself.
+_TOLD = frozenset({"error", "resources", "stall", "wait"})
 
 
 async def _keep(_job: Job) -> None:
     """The refresh is the job that history knows."""
+
+
+class _PartBoard(JobBoard):
+    """That of a backfill of the stage: what its watchers would have to know is said of the refresh."""
+
+    def __init__(self, job: Job, whole: JobBoard) -> None:
+        super().__init__(job)
+        self._whole = whole
+
+    def update(self, **changes: Any) -> None:
+        """As that of any board; what is waited for is what the refresh waits for."""
+        super().update(**changes)
+        if "stalls" in changes:
+            self._whole.update(stalls=changes["stalls"])
+
+    def note(self, kind: str, message: str) -> None:
+        """As that of any board, or that of the refresh."""
+        if kind in _TOLD:
+            self._whole.note(kind, message)
+        else:
+            super().note(kind, message)
 
 
 class StageFiller:
@@ -63,9 +87,9 @@ class StageFiller:
         now = time.time()
         parent = self._board.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
-        child = JobRun(
-            Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt), self._services
-        )
+        job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
+        child = JobRun(job, self._services)
+        child.board = _PartBoard(job, self._board)
         self._tally.begin(child.board.tally)
         if self._cancelled:
             raise Cancelled(parent.job_id)
