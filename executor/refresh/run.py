@@ -257,7 +257,7 @@ class RefreshRun:
                 view_version=made,
             )
             self.board.update(table_version=made)
-            self.board.note("commit", f"{len(some)} fragments with {rows} rows are in version {made}")
+            self.board.note("commit", f"{rows:,} rows of {len(some):,} fragments are in version {made}")
 
     # everything else: one commit
 
@@ -351,7 +351,7 @@ class RefreshRun:
         )
         self.board.update(table_version=made)
         self.board.note(
-            "commit", f"{added} rows added, {changed} recomputed, {gone} evicted in version {made} of the view"
+            "commit", f"{added:,} rows added, {changed:,} recomputed, {gone:,} evicted in version {made} of the view"
         )
 
     # shared
