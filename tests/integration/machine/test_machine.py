@@ -85,6 +85,7 @@ class Machine(RuleBasedStateMachine):
         for name in ("c", "d", "e"):
             if self._computable(name):
                 self._backfill(BackfillSpec(self.system.database, "t", name), 0, Where())
+                self._compare()
                 assert not self.system.plan(BackfillSpec(self.system.database, "t", name)).tasks
 
     # the table
@@ -134,11 +135,14 @@ class Machine(RuleBasedStateMachine):
         """A step is over: counts it and compares the whole table."""
         Machine.steps[name] += 1
         Machine.changed[name] += changed
+        self._compare()
+        self.oracle.remember(self.system.open().version)
+
+    def _compare(self) -> None:
         found, wanted = self.system.rows(), self.oracle.table()
         assert found.keys() == wanted.keys()
         wrong = {i: (found[i], wanted[i]) for i in wanted if found[i] != wanted[i]}
         assert not wrong, wrong
-        self.oracle.remember(self.system.open().version)
 
     @initialize(seed=numbers)
     def begin(self, seed: int) -> None:
