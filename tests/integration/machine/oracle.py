@@ -379,12 +379,13 @@ class Oracle:
         self._of_retries.add((key, part.where))
         self._know(part.slot, key, ids)
 
-    def damaged(self, key: str) -> None:
-        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before."""
+    def damaged(self, key: str, fragment: int) -> None:
+        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before. Others of
+        the fragment may hold them, or may have been left aside for the one that was damaged."""
         for slot, by_key in self._stored.items():
-            for name in list(by_key):
-                if name == key or name.startswith(_CARRIED):
-                    self._spoiled.setdefault(slot, set()).update(by_key.pop(name))
+            if slot.fragment == fragment:
+                self._spoiled.setdefault(slot, set()).update(*by_key.values())
+                by_key.pop(key, None)
 
     def staged(self, part: Asked) -> None:
         """A column file and its record were written."""
