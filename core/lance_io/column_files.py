@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +22,7 @@ from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.row_states import RowState, States, StateSummary
-from core.udf import blobs
+from core.udf import binding, blobs
 
 _STATES_KEY = "leman.states"
 _DELETIONS_KEY = "leman.deletions"
@@ -199,9 +201,10 @@ def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A staged file that holds what was announced: the version (major, minor) of its format, and the rows that it lacks
-    because they were deleted when it was written."""
+    """A staged file that holds what was announced: the name that its column had, the version (major, minor) of its
+    format, and the rows that it lacks because they were deleted when it was written."""
 
+    column: str
     format: tuple[int, int]
     deletions: Deletions | None
 
@@ -219,7 +222,7 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
-    return Verified(content.format, content.deletions)
+    return Verified(content.schema.names[0], content.format, content.deletions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +262,31 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
 
 
+@contextlib.contextmanager
+def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
+    """A file without rows, in the layout of a staged one whose column was renamed since."""
+    writer = ColumnFileWriter(uri, field, file_format)
+    name = f"{staged.file.removesuffix('.lance')}-{uuid.uuid4().hex}.lance"
+    writer.open(name)
+    writer.close(None, frozenset(), name)
+    try:
+        yield name
+    finally:
+        filesystem, path = _filesystem(data_path(uri, name))
+        filesystem.delete_file(path)
+
+
+def _names(field: pa.Field) -> set[str]:
+    """What files call a column: its name, or the one under which it was added, if it was renamed since."""
+    bound = binding.read(field)
+    return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
+
+
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
     """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
     it, followed by what describes it; JSON is stored in a binary form."""
     first = written.field(0)
-    if first.name != field.name:
+    if first.name not in _names(field):
         return False
     if blobs.is_blob(field):
         return blobs.is_blob(first)

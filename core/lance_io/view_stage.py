@@ -10,6 +10,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import lance
@@ -19,9 +20,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
-from core import keys
+from core import keys, row_states
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import NotFound, Unavailable
+from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
 from core.lance_io.view_files import storage_version
@@ -68,7 +70,7 @@ class Stage:
         return [
             at
             for at, fragment in enumerate(read_fragments(self._dataset))
-            if all(_is_complete(fragment.files_of(ids)) for ids in fields)
+            if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
@@ -145,6 +147,18 @@ def drop(uri: str) -> None:
             return
 
 
-def _is_complete(files: Sequence[str]) -> bool:
-    parsed = [keys.parse_column_file_name(file) for file in files]
-    return bool(parsed) and all(p is not None and not p.partial for p in parsed)
+def _is_complete(uri: str, files: Sequence[str]) -> bool:
+    try:
+        return bool(files) and all(_is_settled(uri, file) for file in files)
+    except (OSError, ValueError):  # somebody drops the stage meanwhile
+        return False
+
+
+@lru_cache(maxsize=4096)
+def _is_settled(uri: str, file: str) -> bool:
+    """Whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    name = keys.parse_column_file_name(file)
+    if name is None or not name.partial:
+        return name is not None
+    states = column_files.read_states(uri, file)
+    return states is not None and not row_states.summarize(states).untouched

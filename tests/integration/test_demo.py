@@ -71,7 +71,7 @@ def test_the_demo_computes_answers_and_then_has_nothing_to_do(demo, tmp_path):
         assert "IndentationError  unexpected indent  tools:Command.usage" in shown
         nearest = shown.partition("Nearest to")[2].splitlines()[2]
         assert nearest.split()[1:] == ["tools:parse_date", "Parse", "a", "date", "string."]
-    assert second.count("fragments are current: nothing to do") == 3
+    assert second.count("10 of 10 fragments are current: nothing to do") == 3
     assert "REUSED: computed by version " + complexity.version in second
     assert "Nothing was computed." in second
     assert "The table changes" not in second

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import leman
+from leman.error_handling import ErrorHandlingConfig, Skip
 from leman.errors import FailedPrecondition, NotSupported
 from tests.integration.evidence import Evidence, numbers
 
@@ -70,3 +71,26 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
     assert refused.value.reason == "NOT_A_BACKFILL"
     with pytest.raises(NotSupported):
         view.alter_columns({"y": evidence.double(version="2")}, keep_values=True)
+
+
+def test_rows_on_which_a_refresh_failed_are_listed(db):
+    @leman.udf(data_type=pa.int64(), version="1", error_handling=ErrorHandlingConfig(on_error=[Skip()]))
+    def not_three(x: int) -> int:
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    view = db.create_materialized_view("v", db.create_table("t", numbers(5)).search(None).add_column("y", not_three))
+    future = view.refresh_async()
+    future.result()
+    assert future.job().state is leman.JobState.DONE_WITH_ERRORS
+    (error,) = view.get_errors(job_id=future.job_id)
+    assert (error.error_type, error.error_message) == ("ValueError", "three")
+    assert view.to_arrow(["x", "y"]).to_pylist()[3] == {"x": 3, "y": None}
+    for asked in (
+        lambda: view.row_states("y"),
+        lambda: view.rows_in_state("y", "failed"),
+        lambda: view.get_failed_row_addresses(job_id=future.job_id),
+    ):
+        with pytest.raises(NotSupported, match="get_errors"):
+            asked()
