@@ -199,6 +199,7 @@ class RefreshRun:
             rows[fragment.fragment_id] = await asyncio.to_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
+        self._tally.expect(sum(map(len, rows.values())), len(plan.functions))
         stage = await self._stage(plan, plan.functions, version, of, rows)
         places = _places(rows, stage)
         missing = dict.fromkeys(rows)
@@ -283,6 +284,7 @@ class RefreshRun:
         lists = [outcome.append, outcome.recompute_ids]
         rows = np.concatenate(lists)
         of = layout.digest(plan, version, functions, lists)
+        self._tally.expect(len(rows), len(functions))
         parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
         stage = await self._stage(plan, functions, version, of, parts)
         if stage is not None:
