@@ -143,7 +143,7 @@ def _keep_view(db: leman.Database, table: leman.Table) -> bool:
     """Fills the view, changes the table, refreshes the view; returns whether there was anything to do."""
     heading("A view of it for training: all that has a docstring, shuffled, with its signature")
     view = training.view_of(db, table)
-    refreshes = [training.refresh(view, "first" if not view.count_rows() else "again")]
+    refreshes = [training.refresh(view, "again" if view.count_rows() else "first")]
     training.show_rows(view)
     todo = changes.pending(db.open_table(changes.TABLE), table) if changes.TABLE in db.table_names() else {}
     if todo:
@@ -153,9 +153,11 @@ def _keep_view(db: leman.Database, table: leman.Table) -> bool:
         for column in COLUMNS:
             _compute(db, table, column)
         refreshes += [training.refresh(view, "after the changes")]
+    done = [refresh for refresh in refreshes if refresh.result.mode != "no_op"]
+    if done:
         heading("What the view reused")
-        training.show_costs(refreshes)
-    return any(refresh.result.mode != "no_op" for refresh in refreshes)
+        training.show_costs(done)
+    return bool(done)
 
 
 def _farewell(*, anything: bool) -> str:
