@@ -23,6 +23,10 @@ def twice(x: int) -> int:
     return 2 * x
 
 
+def _successor(x: int) -> int:
+    return x + 1
+
+
 @pytest.fixture
 def table(db) -> leman.Table:
     return db.create_table("t", numbers(10))
@@ -153,6 +157,7 @@ def test_a_function_that_is_not_registered(db, table, view):
     assert refused(view).reason == "UDF_NOT_FOUND"
 
     view.alter_columns({"y": twice})  # registers it
+    assert view.refresh(progress=False).rows_evaluated == 1
     is_right(view, table)
 
 
@@ -174,6 +179,21 @@ def test_a_view_that_is_damaged(db, table, view):
     db.drop_view("v")
     anew = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("y", twice))
     is_right(anew, table)
+
+
+def test_resources_that_nobody_has(db, table):
+    def give(memory):
+        return leman.udf(data_type=pa.int64(), version="1", memory=memory)(_successor)
+
+    view = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("y", give(1 << 50)))
+
+    with pytest.raises(leman.errors.ResourcesNotAvailable) as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "RESOURCES_NOT_AVAILABLE"
+
+    view.alter_columns({"y": give(1 << 20)})
+    view.refresh(progress=False)
+    assert values(view, "y") == {x: x + 1 for x in range(10)}
 
 
 def test_all_reasons_are_tried_here():

@@ -330,6 +330,22 @@ def test_a_view_has_the_columns_that_were_selected(db):
     assert column(view, "who") == ["ALICE", "BOB", "CAROL", "DAVE"]
 
 
+def test_blobs_of_all_fragments_can_be_taken(db):
+    field = pa.field("data", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    rows = pa.table([range(6), [f"blob {i}".encode() for i in range(6)]], pa.schema([("x", pa.int64()), field]))
+    table = db.create_table("t", rows, max_rows_per_file=2)
+    view = db.create_materialized_view("v", table.search(None).where("x > 0").add_column("y", twice))
+    view.refresh(progress=False, max_rows_per_fragment=2)
+    table.add(pa.table([[6], [b"blob 6"]], rows.schema))
+    view.refresh(progress=False)
+
+    dataset = view.to_lance()
+    assert len(rows_of_fragments(view)) > 2
+    order = dataset.to_table(["x"])["x"].to_pylist()
+    taken = dataset.take_blobs("data", indices=list(range(len(order))))
+    assert [blob.readall() for blob in taken] == [f"blob {x}".encode() for x in order]
+
+
 def test_checkpoints_that_were_cleared_are_not_missed(db, evidence):
     table = db.create_table("t", numbers(20))
     view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
