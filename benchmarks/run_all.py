@@ -31,6 +31,7 @@ NAMES = (
     "get_job_rate",
     "watchers",
     "memory_ceiling",
+    "idle_memory",
     "cold_start",
 )
 #: Rows with which a script is over in seconds, where it has rows to choose.
@@ -43,6 +44,7 @@ _QUICK_ROWS = {
     "ten_times": 20_000,
     "append_10k": 20_000,
     "memory_ceiling": 20_000,
+    "idle_memory": 20_000,
     "watchers": 2_000,
     "skew": 2_000,
     "resume": 8_000,
