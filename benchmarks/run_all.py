@@ -34,6 +34,7 @@ NAMES = (
     "get_job_rate",
     "watchers",
     "memory_ceiling",
+    "idle_memory",
     "cold_start",
 )
 #: Rows with which a script is over in seconds, where it has rows to choose.
@@ -49,6 +50,7 @@ _QUICK_ROWS = {
     "view_changes": 20_000,
     "view_append": 20_000,
     "memory_ceiling": 20_000,
+    "idle_memory": 20_000,
     "watchers": 2_000,
     "skew": 2_000,
     "resume": 8_000,
