@@ -7,6 +7,7 @@ is in its config: who comes after a crash with the same work finds what was comp
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +20,11 @@ import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
 from core import keys
+from core.crash import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import NotFound, Unavailable
 from core.lance_io.manifest import read_fragments
-from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
+from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of, filesystem_of
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
@@ -114,6 +116,7 @@ def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema
     )
     if len(columns):
         dataset.add_columns(columns)
+    crash_point("executor.stage_written")
     dataset.update_config(
         {
             INCARNATION_KEY: uuid.uuid4().hex,
@@ -122,6 +125,20 @@ def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema
         }
     )
     return Stage(uri)
+
+
+def stages(database: str, named: re.Pattern[str]) -> list[str]:
+    """Uris of the stages in a database whose names match, half-laid ones too. Raises Unavailable
+    (STORE_UNAVAILABLE)."""
+    system, root = filesystem_of(database)
+    try:
+        entries = system.get_file_info(pafs.FileSelector(root))
+    except OSError as error:
+        raise Unavailable("STORE_UNAVAILABLE", f"The database {database} cannot be listed: {error}") from None
+    found = (entry.base_name for entry in entries if entry.base_name.endswith(TABLE_ENDING))
+    return [
+        f"{database.rstrip('/')}/{name}" for name in sorted(found) if named.fullmatch(name.removesuffix(TABLE_ENDING))
+    ]
 
 
 def drop(uri: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import tenacity
 
 from core import view_metadata
+from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import StagedFile
 from core.domain.view import (
@@ -24,6 +25,7 @@ from core.domain.view import (
 )
 from core.errors import Aborted, Internal, LemanError, NotFound, Unavailable
 from core.lance_io import view_files, view_stage
+from core.lance_io.open_jobs import open_jobs
 from core.lance_io.view_changes import RowOutcome, every_row, row_outcome
 from core.lance_io.view_stage import Stage
 from executor.board import JobBoard
@@ -67,11 +69,11 @@ class RefreshRun:
             self._planned = True
             # "latest" is decided once: who takes the job over goes on with the same stage
             spec = replace(_spec(self.board.job), src_version=plan.target_version)
-            self._result = RefreshResult(
+            self._result = self.board.job.refresh_result or RefreshResult(
                 mode=plan.mode, reason=plan.reason, source_version_before=plan.definition.base_version
             )
             self._tally.rows_total = plan.rows
-            self.board.update(refresh=spec, plan_summary=plan.message)
+            self.board.update(refresh=spec, plan_summary=plan.message, refresh_result=self._result)
             self.board.note("plan", plan.message)
         return plan
 
@@ -100,6 +102,10 @@ class RefreshRun:
         except LemanError as error:
             await self._end(JobState.FAILED, job_error(error))
             return
+        if self.nothing_to_do(plan):  # it was done, but for saying so
+            await self._drop_leftovers(plan)
+            await self.finish_at_once(plan)
+            return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
 
@@ -108,6 +114,7 @@ class RefreshRun:
         ticking = asyncio.create_task(self.board.tick())
         try:
             await self._rounds(plan)
+            await self._drop_leftovers(plan)
             await self._end(JobState.DONE_WITH_ERRORS if self._tally.all_failed else JobState.DONE)
         except Cancelled:
             await self._end(JobState.CANCELLED)
@@ -125,6 +132,14 @@ class RefreshRun:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self.cancelling = True
         self._filler.cancel()
+
+    async def _drop_leftovers(self, plan: RefreshPlan) -> None:
+        """Removes what refreshes left that died or were given up, unless another one is at it."""
+        spec = _spec(self.board.job)
+        try:
+            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.board.job.job_id)
+        except Unavailable as error:
+            self.board.note("leftovers", f"stages of other refreshes stay for now: {error.message}")
 
     async def _end(self, state: JobState, error: JobError | None = None) -> None:
         self._say(rows_evaluated=self._tally.all_evaluated)
@@ -181,6 +196,7 @@ class RefreshRun:
         version = await self._services.commits.lay_placeholders(
             plan, view_metadata.write(plan.schema, definition), most, request_id=uuid.uuid4().hex
         )
+        crash_point("executor.placeholders_laid")
         self.board.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")
 
     # the first fill: in parts
@@ -238,6 +254,7 @@ class RefreshRun:
                 job_id=self.board.job.job_id,
                 request_id=uuid.uuid4().hex,
             )
+            crash_point("executor.fill_answered")
             self._tally.commit_seconds += time.monotonic() - begin
             refused = [v for v in verdicts if not v.committed]
             if refused:
@@ -282,6 +299,7 @@ class RefreshRun:
         if stage is not None:
             await self._filler.fill(_spec(self.board.job).database, _table(stage.uri), functions, _nothing)
             await asyncio.to_thread(stage.refresh)
+            crash_point("executor.stage_filled")
         self._check()
         cuts = layout.split(len(outcome.append), _spec(self.board.job).max_rows_per_fragment, self._services.lanes)
         everything = Staged(rows, 0)
@@ -290,6 +308,7 @@ class RefreshRun:
         works += [_swapping(t, everything, len(outcome.append), columns) for t in swaps]
         files = await self._write(plan, version, stage, names, works)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
+        crash_point("executor.view_files_written")
         made = await self._commit_splice(plan, outcome, version, functions, (files[: len(cuts)], swapped))
         self._note_splice(plan, outcome, version, made, len(swaps), columns)
         if stage is not None:
@@ -322,6 +341,7 @@ class RefreshRun:
             job_id=self.board.job.job_id,
             request_id=uuid.uuid4().hex,
         )
+        crash_point("executor.splice_answered")
         self._tally.commit_seconds += time.monotonic() - begin
         self._tally.commits += 1
         return made
@@ -404,6 +424,13 @@ class RefreshRun:
 
 async def _nothing() -> None:
     """Nothing is installed before all is computed."""
+
+
+def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
+    leftovers = view_stage.stages(database, layout.stage_pattern(view))
+    if leftovers and all(job.job_id == job_id for job in open_jobs(uri)):
+        for leftover in leftovers:
+            view_stage.drop(leftover)
 
 
 def _spec(job: Job) -> RefreshSpec:
