@@ -20,12 +20,17 @@ NAMES = (
     "embedding_200k",
     "heavy_20k",
     "sql_1m",
+    "ten_times",
     "nothing_to_do",
+    "plan_time",
+    "append_10k",
     "skew",
     "resume",
     "checkpoint_overhead",
     "commit_rate",
     "get_job_rate",
+    "watchers",
+    "memory_ceiling",
     "cold_start",
 )
 #: Rows with which a script is over in seconds, where it has rows to choose.
@@ -35,11 +40,15 @@ _QUICK_ROWS = {
     "embedding_200k": 2_000,
     "heavy_20k": 2_000,
     "sql_1m": 20_000,
+    "ten_times": 20_000,
+    "append_10k": 20_000,
+    "memory_ceiling": 20_000,
+    "watchers": 2_000,
     "skew": 2_000,
     "resume": 8_000,
     "checkpoint_overhead": 2_000,
 }
-_QUICK_FRAGMENTS = {"commit_rate": 32}
+_QUICK_FRAGMENTS = {"commit_rate": 32, "plan_time": 1000}
 
 
 def arguments_of(name: str, options: argparse.Namespace) -> list[str]:

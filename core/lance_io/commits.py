@@ -70,7 +70,7 @@ class StagedFiles:
         (TYPE_MISMATCH) where the column is not the table's.
         """
         verified = column_files.verify(self._uri, staged, output.field.arrow)
-        key = (output.name, output.field.field_ids, output.field.arrow.type, verified.format)
+        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.format)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layouts[key] = self._layout(staged.file, output)

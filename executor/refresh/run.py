@@ -34,6 +34,7 @@ from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged, ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
+from executor.round import lanes_of
 from executor.run import job_error
 from executor.services import Services
 from executor.spark_runner import Cancelled
@@ -89,6 +90,11 @@ class RefreshRun:
     def nothing_to_do(self, plan: RefreshPlan) -> bool:
         """Whether the plan leaves the view as it is."""
         return plan.mode is RefreshMode.NO_OP
+
+    def check_resources(self, plan: RefreshPlan) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
+        for function in plan.functions:
+            lanes_of(function.udf, _spec(self.board.job).concurrency, self._services)
 
     async def finish_at_once(self, plan: RefreshPlan) -> None:
         """The plan left nothing to do."""

@@ -56,7 +56,7 @@ def test_the_demo_computes_answers_and_then_has_nothing_to_do(demo, tmp_path):
     first, second = demo(), demo()
 
     assert "16 definitions in 13 files" in first
-    assert "1 rows failed and stay NULL" in first
+    assert "1 row failed and stays NULL" in first
     for shown in (first, second):
         assert "Rows that have no complexity, because it raised: 1 of 16" in shown
         assert "IndentationError  unexpected indent  tools:Command.usage" in shown

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import keys
+from core.domain.explain import summarise
 from core.domain.plan import OutputField, Reason
 from core.domain.ranges import RowRange
 from core.domain.table import DataFile, TableField
 from core.row_states import StateSummary
-from planner.explain import summarise
 from tests.unit.planner_helpers import (
     OTHER,
     UDF,

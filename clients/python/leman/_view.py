@@ -143,13 +143,16 @@ class View(Table):
         raise NotSupported(f"'{self.name}' is a view: make another one whose query has the column")
 
     @boundary
-    def alter_columns(self, columns: Mapping[str, NewColumn]) -> int:
+    def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
         """Gives function columns of the view other functions: all of them or none. The next refresh computes these
         columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
-        `(function, [columns of the source])`. Returns the version of the view with the change.
+        `(function, [columns of the source])`. Returns the version of the view with the change. `keep_values` is for
+        tables: all values of a view's column are of one function.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
+        if keep_values:
+            raise NotSupported(f"'{self.name}' is a view: all values of a column are of one function")
         request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
+
+
+def prepare() -> None:
+    """Imports what takes a second to import, if it is there: for whoever has to wait for something else anyway."""
+    with contextlib.suppress(MissingDependency):
+        _lance()
 
 
 def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:

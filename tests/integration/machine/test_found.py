@@ -88,3 +88,10 @@ def test_checkpoints_hold_the_rows_that_were_known_from_a_file_since_replaced(ma
     machine._run_backfill("c", 3, where, 3)
     machine._run_backfill("c", 2)
     machine._run_backfill("c", 3, where)
+
+
+def test_rows_beside_the_filter_keep_the_values_of_another_version(machine):
+    machine._run_backfill("c", 3, FILTERS[0])
+    machine._run_backfill("c", 3, FILTERS[1], 2)
+    machine._run_backfill("c", 2)
+    machine._run_backfill("c", 3, FILTERS[1])

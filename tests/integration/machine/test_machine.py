@@ -324,6 +324,33 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         self._run_backfill(name, version, where, 3, task_size, meanwhile=meanwhile, number=number)
 
+    @rule(name=names, interval=intervals, kill=st.sampled_from(["", "", *KILLS]), passes=st.integers(1, 4))
+    @precondition(lambda self: self.registers)  # through the services: tests/integration/test_retry.py
+    def retry(self, name: str, interval: int, kill: str, passes: int) -> None:
+        """Failed rows are tried again, by the same function: in vain."""
+        if not self._computable(name):
+            self._run_backfill(name, 0)
+            return
+        spec = BackfillSpec(self.system.database, "t", name, checkpoint=CheckpointBounds(interval), failed_only=True)
+        before = self.system.open().version
+        fate = Fate(kill, passes)
+        evaluated = self._backfill_once(spec, fate)
+        self._step("retry", changed=bool(evaluated) or before != self.system.open().version)
+
+    def _backfill_once(self, spec: BackfillSpec, fate: Fate) -> int:
+        """A round of a retry: the rows that fail again are there to be tried again."""
+        parts = self.oracle.plan_failed(spec.column)
+        made = Made(self.system.plan(spec))
+        open_parts = {t.fragment_id: parts[t.fragment_id] for t in made.plan.tasks}
+        left = {i for f, p in parts.items() if f not in open_parts for i in p.needed}
+        assert not left, f"not planned: {sorted(left)}"
+        if not made.plan.tasks:
+            return 0
+        evaluated = self._compute(spec, made, open_parts, fate)
+        if not fate.dead:
+            self._commit(spec, made, open_parts, fate)
+        return evaluated
+
     def _run_backfill(
         self,
         name: str,
