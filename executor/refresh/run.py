@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tenacity
 
 from core import view_metadata
 from core.crash import crash_point
@@ -34,13 +33,13 @@ from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged, ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
+from executor.refresh.tries import in_thread, patiently
 from executor.round import lanes_of
 from executor.run import job_error
 from executor.services import Services
 from executor.spark_runner import Cancelled
 
 _ROUNDS_WITHOUT_END = 6
-_PATIENCE_SECONDS = 120.0
 _STAGE_ROWS = 1 << 20
 
 
@@ -57,6 +56,7 @@ class RefreshRun:
         self._filler = StageFiller(self.board, self._tally, services, _spec(job).concurrency)
         self._result = RefreshResult()
         self._planned = False
+        self._latest = not _spec(job).src_version
 
     def know_cost(self, seconds_per_row: float | None) -> None:
         """A refresh has several functions: each backfill of its stage measures its own."""
@@ -66,26 +66,27 @@ class RefreshRun:
         begin = time.monotonic()
         plan = await self._ask_planner()
         self._tally.planning_seconds += time.monotonic() - begin
+        # "latest" is decided once: who takes the job over goes on with the same stage
+        self.board.update(refresh=replace(_spec(self.board.job), src_version=plan.target_version))
         if not self._planned:
             self._planned = True
-            # "latest" is decided once: who takes the job over goes on with the same stage
-            spec = replace(_spec(self.board.job), src_version=plan.target_version)
             self._result = self.board.job.refresh_result or RefreshResult(
                 mode=plan.mode, reason=plan.reason, source_version_before=plan.definition.base_version
             )
             self._tally.rows_total = plan.rows
-            self.board.update(refresh=spec, plan_summary=plan.message, refresh_result=self._result)
+            self.board.update(plan_summary=plan.message, refresh_result=self._result)
             self.board.note("plan", plan.message)
         return plan
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(Unavailable),
-        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
-        reraise=True,
-    )
     async def _ask_planner(self) -> RefreshPlan:
-        return await self._services.planner.plan_refresh(_spec(self.board.job))
+        try:
+            return await patiently(self._services.planner.plan_refresh, _spec(self.board.job))
+        except NotFound as error:
+            if error.reason != "VERSION_NOT_FOUND" or not self._latest:
+                raise
+        # what was the latest version when the refresh began was cleaned away since
+        self.board.update(refresh=replace(_spec(self.board.job), src_version=0))
+        return await patiently(self._services.planner.plan_refresh, _spec(self.board.job))
 
     def nothing_to_do(self, plan: RefreshPlan) -> bool:
         """Whether the plan leaves the view as it is."""
@@ -162,6 +163,7 @@ class RefreshRun:
     # rounds
 
     async def _rounds(self, plan: RefreshPlan) -> None:
+        why = ""
         for _ in range(_ROUNDS_WITHOUT_END):
             self._check()
             try:
@@ -169,14 +171,15 @@ class RefreshRun:
                     return
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again
-                self.board.note("replan", f"planning again: {error.message}")
+                why = f": {error.message}"
+                self.board.note("replan", f"planning again{why}")
             plan = await self.plan()
             if self.nothing_to_do(plan):
                 self._say(source_version=plan.target_version, view_version=plan.version)
                 return
         raise Aborted(
             "VIEW_CHANGED",
-            "The view or its source keeps changing under the refresh. What was computed is kept: run it again.",
+            f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
 
     async def _round(self, plan: RefreshPlan) -> bool:
@@ -190,7 +193,7 @@ class RefreshRun:
         if plan.stale and plan.mode is not RefreshMode.FULL:
             await self._recompute_columns(plan)
             return False
-        outcome = await asyncio.to_thread(row_outcome, plan)
+        outcome = await in_thread(row_outcome, plan)
         await self._splice(plan, outcome)
         return True
 
@@ -199,8 +202,12 @@ class RefreshRun:
             plan.definition, base_version=plan.target_version, base_incarnation=plan.target_incarnation
         )
         most = _spec(self.board.job).max_rows_per_fragment
-        version = await self._services.commits.lay_placeholders(
-            plan, view_metadata.write(plan.schema, definition), most, request_id=uuid.uuid4().hex
+        version = await patiently(
+            self._services.commits.lay_placeholders,
+            plan,
+            view_metadata.write(plan.schema, definition),
+            most,
+            request_id=uuid.uuid4().hex,
         )
         crash_point("executor.placeholders_laid")
         self.board.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")
@@ -212,7 +219,7 @@ class RefreshRun:
         of = layout.digest(plan, version, plan.functions, [])
         rows: dict[int, Ints] = {}
         for fragment in plan.unset:
-            rows[fragment.fragment_id] = await asyncio.to_thread(
+            rows[fragment.fragment_id] = await in_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
         stage = await self._stage(plan, plan.functions, version, of, rows)
@@ -232,14 +239,14 @@ class RefreshRun:
         if missing:
             raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the stage were not computed")
         if stage is not None:
-            await asyncio.to_thread(view_stage.drop, stage.uri)
+            await in_thread(view_stage.drop, stage.uri)
 
     async def _complete(
         self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, None]
     ) -> list[int]:
         if stage is None:
             return list(missing)
-        done = await asyncio.to_thread(stage.complete, [f.column.name for f in functions])
+        done = await in_thread(stage.complete, [f.column.name for f in functions])
         return [stage.targets[at] for at in done if stage.targets[at] in missing]
 
     async def _install(
@@ -254,7 +261,8 @@ class RefreshRun:
                 plan, version, stage, names, [_filling(fragment_id, rows) for fragment_id, rows in some]
             )
             begin = time.monotonic()
-            made, verdicts = await self._services.commits.fill_placeholders(
+            made, verdicts = await patiently(
+                self._services.commits.fill_placeholders,
                 plan,
                 [(i, file) for (i, _), file in zip(some, files, strict=True)],
                 job_id=self.board.job.job_id,
@@ -281,7 +289,7 @@ class RefreshRun:
     async def _recompute_columns(self, plan: RefreshPlan) -> None:
         """Function columns that another version has to compute, for the rows that the view has."""
         functions = [f for f in plan.functions if f.column.name in plan.stale]
-        outcome = await asyncio.to_thread(every_row, plan)
+        outcome = await in_thread(every_row, plan)
         version = plan.definition.base_version
         await self._splice(plan, outcome, version=version, functions=functions, columns=plan.stale)
 
@@ -304,7 +312,7 @@ class RefreshRun:
         stage = await self._stage(plan, functions, version, of, parts)
         if stage is not None:
             await self._filler.fill(_spec(self.board.job).database, _table(stage.uri), functions, _nothing)
-            await asyncio.to_thread(stage.refresh)
+            await in_thread(stage.refresh)
             crash_point("executor.stage_filled")
         self._check()
         cuts = layout.split(len(outcome.append), _spec(self.board.job).max_rows_per_fragment, self._services.lanes)
@@ -318,7 +326,7 @@ class RefreshRun:
         made = await self._commit_splice(plan, outcome, version, functions, (files[: len(cuts)], swapped))
         self._note_splice(plan, outcome, version, made, len(swaps), columns)
         if stage is not None:
-            await asyncio.to_thread(view_stage.drop, stage.uri)
+            await in_thread(view_stage.drop, stage.uri)
 
     async def _commit_splice(
         self,
@@ -331,13 +339,14 @@ class RefreshRun:
         """`files`: those of new fragments, and those that are swapped in with their fragments."""
         evictions = ("", "")
         if len(outcome.evict_addresses):
-            evictions = await asyncio.to_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
+            evictions = await in_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
         filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in functions}}
         definition = replace(
             plan.definition, base_version=version, base_incarnation=plan.target_incarnation, filled=filled
         )
         begin = time.monotonic()
-        made = await self._services.commits.splice_view(
+        made = await patiently(
+            self._services.commits.splice_view,
             plan,
             appended=files[0],
             swapped=files[1],
@@ -397,7 +406,7 @@ class RefreshRun:
                 return found, True
             return view_stage.lay(uri, of, rows, columns), False
 
-        stage, found = await asyncio.to_thread(find_or_lay)
+        stage, found = await in_thread(find_or_lay)
         if found:
             self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")
         return stage
@@ -420,7 +429,7 @@ class RefreshRun:
         async def one(work: Callable[[ViewWriter], StagedFile]) -> StagedFile:
             async with self._slots:
                 self._check()
-                file, read, seconds = await asyncio.to_thread(write, work)
+                file, read, seconds = await in_thread(write, work)
             self._tally.seconds_writing += seconds
             self._result = replace(self._result, source_rows_read=self._result.source_rows_read + read)
             return file

@@ -22,6 +22,8 @@ from executor.run import JobRun
 from executor.services import Services
 from executor.spark_runner import Cancelled
 
+#: Why a function's inputs cannot be read: the source was cleaned up meanwhile. A new plan finds another version.
+_SOURCE_GONE = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE"})
 #: `__source_row_id` is a stage's first column.
 _ROW_ID_FIELD = 0
 
@@ -80,6 +82,8 @@ class StageFiller:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             kind: type[LemanError] = getattr(error_tree, ended.error.kind, error_tree.Internal)
+            if ended.error.reason in _SOURCE_GONE:
+                kind = error_tree.Aborted
             error = kind(ended.error.reason, ended.error.message)
             error.facts = ended.error.facts
             raise error
