@@ -1,0 +1,97 @@
+"""A refresh that dies at each of its steps, and is run again by hand: what the oracle expects, and each row computed
+once in both. Processes that die are in tests/faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.domain.job import Job
+from core.lance_io import view_stage
+from executor.refresh import run
+from tests.integration.views.harness import System
+from tests.integration.views.shapes import SHAPES
+from tests.integration.views.world import World
+
+STAGE = ["executor.stage_written", "executor.stage_filled"]
+FIRST = ["executor.stage_written", "executor.fill_answered"]
+LATER = [*STAGE, "executor.view_files_written", "executor.splice_answered"]
+
+
+class Killed(BaseException):
+    """The process is dead: no code of it runs after that."""
+
+
+class KillingSystem:
+    """Refreshes die once at `point`, where they come to it, and are run again."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self.point = ""
+        self.deaths = 0
+
+    def crash_point(self, name: str) -> None:
+        if name == self.point:
+            self.point = ""
+            self.deaths += 1
+            raise Killed(name)
+
+    def refresh(self, database: str, view: str, **parameters: Any) -> Job:
+        armed = self.point
+        try:
+            return self._system.refresh(database, view, **parameters)
+        except Killed:
+            return self._system.refresh(database, view, **parameters)
+        finally:
+            self.point = armed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
+
+
+class KilledWorld(World):
+    """The job that died did part of it: what the one after it counts is no more than the rest."""
+
+    def _check_cost(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def killing(views_system, monkeypatch):
+    system = KillingSystem(views_system)
+    monkeypatch.setattr(run, "crash_point", system.crash_point)
+    monkeypatch.setattr(view_stage, "crash_point", system.crash_point)
+    return system
+
+
+def deaths(point: str) -> int:
+    """Views that come to the point: a stage is for those with a function."""
+    return sum(shape.function is not None for shape in SHAPES) if point in STAGE else len(SHAPES)
+
+
+@pytest.mark.parametrize("point", FIRST)
+def test_in_the_first_fill(killing, quick_folder, point):
+    world = KilledWorld(killing, quick_folder / "db")
+    killing.point = point
+    world.refresh_and_check()
+    assert killing.deaths == deaths(point)
+
+
+def test_in_a_first_fill_whose_placeholders_are_laid_anew(killing, quick_folder):
+    world = KilledWorld(killing, quick_folder / "db")
+    world.change("append", 1)
+    killing.point = "executor.placeholders_laid"
+    world.refresh_and_check()
+    assert killing.deaths == len(SHAPES)
+
+
+@pytest.mark.parametrize("point", LATER)
+def test_in_a_refresh_of_what_changed(killing, quick_folder, point):
+    world = KilledWorld(killing, quick_folder / "db")
+    world.refresh_and_check()
+    for number, operation in enumerate(("append", "delete", "update_read", "update_filtered", "compact")):
+        world.change(operation, number)
+    killing.point = point
+    world.refresh_and_check()
+    assert killing.deaths == deaths(point)
