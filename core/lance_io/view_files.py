@@ -196,6 +196,11 @@ def version_of(uri: str) -> str:
     return _open(uri, None).data_storage_version
 
 
+def latest_version(uri: str) -> int:
+    """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    return int(_open(uri, None).version)
+
+
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array if array.type == type_ else array.cast(type_)
 

@@ -76,6 +76,8 @@ class RefreshRun:
             self._tally.rows_total = plan.rows
             self.board.update(plan_summary=plan.message, refresh_result=self._result)
             self.board.note("plan", plan.message)
+        elif plan.mode is RefreshMode.FULL:
+            self._say(mode=plan.mode, reason=plan.reason)
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
@@ -404,6 +406,8 @@ class RefreshRun:
             found = view_stage.find(uri, of)
             if found is not None and {i for i, ids in rows.items() if len(ids)} <= set(found.targets):
                 return found, True
+            if view_files.latest_version(plan.uri) != plan.version:
+                raise Aborted("VIEW_CHANGED", "another refresh was faster")
             return view_stage.lay(uri, of, rows, columns), False
 
         stage, found = await in_thread(find_or_lay)

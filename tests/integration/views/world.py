@@ -13,7 +13,6 @@ from core.domain.job import JobState
 from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
 from core.view_metadata import BASE_DATABASE, QUERY
 from tests.integration.views import functions
-from tests.integration.views.harness import System
 from tests.integration.views.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.shapes import SHAPES, query
 from tests.integration.views.source import OPERATIONS, Source
