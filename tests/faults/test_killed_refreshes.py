@@ -7,7 +7,7 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.faults.lake import Lake
+from tests.faults.lake import LANES, ROWS_AT_RISK, Lake, alive, wait_for
 from tests.faults.views import ROWS, change, check_settled, make, matching
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 FILL = [
     ("planner.refresh_planned", 1, "planner"),
     ("executor.fill_answered", 1, "executor"),
-    ("executor.fill_answered", 2, "executor"),
     ("coordinator.before_commit", 1, "commit_coordinator"),
     ("coordinator.after_commit", 2, "commit_coordinator"),
 ]
@@ -70,3 +69,42 @@ def test_in_a_refresh_of_what_changed(lake, db, evidence, point, victim):
     check_settled(lake, db, view, held)
     kept = [x + 5000 if x in range(10, 20) else x for x in order if x not in range(60, 70)]
     assert view.to_arrow()["x"].to_pylist()[: len(kept)] == kept
+
+
+#: A refresh of two seconds or so.
+SLOW = 0.05
+
+
+def test_while_workers_compute(lake, db, evidence):
+    """Everything that computes nothing itself dies, and a worker."""
+    _, view = make(db, evidence, "computing", seconds=SLOW)
+    future = view.refresh_async()
+    evidence.wait(ROWS // 5)
+    victims = {name: lake.pid(name) for name in ("planner", "commit_coordinator")}
+    for pid in (*victims.values(), evidence.worker()):
+        lake.kill(pid)
+    assert len(evidence.seen()) < len(matching(range(ROWS))), "nothing was left to do"
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 1)
+    assert evidence.again() <= ROWS_AT_RISK
+    check_settled(lake, db, view, list(range(ROWS)))
+    for name, pid in victims.items():
+        lake.wait_back(name, before=pid)
+
+
+def test_of_everything_and_the_refresh_is_asked_for_again(lake, db, evidence):
+    """The one that was cut short is taken over at the same time: both are the same work."""
+    _, view = make(db, evidence, "ended", seconds=SLOW)
+    future = view.refresh_async()
+    evidence.wait(ROWS // 5)
+    family = lake.family()
+    lake.kill(lake.pid("supervisor"))
+    wait_for(lambda: not [process for process in family if alive(process)])
+    assert len(evidence.seen()) < len(matching(range(ROWS))), "nothing was left to do"
+    with lake.connect() as again:
+        view = again.open_view(view.name)
+        view.refresh(progress=False)
+        job = again.job(future.result(timeout=60))
+        assert (job.state, job.attempt) == (JobState.DONE, 2)
+        assert evidence.again() <= LANES * ROWS_AT_RISK
+        check_settled(lake, again, view, list(range(ROWS)))

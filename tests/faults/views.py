@@ -22,10 +22,12 @@ def matching(xs: Iterator[int] | range | list[int]) -> list[int]:
     return [x for x in xs if x % 5]
 
 
-def make(db: leman.Database, evidence: Evidence, name: str) -> tuple[leman.Table, leman.View]:
-    """A table of `ROWS` rows and a shuffled view of four fifths of them, with a function."""
+def make(db: leman.Database, evidence: Evidence, name: str, *, seconds: float = 0) -> tuple[leman.Table, leman.View]:
+    """A table of `ROWS` rows and a shuffled view of four fifths of them, with a function that takes its time."""
     table = db.create_table(name, numbers(ROWS), max_rows_per_file=PER_FRAGMENT)
-    query = table.search(None).where(WHERE).select(["x"]).add_column("y", evidence.double(seconds=0)).shuffle(seed=7)
+    query = (
+        table.search(None).where(WHERE).select(["x"]).add_column("y", evidence.double(seconds=seconds)).shuffle(seed=7)
+    )
     return table, query.create_materialized_view(db, f"{name}_view", max_rows_per_fragment=PLACEHOLDERS)
 
 
