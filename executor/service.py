@@ -244,19 +244,7 @@ class _EndedJobs:
 
 def _checked(spec: BackfillSpec) -> BackfillSpec:
     """Refuses numbers that make no sense. The planner checks names, types and the filter."""
-    numbers = {
-        "read_version": spec.read_version,
-        "concurrency": spec.concurrency,
-        "task_size": spec.task_size,
-        "commit_granularity": spec.commit_granularity,
-        "num_frags": spec.num_frags,
-        "intra_applier_concurrency": spec.intra_applier_concurrency,
-        "task_shuffle_diversity": spec.task_shuffle_diversity,
-        "checkpoint.checkpoint_size": spec.checkpoint.checkpoint_size,
-        "checkpoint.min_checkpoint_size": spec.checkpoint.min_checkpoint_size,
-        "checkpoint.max_checkpoint_size": spec.checkpoint.max_checkpoint_size,
-    }
-    for field, value in numbers.items():
+    for field, value in spec.numbers.items():
         if value < 0:
             raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: it must not be negative", field=field)
     return spec

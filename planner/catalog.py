@@ -183,4 +183,4 @@ def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefin
         return None
     if (bound.udf_name, bound.udf_version) != (udf.name, udf.version):
         return None
-    return binding.bind(validation.output_field(name, udf, table), bound)
+    return binding.bind(validation.output_field(name, udf, table.file_format), bound)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,6 +199,8 @@ def _cover(
     Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
     under a filter the rest must keep its values, and without one the rows between are open. `filter_id` None:
     nothing settles. That holds for a filter over the output column itself, which may match other rows by now.
+    They are named in settled ranges too: a restore may have brought rows back that were deleted when the settling
+    checkpoint was stored.
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
@@ -218,16 +219,7 @@ def _cover(
             end = covered.end
     if end < whole.end:
         missing.append(RowRange(end, whole.end))
-    if not others:
-        return settling, missing
-    ends = [gap.end for gap in missing]
-    known = [ref for ref in others if _reaches(ref.range, missing, ends)]
-    return sorted([*settling, *known], key=lambda ref: (ref.range, ref.key)), missing
-
-
-def _reaches(covered: RowRange, gaps: Sequence[RowRange], ends: Sequence[int]) -> bool:
-    at = bisect.bisect_right(ends, covered.start)
-    return at < len(gaps) and gaps[at].start < covered.end
+    return sorted([*settling, *others], key=lambda ref: (ref.range, ref.key)) if others else settling, missing
 
 
 def _staged(

@@ -124,20 +124,7 @@ def resolve(
 
 def check_spec(spec: BackfillSpec) -> None:
     """Raises InvalidArgument (BAD_NUMBER, BAD_REQUEST) for what no table can answer."""
-    bounds = spec.checkpoint
-    numbers = {
-        "read_version": spec.read_version,
-        "concurrency": spec.concurrency,
-        "task_size": spec.task_size,
-        "commit_granularity": spec.commit_granularity,
-        "num_frags": spec.num_frags,
-        "intra_applier_concurrency": spec.intra_applier_concurrency,
-        "task_shuffle_diversity": spec.task_shuffle_diversity,
-        "checkpoint.checkpoint_size": bounds.checkpoint_size,
-        "checkpoint.min_checkpoint_size": bounds.min_checkpoint_size,
-        "checkpoint.max_checkpoint_size": bounds.max_checkpoint_size,
-    }
-    for name, number in numbers.items():
+    for name, number in spec.numbers.items():
         if number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
     if not spec.column:

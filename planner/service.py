@@ -30,7 +30,7 @@ from leman.v1 import (
     planner_pb2,
     planner_pb2_grpc,
 )
-from planner.catalog import Catalog, computed_columns
+from planner.catalog import Addition, Catalog, computed_columns
 from planner.snapshot import PlanReader
 from planner.states import StatesReader
 from planner.view_alteration import ViewChange
@@ -143,14 +143,8 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
         wanted = await self._pool.run(self._catalog.addition, *_wanted(request))
-        version = await self._commit(
-            commit_pb2.SubmitCommitRequest(
-                uri=wanted.uri,
-                request_id=wanted.request_id,
-                add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema)),
-            )
-        )
-        return catalog_pb2.AddColumnsResponse(version=version)
+        operation = commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
 
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context
@@ -160,14 +154,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         if change is not None:
             return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
         wanted = await self._pool.run(self._catalog.alteration, *asked)
-        version = await self._commit(
-            commit_pb2.SubmitCommitRequest(
-                uri=wanted.uri,
-                request_id=wanted.request_id,
-                bind_columns=commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema)),
-            )
-        )
-        return catalog_pb2.AlterColumnsResponse(version=version)
+        operation = commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
+
+    async def _submit(self, wanted: Addition, **operation: Any) -> int:
+        request = commit_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
+        return await self._commit(request)
 
     async def _alter_view(self, change: ViewChange) -> int:
         if not change.metadata:

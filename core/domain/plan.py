@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -59,6 +59,21 @@ class BackfillSpec:
     intra_applier_concurrency: int = 0
     task_shuffle_diversity: int = 0
     failed_only: bool = False
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """All numbers by their names in the API; none of them may be negative."""
+        names = (
+            "read_version",
+            "concurrency",
+            "task_size",
+            "commit_granularity",
+            "num_frags",
+            "intra_applier_concurrency",
+            "task_shuffle_diversity",
+        )
+        bounds = asdict(self.checkpoint)
+        return {n: getattr(self, n) for n in names} | {f"checkpoint.{n}": number for n, number in bounds.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,9 +201,10 @@ def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A staged file that holds what was announced: the version (major, minor) of its format, and the rows that it lacks
-    because they were deleted when it was written."""
+    """A staged file that holds what was announced: the name that its column had, the version (major, minor) of its
+    format, and the rows that it lacks because they were deleted when it was written."""
 
+    column: str
     format: tuple[int, int]
     deletions: Deletions | None
 
@@ -219,7 +222,7 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
-    return Verified(content.format, content.deletions)
+    return Verified(content.schema.names[0], content.format, content.deletions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +262,24 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
 
 
+@contextlib.contextmanager
+def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
+    """A file without rows, in the layout of a staged one whose column was renamed since."""
+    writer = ColumnFileWriter(uri, field, file_format)
+    name = f"{staged.file.removesuffix('.lance')}-{uuid.uuid4().hex}.lance"
+    writer.open(name)
+    writer.close(None, frozenset(), name)
+    try:
+        yield name
+    finally:
+        filesystem, path = _filesystem(data_path(uri, name))
+        filesystem.delete_file(path)
+
+
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
-    """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
-    it, followed by what describes it; JSON is stored in a binary form."""
+    """Whether a file's schema is that of a column file of this column, which may have been renamed since. A blob of the
+    newer kind is an empty struct in it, followed by what describes it; JSON is stored in a binary form."""
     first = written.field(0)
-    if first.name != field.name:
-        return False
     if blobs.is_blob(field):
         return blobs.is_blob(first)
     kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type

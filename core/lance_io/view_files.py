@@ -20,28 +20,24 @@ from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import fields_of, filesystem_of
 from core.lance_io.view_patches import PATCH_KEY
-from core.lance_io.view_source import is_blob
+from core.udf import blobs
 from core.view_rows import Ids
 
 #: Folder of a view with files that are no data: lists of rows to be evicted.
 REFRESH_FOLDER = "_refresh"
 _BATCH_ROWS = 1 << 13
 _BATCH_BYTES = 32 << 20
-#: Lance writes blobs in another form from 2.2 on, which only its own writer of whole tables can make.
-_BLOB_VERSION = "2.1"
 _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
 
 
 def storage_version(schema: pa.Schema) -> str | None:
     """The file format of a view with these columns; None: Lance's own choice."""
-    return _BLOB_VERSION if any(is_blob(field) for field in schema) else None
+    return "{}.{}".format(*blobs.VIEW_FORMAT) if any(blobs.is_blob(field) for field in schema) else None
 
 
 def stored_field(field: pa.Field) -> pa.Field:
     """How a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
-    if is_blob(field):
-        return pa.field(field.name, pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    return field.with_nullable(True)
+    return blobs.values_field(field) if blobs.is_blob(field) else field.with_nullable(True)
 
 
 def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:

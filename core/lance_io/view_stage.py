@@ -11,6 +11,8 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import lance
 import numpy as np
@@ -19,12 +21,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
-from core import keys
+from core import keys, row_states
 from core.crash import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import NotFound, Unavailable
+from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of, filesystem_of
+from core.lance_io.view_files import storage_version
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
@@ -68,12 +72,13 @@ class Stage:
         return [
             at
             for at, fragment in enumerate(read_fragments(self._dataset))
-            if all(_is_complete(fragment.files_of(ids)) for ids in fields)
+            if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole stage."""
-        table = self._dataset.scanner(columns=list(columns), offset=start, limit=rows).to_table().combine_chunks()
+        """Values by position in the whole stage; blobs as their bytes."""
+        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+        table = scanner.to_table().combine_chunks()
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
@@ -106,11 +111,14 @@ def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) 
 
 def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
+    version: Any = storage_version(columns)
     fragments = []
     for ids in parts.values():
         if len(ids):
             table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
-            fragments += write_fragments(table, uri, schema=schema, max_rows_per_file=len(ids))
+            fragments += write_fragments(
+                table, uri, schema=schema, max_rows_per_file=len(ids), data_storage_version=version
+            )
     dataset = lance.LanceDataset.commit(
         uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
     )
@@ -156,6 +164,18 @@ def drop(uri: str) -> None:
             return
 
 
-def _is_complete(files: Sequence[str]) -> bool:
-    parsed = [keys.parse_column_file_name(file) for file in files]
-    return bool(parsed) and all(p is not None and not p.partial for p in parsed)
+def _is_complete(uri: str, files: Sequence[str]) -> bool:
+    try:
+        return bool(files) and all(_is_settled(uri, file) for file in files)
+    except (OSError, ValueError):  # somebody drops the stage meanwhile
+        return False
+
+
+@lru_cache(maxsize=4096)
+def _is_settled(uri: str, file: str) -> bool:
+    """Whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    name = keys.parse_column_file_name(file)
+    if name is None or not name.partial:
+        return name is not None
+    states = column_files.read_states(uri, file)
+    return states is not None and not row_states.summarize(states).untouched

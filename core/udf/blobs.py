@@ -14,6 +14,8 @@ _MARKED = {BLOB_KEY: b"true"}
 #: What Lance calls a blob from file format 2.2 on. Without Lance in the process it is a struct with a name.
 _V2 = pa.struct([("data", pa.large_binary()), ("uri", pa.string()), ("position", pa.uint64()), ("size", pa.uint64())])
 V2_FORMAT = (2, 2)
+#: That of views with blobs: they are plain ones there, whatever their kind in the source.
+VIEW_FORMAT = (2, 1)
 
 
 def is_blob(field: pa.Field) -> bool:

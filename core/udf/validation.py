@@ -57,13 +57,14 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
     check_input_types(inputs, udf)
     storable.check(column.name, udf.output_type, table.file_format)
     bound = bound_to(column_id, udf, inputs, column.name)
-    return binding.bind(output_field(column.name, udf, table), bound)
+    return binding.bind(output_field(column.name, udf, table.file_format), bound)
 
 
-def output_field(name: str, udf: UdfDefinition, table: TableSnapshot) -> pa.Field:
-    """The column of a function as the table is to have it: nullable, of the type that Lance makes of the function's."""
+def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:
+    """The column of a function as a table of that file format is to have it: nullable, of the type that Lance makes of
+    the function's."""
     if udf.blob:
-        return blobs.blob_field(name, table.file_format)
+        return blobs.blob_field(name, file_format)
     return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
 
 

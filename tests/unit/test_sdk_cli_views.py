@@ -148,3 +148,9 @@ def udf(name):
     from leman.v1 import udf_pb2
 
     return udf_pb2.UdfDefinition(name=name, version="1", input_columns=["text"])
+
+
+def test_states_of_a_views_rows_are_not_kept(run, db, views):  # noqa: F811
+    code, _, err = run("tables", "show", db, "adults", "--states")
+    assert code == 1
+    assert "is a view and keeps no states of its rows" in err

@@ -136,6 +136,7 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
+        self._handed_on: dict[Slot, dict[str, frozenset[int]]] = {}  # what was carried over: from link to link
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
         self._of_retries: set[tuple[str, tuple[object, ...]]] = set()  # (checkpoint key, what it was written under)
@@ -184,7 +185,8 @@ class Oracle:
         """What was stored for the rows of a fragment that compaction took away is carried over."""
         made = self.state.fragments[number]
         files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
-        stored = [(slot, key, ids) for slot, by_key in self._stored.items() for key, ids in by_key.items()]
+        known = [*self._stored.items(), *self._handed_on.items()]
+        stored = [(slot, key, ids) for slot, by_key in known for key, ids in by_key.items()]
         for slot, key, ids in [*stored, *files]:
             old = gone.get(slot.fragment)
             if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
@@ -194,8 +196,8 @@ class Oracle:
 
     def _carried(self, slot: Slot, key: str, ids: Collection[int]) -> None:
         """Rows that may be carried over: they may be evaluated, or not. Tests of carrying over say it exactly."""
-        known = self._loose.setdefault(_loose(slot), {})
-        known[key] = known.get(key, frozenset[int]()).union(ids)
+        for known in (self._loose.setdefault(_loose(slot), {}), self._handed_on.setdefault(slot, {})):
+            known[key] = known.get(key, frozenset[int]()).union(ids)
 
     def _know(self, slot: Slot, key: str, ids: Collection[int]) -> None:
         self._stored.setdefault(slot, {})[key] = frozenset(ids)
@@ -377,12 +379,13 @@ class Oracle:
         self._of_retries.add((key, part.where))
         self._know(part.slot, key, ids)
 
-    def damaged(self, key: str) -> None:
-        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before."""
+    def damaged(self, key: str, fragment: int) -> None:
+        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before. Others of
+        the fragment may hold them, or may have been left aside for the one that was damaged."""
         for slot, by_key in self._stored.items():
-            for name in list(by_key):
-                if name == key or name.startswith(_CARRIED):
-                    self._spoiled.setdefault(slot, set()).update(by_key.pop(name))
+            if slot.fragment == fragment:
+                self._spoiled.setdefault(slot, set()).update(*by_key.values())
+                by_key.pop(key, None)
 
     def staged(self, part: Asked) -> None:
         """A column file and its record were written."""

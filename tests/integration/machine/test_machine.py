@@ -85,6 +85,7 @@ class Machine(RuleBasedStateMachine):
         for name in ("c", "d", "e"):
             if self._computable(name):
                 self._backfill(BackfillSpec(self.system.database, "t", name), 0, Where())
+                self._compare()
                 assert not self.system.plan(BackfillSpec(self.system.database, "t", name)).tasks
 
     # the table
@@ -134,11 +135,14 @@ class Machine(RuleBasedStateMachine):
         """A step is over: counts it and compares the whole table."""
         Machine.steps[name] += 1
         Machine.changed[name] += changed
+        self._compare()
+        self.oracle.remember(self.system.open().version)
+
+    def _compare(self) -> None:
         found, wanted = self.system.rows(), self.oracle.table()
         assert found.keys() == wanted.keys()
         wrong = {i: (found[i], wanted[i]) for i in wanted if found[i] != wanted[i]}
         assert not wrong, wrong
-        self.oracle.remember(self.system.open().version)
 
     @initialize(seed=numbers)
     def begin(self, seed: int) -> None:
@@ -406,7 +410,7 @@ class Machine(RuleBasedStateMachine):
                 self._meanwhile(number)
             meanwhile = ""
             self._commit(spec, made, open_parts, fate)
-            if fate.dead:
+            if fate.dead or not self._computable(spec.column) or not all(self._has(c) for c in where.reads):
                 return total
         raise AssertionError("planned again and again")
 
@@ -462,6 +466,11 @@ class Machine(RuleBasedStateMachine):
             self._keep_late(spec, made, parts, fragments[len(half) :])
             fragments = half
         request = made.request(self.system.uri, fragments)
+        if not self._is_there(spec.column, parts):
+            with pytest.raises(LemanError) as refused:
+                self.system.submit(request)
+            assert refused.value.reason == "COLUMN_NOT_DEFINED"
+            return
         result = self.system.submit(request)
         self._land(spec.column, parts, verdicts(result))
         tasks = {t.fragment_id: t for t in made.plan.tasks}
@@ -473,6 +482,11 @@ class Machine(RuleBasedStateMachine):
             self.system.restart_coordinator()
             again = verdicts(self.system.submit(request))
             assert again == verdicts(result), (again, result)
+
+    def _is_there(self, name: str, parts: dict[int, Asked]) -> bool:
+        """Whether the planned column is in the table: a restore may have taken it away."""
+        found = self.oracle.state.columns.get(name)
+        return found is not None and all(part.fingerprint.column == found.identity for part in parts.values())
 
     def _land(self, name: str, parts: dict[int, Asked], found: dict[int, tuple[Status, str]]) -> None:
         for fragment, (status, reason) in found.items():
@@ -523,7 +537,9 @@ class Machine(RuleBasedStateMachine):
         if key is None:
             self._run_backfill("c", 1 + number % 3, FILTERS[number % 4], 3, fate=Fate("worker.file_written", 2))
             return
-        self.oracle.damaged(key)
+        parsed = keys.parse_range_key(key)
+        assert parsed is not None
+        self.oracle.damaged(key, parsed.fragment_id)
         self._step("damage")
 
     def _meanwhile(self, number: int) -> None:

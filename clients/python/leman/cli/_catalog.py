@@ -19,6 +19,7 @@ from leman.cli._options import (
 )
 from leman.cli._output import plain, print_json, print_line, print_table
 from leman.cli._views import print_view
+from leman.errors import NotSupported
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
 udfs = typer.Typer(help="Lists and shows registered functions.", no_args_is_help=True)
@@ -64,6 +65,8 @@ def tables_show(
     with open_database(db, endpoint, token, tls_ca) as database:
         opened = database.open_table(table)
         found = opened.describe()
+        if with_states and isinstance(found, ViewInfo):
+            raise NotSupported(f"'{table}' is a view and keeps no states of its rows: leave --states out")
         states = {c.name: opened.row_states(c.name) for c in found.computed_columns if with_states}
     if as_json:
         print_json({**plain(found), "row_states": states} if with_states else found)

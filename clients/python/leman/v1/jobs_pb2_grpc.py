@@ -128,9 +128,9 @@ class JobServiceServicer(object):
         CatalogService.AlterColumns, and the job computes them too.
 
         The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
-        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOTHING_TO_RETRY: it ended early
-        and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION: it computed with a function that is
-        not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+        view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+        it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

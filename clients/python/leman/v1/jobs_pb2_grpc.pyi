@@ -61,9 +61,9 @@ class JobServiceStub:
     CatalogService.AlterColumns, and the job computes them too.
 
     The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
-    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOTHING_TO_RETRY: it ended early
-    and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION: it computed with a function that is
-    not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+    view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+    it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
     """
     ListJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]
     """The rows of a job for which the function failed."""
@@ -101,9 +101,9 @@ class JobServiceAsyncStub(JobServiceStub):
     CatalogService.AlterColumns, and the job computes them too.
 
     The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
-    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOTHING_TO_RETRY: it ended early
-    and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION: it computed with a function that is
-    not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+    view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+    it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
     """
     ListJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]  # type: ignore[assignment]
     """The rows of a job for which the function failed."""
@@ -174,9 +174,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         CatalogService.AlterColumns, and the job computes them too.
 
         The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
-        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOTHING_TO_RETRY: it ended early
-        and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION: it computed with a function that is
-        not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+        view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+        it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
         """
 
     @_abc_1.abstractmethod
