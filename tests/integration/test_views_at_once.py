@@ -145,6 +145,57 @@ def test_while_it_computes(db, table, view, gate, what: Callable[[leman.Table, l
     assert stages(view) == []
 
 
+@pytest.mark.parametrize("what", [append, rows_change, clean, compact_view])
+def test_while_it_is_filled_for_the_first_time(db, table, gate, what: Callable[[leman.Table, leman.View], None]):
+    query = table.search(None).where("x % 5 <> 0").select(["x"]).add_column("y", gate.double())
+    view = db.create_materialized_view("v", query, max_rows_per_fragment=10)
+    future = view.refresh_async()
+    gate.wait(1)
+    what(table, view)
+    gate.open()
+    assert db.job(future.result(60)).state is leman.JobState.DONE
+    check(view, table)
+    if what not in (clean, compact_view):  # then it is laid out anew, for other rows or other fragments
+        assert max(Counter(gate.seen()).values()) == 1
+    view.refresh(progress=False)
+    assert view.describe().source_version == table.version
+    check(view, table)
+    assert stages(view) == []
+
+
+def test_of_a_refresh_that_was_given_up_nothing_stays(db, table, view, gate):
+    """Another one that is the same work goes on with what it left; another one that is not removes it."""
+    before = len(gate.seen())
+    future = view.refresh_async()
+    gate.wait(before + 1)
+    future.cancel()
+    gate.open()
+    with pytest.raises(leman.errors.JobCancelled):
+        future.result(60)
+    assert len(stages(view)) == 1
+    append(table, view)
+    view.refresh(progress=False)
+    check(view, table)
+    assert stages(view) == []
+
+
+def test_to_two_versions(db, table, view, gate):
+    """Each lands, one after the other."""
+    first_version = table.version
+    before = len(gate.seen())
+    futures = [view.refresh_async(src_version=first_version)]
+    gate.wait(before + 1)
+    table.add(numbers(10, start=2000))
+    futures.append(view.refresh_async(src_version=table.version))
+    gate.open()
+    for future in futures:
+        future.result(60)
+    assert view.describe().source_version in {first_version, table.version}
+    check(view, table)
+    view.refresh(progress=False)
+    check(view, table)
+
+
 def test_to_a_version_that_is_cleaned_away_while_it_computes(db, table, view, gate):
     """Nobody else may choose another one."""
     wanted, before = table.version, view.version
