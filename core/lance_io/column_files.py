@@ -22,7 +22,7 @@ from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.row_states import RowState, States, StateSummary
-from core.udf import blobs
+from core.udf import binding, blobs
 
 _STATES_KEY = "leman.states"
 _DELETIONS_KEY = "leman.deletions"
@@ -276,10 +276,18 @@ def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple
         filesystem.delete_file(path)
 
 
+def _names(field: pa.Field) -> set[str]:
+    """What files call a column: its name, or the one under which it was added, if it was renamed since."""
+    bound = binding.read(field)
+    return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
+
+
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
-    """Whether a file's schema is that of a column file of this column, which may have been renamed since. A blob of the
-    newer kind is an empty struct in it, followed by what describes it; JSON is stored in a binary form."""
+    """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
+    it, followed by what describes it; JSON is stored in a binary form."""
     first = written.field(0)
+    if first.name not in _names(field):
+        return False
     if blobs.is_blob(field):
         return blobs.is_blob(first)
     kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type

@@ -159,8 +159,8 @@ def test_failed_backfill_resumes_and_logs_what_it_found(db, system, tmp_path):
         table.backfill(column, checkpoint_size=5, task_size=20, task_shuffle_diversity=1, concurrency=1, progress=False)
     assert len(list(Path(table.uri, "_checkpoints").glob("*.lance"))) == 2, "checkpoint files exist"
     table.plan_backfill(column)
-    (line,) = logged(system, "planner", "Collected 1 checkpointed fragments with 10 rows")
-    assert line["column"] == column
+    found = logged(system, "planner", "Collected 1 checkpointed fragments with 10 rows")
+    assert column in [line["column"] for line in found]
     data = table.to_lance()
     data.update({"k": "1"}, where="x = 39")
     table.plan_backfill(column)

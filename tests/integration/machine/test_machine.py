@@ -568,7 +568,7 @@ def run(machine: type[Machine], examples: int, steps: int) -> float:
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],  # it takes minutes
         derandomize=not LONG,
         database=None,
     )
