@@ -32,6 +32,7 @@ from core.lance_io.view_files import storage_version
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
+_COLUMNS_KEY = "leman.stage.columns"
 
 _DROP_TRIES = 5
 #: Of the threads of a process one at a time looks for a stage and lays it.
@@ -55,7 +56,9 @@ class Stage:
     @property
     def digest(self) -> str:
         """Of the work that it belongs to; empty: it was not laid completely."""
-        return str(self._dataset.config().get(_DIGEST_KEY, ""))
+        config = self._dataset.config()
+        laid = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
+        return str(config.get(_DIGEST_KEY, "")) if laid else ""
 
     def is_whole(self) -> bool:
         """Whether all its files are there."""
@@ -122,16 +125,17 @@ def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema
     dataset = lance.LanceDataset.commit(
         uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
     )
-    if len(columns):
-        dataset.add_columns(columns)
-    crash_point("executor.stage_written")
     dataset.update_config(
         {
             INCARNATION_KEY: uuid.uuid4().hex,
             _TARGETS_KEY: json.dumps([target for target, ids in parts.items() if len(ids)]),
+            _COLUMNS_KEY: str(len(columns)),
             _DIGEST_KEY: digest,
         }
     )
+    crash_point("executor.stage_written")
+    if len(columns):  # last: who finds the columns, finds the rest
+        dataset.add_columns(columns)
     return Stage(uri)
 
 

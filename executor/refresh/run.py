@@ -56,7 +56,6 @@ class RefreshRun:
         self._filler = StageFiller(self.board, self._tally, services, _spec(job).concurrency)
         self._result = RefreshResult()
         self._planned = False
-        self._latest = not _spec(job).src_version
 
     def know_cost(self, seconds_per_row: float | None) -> None:
         """A refresh has several functions: each backfill of its stage measures its own."""
@@ -67,7 +66,9 @@ class RefreshRun:
         plan = await self._ask_planner()
         self._tally.planning_seconds += time.monotonic() - begin
         # "latest" is decided once: who takes the job over goes on with the same stage
-        self.board.update(refresh=replace(_spec(self.board.job), src_version=plan.target_version))
+        spec = _spec(self.board.job)
+        latest = spec.latest or not spec.src_version
+        self.board.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
             self._result = self.board.job.refresh_result or RefreshResult(
@@ -84,11 +85,10 @@ class RefreshRun:
         try:
             return await patiently(self._services.planner.plan_refresh, _spec(self.board.job))
         except NotFound as error:
-            if error.reason != "VERSION_NOT_FOUND" or not self._latest:
+            if error.reason != "VERSION_NOT_FOUND" or not _spec(self.board.job).latest:
                 raise
-        # what was the latest version when the refresh began was cleaned away since
-        self.board.update(refresh=replace(_spec(self.board.job), src_version=0))
-        return await patiently(self._services.planner.plan_refresh, _spec(self.board.job))
+        # cleaned away since: there is a later one
+        return await patiently(self._services.planner.plan_refresh, replace(_spec(self.board.job), src_version=0))
 
     def nothing_to_do(self, plan: RefreshPlan) -> bool:
         """Whether the plan leaves the view as it is."""

@@ -3,11 +3,13 @@ once in both. Processes that die are in tests/faults."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import lance
 import pytest
 
-from core.domain.job import Job
+from core.domain.job import Job, JobState
 from core.lance_io import view_stage
 from executor.refresh import run
 from tests.integration.views.harness import System
@@ -27,7 +29,7 @@ class KillingSystem:
     """Refreshes die once at `point`, where they come to it, and are run again."""
 
     def __init__(self, system: System) -> None:
-        self._system = system
+        self.system = system
         self.point = ""
         self.deaths = 0
 
@@ -40,14 +42,14 @@ class KillingSystem:
     def refresh(self, database: str, view: str, **parameters: Any) -> Job:
         armed = self.point
         try:
-            return self._system.refresh(database, view, **parameters)
+            return self.system.refresh(database, view, **parameters)
         except Killed:
-            return self._system.refresh(database, view, **parameters)
+            return self.system.refresh(database, view, **parameters)
         finally:
             self.point = armed
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._system, name)
+        return getattr(self.system, name)
 
 
 class KilledWorld(World):
@@ -95,3 +97,25 @@ def test_in_a_refresh_of_what_changed(killing, quick_folder, point):
     killing.point = point
     world.refresh_and_check()
     assert killing.deaths == deaths(point)
+
+
+@pytest.mark.parametrize("point", ["executor.view_files_written", "executor.splice_answered"])
+def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folder, point):
+    """Nobody had asked for that version: the latest one will do. What was done is not done again."""
+    world = KilledWorld(killing, quick_folder / "db", SHAPES[:1])
+    world.refresh_and_check()
+    world.change("append", 1)
+    killing.point = point
+    with pytest.raises(Killed):
+        killing.system.refresh(world.database, "sql")
+    dead = killing.board.job
+    assert dead.refresh is not None
+    world.change("delete", 1)
+    world.change("compact", 1)
+    lance.dataset(world.source.uri).cleanup_old_versions(timedelta(0), retain_versions=1)
+    job = killing.take_over(dead)
+    assert (job.state, job.attempt) == (JobState.DONE, 2)
+    assert job.refresh_result is not None
+    assert job.refresh_result.source_version == world.source.version > dead.refresh.src_version
+    world.filled["sql"] = world.source.state.copy()
+    world.refresh_and_check()
