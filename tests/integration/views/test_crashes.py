@@ -10,9 +10,11 @@ import lance
 import pytest
 
 from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, Plan
+from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.lance_io import view_stage
 from executor.refresh import run
-from tests.integration.views.harness import System
+from tests.integration.views.harness import Commits, Planner, System
 from tests.integration.views.shapes import SHAPES
 from tests.integration.views.world import World
 
@@ -119,3 +121,44 @@ def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folde
     assert job.refresh_result.source_version == world.source.version > dead.refresh.src_version
     world.filled["sql"] = world.source.state.copy()
     world.refresh_and_check()
+
+
+def test_another_refresh_is_laying_the_stage_anew(views_system, quick_folder, monkeypatch):
+    """Its columns are not there for a moment, or all of it."""
+    world = World(views_system, quick_folder / "db")
+    create_plan = Planner.create_plan
+    errors = [FailedPrecondition("COLUMN_NOT_DEFINED", "no column"), NotFound("TABLE_NOT_FOUND", "no stage")]
+
+    async def not_yet(self: Planner, spec: BackfillSpec) -> Plan:
+        if errors:
+            raise errors.pop()
+        return await create_plan(self, spec)
+
+    monkeypatch.setattr(Planner, "create_plan", not_yet)
+    world.refresh_and_check()
+    assert not errors
+
+
+@pytest.mark.parametrize("method", ["lay_placeholders", "fill_placeholders", "splice_view"])
+def test_an_answer_of_the_coordinator_is_lost(views_system, quick_folder, monkeypatch, method):
+    """The same request is sent again, and done once."""
+    world = World(views_system, quick_folder / "db")
+    if method == "splice_view":
+        world.refresh_and_check()
+    world.change("append", 1)
+    real, asked = getattr(Commits, method), []
+
+    async def unanswered(self: Commits, *args: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs["request_id"])
+        answer = await real(self, *args, **kwargs)
+        if asked.count(asked[-1]) == 1:
+            raise Unavailable("UNAVAILABLE", "connection lost")
+        return answer
+
+    monkeypatch.setattr(Commits, method, unanswered)
+    before = [lance.dataset(world.uri(shape)).version for shape in SHAPES]
+    world.refresh_and_check()
+    assert len(asked) == 2 * len(set(asked)) == 2 * len(SHAPES)
+    after = [lance.dataset(world.uri(shape)).version for shape in SHAPES]
+    commits = 1 if method == "splice_view" else 2
+    assert after == [version + commits for version in before]
