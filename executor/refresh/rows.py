@@ -19,7 +19,8 @@ from core.lance_io.sourced import rows_within
 from core.lance_io.view_source import SourceRows
 from core.lance_io.view_stage import Stage
 
-_FIRST_ROWS = 1024
+#: Read before it is known how wide rows are.
+_FIRST_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
 Ints = npt.NDArray[np.int64]
@@ -88,6 +89,7 @@ class ViewWriter:
         schema = _bare(self._plan.schema)
         while at < len(rows.ids):
             part = rows.part(at, at + step)
+            part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
             columns = self._columns(part)
             batch = pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in schema], schema=schema)
             step = rows_within(_BATCH_BYTES, batch)

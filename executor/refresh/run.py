@@ -308,9 +308,9 @@ class RefreshRun:
         if len(outcome.evict_addresses):
             evictions = await asyncio.to_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
         filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in functions}}
-        definition = replace(
-            plan.definition, base_version=version, base_incarnation=plan.target_incarnation, filled=filled
-        )
+        definition = replace(plan.definition, filled=filled)
+        if version == plan.target_version:  # else the source's identity there is what is recorded
+            definition = replace(definition, base_version=version, base_incarnation=plan.target_incarnation)
         begin = time.monotonic()
         made = await self._services.commits.splice_view(
             plan,
