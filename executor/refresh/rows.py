@@ -41,12 +41,14 @@ _NewRows = Callable[[Staged], Iterator[pa.RecordBatch]]
 
 
 class ViewWriter:
-    """One thread's access to a view, its source at one version, and the stage (None: no function is to be read)."""
+    """One thread's access to a view, its source at one version, and the stage (None: no function is to be read).
 
-    def __init__(self, plan: RefreshPlan, source_version: int, stage_uri: str | None, functions: Sequence[str]) -> None:
+    Raises Aborted (STAGE_TAKEN)."""
+
+    def __init__(self, plan: RefreshPlan, source_version: int, stage: Stage | None, functions: Sequence[str]) -> None:
         self._plan = plan
         self._source = SourceRows(plan.definition.source_uri, source_version)
-        self._stage = None if stage_uri is None else Stage(stage_uri)
+        self._stage = None if stage is None else stage.again()
         self._functions = list(functions)
         self._selected = {c.name: c.expression for c in plan.definition.query.columns}
         self.rows_read = 0
