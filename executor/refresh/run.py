@@ -56,6 +56,7 @@ class RefreshRun:
         self._filler = StageFiller(self.board, self._tally, services, _spec(job).concurrency)
         self._result = RefreshResult()
         self._planned = False
+        self._stage_in_use: Stage | None = None
 
     def know_cost(self, seconds_per_row: float | None) -> None:
         """A refresh has several functions: each backfill of its stage measures its own."""
@@ -175,14 +176,31 @@ class RefreshRun:
                 # the view or the source moved on, or another refresh was faster: look again
                 why = f": {error.message}"
                 self.board.note("replan", f"planning again{why}")
+            except Cancelled:
+                raise
+            except Exception as error:
+                if not await self._stage_is_lost():
+                    raise
+                # another refresh was faster and dropped the stage that both used: whatever failed, failed by that
+                why = f": the stage is gone: {error}"
+                self.board.note("replan", f"planning again{why}")
             plan = await self.plan()
             if self.nothing_to_do(plan):
                 self._say(source_version=plan.target_version, view_version=plan.version)
+                await self._drop_stage()
                 return
         raise Aborted(
             "VIEW_CHANGED",
             f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
+
+    async def _stage_is_lost(self) -> bool:
+        return self._stage_in_use is not None and not await asyncio.to_thread(self._stage_in_use.is_there)
+
+    async def _drop_stage(self) -> None:
+        if self._stage_in_use is not None:
+            await asyncio.to_thread(view_stage.drop, self._stage_in_use.uri)
+        self._stage_in_use = None
 
     async def _round(self, plan: RefreshPlan) -> bool:
         """One step towards the target; True when it is reached."""
@@ -240,8 +258,7 @@ class RefreshRun:
         await install()
         if missing:
             raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the stage were not computed")
-        if stage is not None:
-            await in_thread(view_stage.drop, stage.uri)
+        await self._drop_stage()
 
     async def _complete(
         self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, None]
@@ -327,8 +344,7 @@ class RefreshRun:
         crash_point("executor.view_files_written")
         made = await self._commit_splice(plan, outcome, version, functions, (files[: len(cuts)], swapped))
         self._note_splice(plan, outcome, version, made, len(swaps), columns)
-        if stage is not None:
-            await in_thread(view_stage.drop, stage.uri)
+        await self._drop_stage()
 
     async def _commit_splice(
         self,
@@ -343,9 +359,9 @@ class RefreshRun:
         if len(outcome.evict_addresses):
             evictions = await in_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
         filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in functions}}
-        definition = replace(
-            plan.definition, base_version=version, base_incarnation=plan.target_incarnation, filled=filled
-        )
+        definition = replace(plan.definition, filled=filled)
+        if version == plan.target_version:  # else the source's identity there is what is recorded
+            definition = replace(definition, base_version=version, base_incarnation=plan.target_incarnation)
         begin = time.monotonic()
         made = await patiently(
             self._services.commits.splice_view,
@@ -396,6 +412,7 @@ class RefreshRun:
         rows: dict[int, Ints],
     ) -> Stage | None:
         """The stage for this work: found, or laid. None where no function is to be called."""
+        self._stage_in_use = None
         if not functions or not any(len(ids) for ids in rows.values()):
             return None
         spec = _spec(self.board.job)
@@ -411,6 +428,7 @@ class RefreshRun:
             return view_stage.lay(uri, of, rows, columns), False
 
         stage, found = await in_thread(find_or_lay)
+        self._stage_in_use = stage
         if found:
             self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")
         return stage
@@ -427,7 +445,7 @@ class RefreshRun:
 
         def write(work: Callable[[ViewWriter], StagedFile]) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
-            writer = ViewWriter(plan, version, None if stage is None else stage.uri, functions)
+            writer = ViewWriter(plan, version, stage, functions)
             return work(writer), writer.rows_read, time.monotonic() - begin
 
         async def one(work: Callable[[ViewWriter], StagedFile]) -> StagedFile:
