@@ -21,6 +21,7 @@ from lance.fragment import write_fragments
 from core import keys
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, NotFound, Unavailable
+from core.lance_io.column_files import read_state_summary
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
 
@@ -96,7 +97,7 @@ class Stage:
         return [
             at
             for at, fragment in enumerate(read_fragments(self._dataset))
-            if all(_is_complete(fragment.files_of(ids)) for ids in fields)
+            if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
@@ -188,6 +189,10 @@ def drop(uri: str) -> None:
             return
 
 
-def _is_complete(files: Sequence[str]) -> bool:
+def _is_complete(uri: str, files: Sequence[str]) -> bool:
+    """Whether all rows are settled: computed, or failed for good."""
     parsed = [keys.parse_column_file_name(file) for file in files]
-    return bool(parsed) and all(p is not None and not p.partial for p in parsed)
+    if not parsed or any(p is None for p in parsed):
+        return False
+    partial = [read_state_summary(uri, f) for f, p in zip(files, parsed, strict=True) if p is not None and p.partial]
+    return all(summary is not None and not summary.untouched for summary in partial)
