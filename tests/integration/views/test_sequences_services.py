@@ -98,8 +98,8 @@ def root(system: Running, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.mark.parametrize("sequence", sequences(), ids="-".join)
-def test_a_sequence_through_the_services(root, quick_folder, sequence):
-    world = root.copy(quick_folder / "db")
+def test_a_sequence_through_the_services(root, tmp_path, sequence):
+    world = root.copy(tmp_path / "db")
     for at, operation in enumerate(sequence, start=1):
         world.change(operation, at * 3 + len(operation))
         world.refresh_and_check()

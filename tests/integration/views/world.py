@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ class World:
 
     def copy(self, folder: Path) -> World:
         """The same world elsewhere: views name their source by its path."""
-        shutil.copytree(self.database, folder)
+        shutil.copytree(self.database, folder, copy_function=os.link)  # nothing in a lake is written in place
         other = object.__new__(World)
         other.system, other.shapes, other.database = self.system, self.shapes, str(folder)
         other.source = self.source.at(f"{folder}/t.lance")
