@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tenacity
 
 from core import view_metadata
+from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import StagedFile
 from core.domain.view import (
@@ -24,6 +24,7 @@ from core.domain.view import (
 )
 from core.errors import Aborted, Internal, LemanError, NotFound, Unavailable
 from core.lance_io import view_files, view_stage
+from core.lance_io.open_jobs import open_jobs
 from core.lance_io.view_changes import RowOutcome, every_row, row_outcome
 from core.lance_io.view_stage import Stage
 from executor.board import JobBoard
@@ -32,13 +33,13 @@ from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged, ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
+from executor.refresh.tries import in_thread, patiently
 from executor.round import lanes_of
 from executor.run import job_error
 from executor.services import Services
 from executor.spark_runner import Cancelled
 
 _ROUNDS_WITHOUT_END = 6
-_PATIENCE_SECONDS = 120.0
 _STAGE_ROWS = 1 << 20
 
 
@@ -55,6 +56,7 @@ class RefreshRun:
         self._filler = StageFiller(self.board, self._tally, services, _spec(job).concurrency)
         self._result = RefreshResult()
         self._planned = False
+        self._stage_in_use: Stage | None = None
 
     def know_cost(self, seconds_per_row: float | None) -> None:
         """A refresh has several functions: each backfill of its stage measures its own."""
@@ -64,26 +66,30 @@ class RefreshRun:
         begin = time.monotonic()
         plan = await self._ask_planner()
         self._tally.planning_seconds += time.monotonic() - begin
+        # "latest" is decided once: who takes the job over goes on with the same stage
+        spec = _spec(self.board.job)
+        latest = spec.latest or not spec.src_version
+        self.board.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
-            # "latest" is decided once: who takes the job over goes on with the same stage
-            spec = replace(_spec(self.board.job), src_version=plan.target_version)
-            self._result = RefreshResult(
+            self._result = self.board.job.refresh_result or RefreshResult(
                 mode=plan.mode, reason=plan.reason, source_version_before=plan.definition.base_version
             )
             self._tally.rows_total = plan.rows
-            self.board.update(refresh=spec, plan_summary=plan.message)
+            self.board.update(plan_summary=plan.message, refresh_result=self._result)
             self.board.note("plan", plan.message)
+        elif plan.mode is RefreshMode.FULL:
+            self._say(mode=plan.mode, reason=plan.reason)
         return plan
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(Unavailable),
-        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
-        reraise=True,
-    )
     async def _ask_planner(self) -> RefreshPlan:
-        return await self._services.planner.plan_refresh(_spec(self.board.job))
+        try:
+            return await patiently(self._services.planner.plan_refresh, _spec(self.board.job))
+        except NotFound as error:
+            if error.reason != "VERSION_NOT_FOUND" or not _spec(self.board.job).latest:
+                raise
+        # cleaned away since: there is a later one
+        return await patiently(self._services.planner.plan_refresh, replace(_spec(self.board.job), src_version=0))
 
     def nothing_to_do(self, plan: RefreshPlan) -> bool:
         """Whether the plan leaves the view as it is."""
@@ -106,6 +112,10 @@ class RefreshRun:
         except LemanError as error:
             await self._end(JobState.FAILED, job_error(error))
             return
+        if self.nothing_to_do(plan):  # it was done, but for saying so
+            await self._drop_leftovers(plan)
+            await self.finish_at_once(plan)
+            return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
 
@@ -114,6 +124,7 @@ class RefreshRun:
         ticking = asyncio.create_task(self.board.tick())
         try:
             await self._rounds(plan)
+            await self._drop_leftovers(plan)
             await self._end(JobState.DONE_WITH_ERRORS if self._tally.all_failed else JobState.DONE)
         except Cancelled:
             await self._end(JobState.CANCELLED)
@@ -132,6 +143,14 @@ class RefreshRun:
         self.cancelling = True
         self._filler.cancel()
 
+    async def _drop_leftovers(self, plan: RefreshPlan) -> None:
+        """Removes what refreshes left that died or were given up, unless another one is at it."""
+        spec = _spec(self.board.job)
+        try:
+            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.board.job.job_id)
+        except Unavailable as error:
+            self.board.note("leftovers", f"stages of other refreshes stay for now: {error.message}")
+
     async def _end(self, state: JobState, error: JobError | None = None) -> None:
         self._say(rows_evaluated=self._tally.all_evaluated)
         await self.board.end(state, error, self._services.save_job)
@@ -147,6 +166,7 @@ class RefreshRun:
     # rounds
 
     async def _rounds(self, plan: RefreshPlan) -> None:
+        why = ""
         for _ in range(_ROUNDS_WITHOUT_END):
             self._check()
             try:
@@ -154,15 +174,33 @@ class RefreshRun:
                     return
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again
-                self.board.note("replan", f"planning again: {error.message}")
+                why = f": {error.message}"
+                self.board.note("replan", f"planning again{why}")
+            except Cancelled:
+                raise
+            except Exception as error:
+                if not await self._stage_is_lost():
+                    raise
+                # another refresh was faster and dropped the stage that both used: whatever failed, failed by that
+                why = f": the stage is gone: {error}"
+                self.board.note("replan", f"planning again{why}")
             plan = await self.plan()
             if self.nothing_to_do(plan):
                 self._say(source_version=plan.target_version, view_version=plan.version)
+                await self._drop_stage()
                 return
         raise Aborted(
             "VIEW_CHANGED",
-            "The view or its source keeps changing under the refresh. What was computed is kept: run it again.",
+            f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
+
+    async def _stage_is_lost(self) -> bool:
+        return self._stage_in_use is not None and not await asyncio.to_thread(self._stage_in_use.is_there)
+
+    async def _drop_stage(self) -> None:
+        if self._stage_in_use is not None:
+            await asyncio.to_thread(view_stage.drop, self._stage_in_use.uri)
+        self._stage_in_use = None
 
     async def _round(self, plan: RefreshPlan) -> bool:
         """One step towards the target; True when it is reached."""
@@ -175,7 +213,7 @@ class RefreshRun:
         if plan.stale and plan.mode is not RefreshMode.FULL:
             await self._recompute_columns(plan)
             return False
-        outcome = await asyncio.to_thread(row_outcome, plan)
+        outcome = await in_thread(row_outcome, plan)
         await self._splice(plan, outcome)
         return True
 
@@ -184,9 +222,14 @@ class RefreshRun:
             plan.definition, base_version=plan.target_version, base_incarnation=plan.target_incarnation
         )
         most = _spec(self.board.job).max_rows_per_fragment
-        version = await self._services.commits.lay_placeholders(
-            plan, view_metadata.write(plan.schema, definition), most, request_id=uuid.uuid4().hex
+        version = await patiently(
+            self._services.commits.lay_placeholders,
+            plan,
+            view_metadata.write(plan.schema, definition),
+            most,
+            request_id=uuid.uuid4().hex,
         )
+        crash_point("executor.placeholders_laid")
         self.board.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")
 
     # the first fill: in parts
@@ -196,7 +239,7 @@ class RefreshRun:
         of = layout.digest(plan, version, plan.functions, [])
         rows: dict[int, Ints] = {}
         for fragment in plan.unset:
-            rows[fragment.fragment_id] = await asyncio.to_thread(
+            rows[fragment.fragment_id] = await in_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
         self._tally.expect(sum(map(len, rows.values())), len(plan.functions))
@@ -216,15 +259,14 @@ class RefreshRun:
         await install()
         if missing:
             raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the stage were not computed")
-        if stage is not None:
-            await asyncio.to_thread(view_stage.drop, stage.uri)
+        await self._drop_stage()
 
     async def _complete(
         self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, None]
     ) -> list[int]:
         if stage is None:
             return list(missing)
-        done = await asyncio.to_thread(stage.complete, [f.column.name for f in functions])
+        done = await in_thread(stage.complete, [f.column.name for f in functions])
         return [stage.targets[at] for at in done if stage.targets[at] in missing]
 
     async def _install(
@@ -239,12 +281,14 @@ class RefreshRun:
                 plan, version, stage, names, [_filling(fragment_id, rows) for fragment_id, rows in some]
             )
             begin = time.monotonic()
-            made, verdicts = await self._services.commits.fill_placeholders(
+            made, verdicts = await patiently(
+                self._services.commits.fill_placeholders,
                 plan,
                 [(i, file) for (i, _), file in zip(some, files, strict=True)],
                 job_id=self.board.job.job_id,
                 request_id=uuid.uuid4().hex,
             )
+            crash_point("executor.fill_answered")
             self._tally.commit_seconds += time.monotonic() - begin
             refused = [v for v in verdicts if not v.committed]
             if refused:
@@ -265,7 +309,7 @@ class RefreshRun:
     async def _recompute_columns(self, plan: RefreshPlan) -> None:
         """Function columns that another version has to compute, for the rows that the view has."""
         functions = [f for f in plan.functions if f.column.name in plan.stale]
-        outcome = await asyncio.to_thread(every_row, plan)
+        outcome = await in_thread(every_row, plan)
         version = plan.definition.base_version
         await self._splice(plan, outcome, version=version, functions=functions, columns=plan.stale)
 
@@ -289,7 +333,8 @@ class RefreshRun:
         stage = await self._stage(plan, functions, version, of, parts)
         if stage is not None:
             await self._filler.fill(_spec(self.board.job).database, _table(stage.uri), functions, _nothing)
-            await asyncio.to_thread(stage.refresh)
+            await in_thread(stage.refresh)
+            crash_point("executor.stage_filled")
         self._check()
         cuts = layout.split(len(outcome.append), _spec(self.board.job).max_rows_per_fragment, self._services.lanes)
         everything = Staged(rows, 0)
@@ -298,10 +343,10 @@ class RefreshRun:
         works += [_swapping(t, everything, len(outcome.append), columns) for t in swaps]
         files = await self._write(plan, version, stage, names, works)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
+        crash_point("executor.view_files_written")
         made = await self._commit_splice(plan, outcome, version, functions, (files[: len(cuts)], swapped))
         self._note_splice(plan, outcome, version, made, len(swaps), columns)
-        if stage is not None:
-            await asyncio.to_thread(view_stage.drop, stage.uri)
+        await self._drop_stage()
 
     async def _commit_splice(
         self,
@@ -314,13 +359,14 @@ class RefreshRun:
         """`files`: those of new fragments, and those that are swapped in with their fragments."""
         evictions = ("", "")
         if len(outcome.evict_addresses):
-            evictions = await asyncio.to_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
+            evictions = await in_thread(view_files.write_evictions, plan.uri, outcome.evict_addresses)
         filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in functions}}
-        definition = replace(
-            plan.definition, base_version=version, base_incarnation=plan.target_incarnation, filled=filled
-        )
+        definition = replace(plan.definition, filled=filled)
+        if version == plan.target_version:  # else the source's identity there is what is recorded
+            definition = replace(definition, base_version=version, base_incarnation=plan.target_incarnation)
         begin = time.monotonic()
-        made = await self._services.commits.splice_view(
+        made = await patiently(
+            self._services.commits.splice_view,
             plan,
             appended=files[0],
             swapped=files[1],
@@ -330,6 +376,7 @@ class RefreshRun:
             job_id=self.board.job.job_id,
             request_id=uuid.uuid4().hex,
         )
+        crash_point("executor.splice_answered")
         self._tally.commit_seconds += time.monotonic() - begin
         self._tally.commits += 1
         return made
@@ -367,6 +414,7 @@ class RefreshRun:
         rows: dict[int, Ints],
     ) -> Stage | None:
         """The stage for this work: found, or laid. None where no function is to be called."""
+        self._stage_in_use = None
         if not functions or not any(len(ids) for ids in rows.values()):
             return None
         spec = _spec(self.board.job)
@@ -377,9 +425,12 @@ class RefreshRun:
             found = view_stage.find(uri, of)
             if found is not None and {i for i, ids in rows.items() if len(ids)} <= set(found.targets):
                 return found, True
+            if view_files.latest_version(plan.uri) != plan.version:
+                raise Aborted("VIEW_CHANGED", "another refresh was faster")
             return view_stage.lay(uri, of, rows, columns), False
 
-        stage, found = await asyncio.to_thread(find_or_lay)
+        stage, found = await in_thread(find_or_lay)
+        self._stage_in_use = stage
         if found:
             self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")
         return stage
@@ -396,13 +447,13 @@ class RefreshRun:
 
         def write(work: Callable[[ViewWriter], StagedFile]) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
-            writer = ViewWriter(plan, version, None if stage is None else stage.uri, functions)
+            writer = ViewWriter(plan, version, stage, functions)
             return work(writer), writer.rows_read, time.monotonic() - begin
 
         async def one(work: Callable[[ViewWriter], StagedFile]) -> StagedFile:
             async with self._slots:
                 self._check()
-                file, read, seconds = await asyncio.to_thread(write, work)
+                file, read, seconds = await in_thread(write, work)
             self._tally.seconds_writing += seconds
             self._result = replace(self._result, source_rows_read=self._result.source_rows_read + read)
             return file
@@ -412,6 +463,13 @@ class RefreshRun:
 
 async def _nothing() -> None:
     """Nothing is installed before all is computed."""
+
+
+def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
+    leftovers = view_stage.stages(database, layout.stage_pattern(view))
+    if leftovers and all(job.job_id == job_id for job in open_jobs(uri)):
+        for leftover in leftovers:
+            view_stage.drop(leftover)
 
 
 def _spec(job: Job) -> RefreshSpec:
