@@ -20,12 +20,21 @@ NAMES = (
     "embedding_200k",
     "heavy_20k",
     "sql_1m",
+    "ten_times",
     "nothing_to_do",
+    "plan_time",
+    "append_10k",
+    "view_first_refresh",
+    "view_changes",
+    "view_append",
     "skew",
     "resume",
     "checkpoint_overhead",
     "commit_rate",
     "get_job_rate",
+    "watchers",
+    "memory_ceiling",
+    "idle_memory",
     "cold_start",
 )
 #: Rows with which a script is over in seconds, where it has rows to choose.
@@ -35,11 +44,19 @@ _QUICK_ROWS = {
     "embedding_200k": 2_000,
     "heavy_20k": 2_000,
     "sql_1m": 20_000,
+    "ten_times": 20_000,
+    "append_10k": 20_000,
+    "view_first_refresh": 20_000,
+    "view_changes": 20_000,
+    "view_append": 20_000,
+    "memory_ceiling": 20_000,
+    "idle_memory": 20_000,
+    "watchers": 2_000,
     "skew": 2_000,
     "resume": 8_000,
     "checkpoint_overhead": 2_000,
 }
-_QUICK_FRAGMENTS = {"commit_rate": 32}
+_QUICK_FRAGMENTS = {"commit_rate": 32, "plan_time": 1000}
 
 
 def arguments_of(name: str, options: argparse.Namespace) -> list[str]:

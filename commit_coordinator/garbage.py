@@ -161,17 +161,21 @@ def _verdict(inventory: Inventory, file: StoredFile, kind: StoredKind, use: Use,
     def fate() -> Fate:
         if use in IN_USE:
             return Fate.KEPT
-        if _job_may_need(inventory.jobs, file):
+        if _job_may_need(inventory.jobs, inventory.uses, file):
             return Fate.JOB
         return Fate.YOUNG if inventory.now - file.modified < _age(inventory, kind, file) else Fate.GARBAGE
 
     return Verdict(file, kind, use, fate(), purpose)
 
 
-def _job_may_need(jobs: Sequence[OpenJob], file: StoredFile) -> bool:
+def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
     """Younger than a job that has not ended, or of its column: it may compute with another function than the column's
     own. The name is looked for as text, since the parts of a key cannot be told apart for certain."""
-    return any(file.modified >= job.created_at - CLOCK_SKEW or f"_col-{job.column}_where-" in file.key for job in jobs)
+    return any(
+        file.modified >= job.created_at - CLOCK_SKEW
+        or f"_col-{uses.key_names.get(job.column, job.column)}_where-" in file.key
+        for job in jobs
+    )
 
 
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:

@@ -53,7 +53,9 @@ class Uses:
     def __init__(self, latest: TableSnapshot) -> None:
         self.version = latest.version
         self.columns = {column.name: column for column in _columns(latest)}
-        self.column_names = frozenset(f.name for f in latest.fields)
+        #: Names that columns have in keys, by the names that they have now.
+        self.key_names = {column.name: column.family.column for column in self.columns.values()}
+        self.column_names = frozenset(f.name for f in latest.fields) | frozenset(self.key_names.values())
         self.slots: dict[SlotId, Slot] = {}
         self.files: set[str] = set()
         self._seen: set[tuple[int, int, tuple[DataFile, ...]]] = set()
@@ -79,12 +81,16 @@ class Uses:
             self.files.update(f.path for f in fragment.files)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
-        """For a key of a column's own function; the slot is None where no version so far has those sources."""
+        """For a key of a column's own function; the slot is None where no version so far has those sources. Of two
+        columns with such keys, as one was renamed and the other added under its name, the one that needs it still."""
+        found = None
         for column in self.columns.values():
             parsed = column.family.parse(key)
             if parsed is not None:
-                return column, parsed, self.slots.get((column.name, parsed.sources, parsed.fragment_id))
-        return None
+                slot = self.slots.get((column.name, parsed.sources, parsed.fragment_id))
+                if found is None or slot is None or slot.state is not SlotState.SETTLED:
+                    found = column, parsed, slot
+        return found
 
     def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
         """Those of the files about which an older version could say more."""
@@ -106,7 +112,7 @@ def _columns(table: TableSnapshot) -> Iterable[Column]:
             continue
         inputs = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
         ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
-        family = keys.KeyFamily(bound.udf_name, bound.udf_version, column.name, table.uri)
+        family = keys.KeyFamily(bound.udf_name, bound.udf_version, bound.added_as or column.name, table.uri)
         yield Column(column.name, bound, column.field_ids, ids, family)
 
 

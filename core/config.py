@@ -107,6 +107,9 @@ class Spark(_Section):
     """Spark master url; empty: local[N,4] with N = max(32, 4 × cores), so that jobs may oversubscribe."""
     driver_memory: str = "512m"
     """Heap of the Spark driver, in Spark's notation."""
+    class_archive: bool = True
+    """Keep an archive of Spark's classes (about 170 MB) in the user's cache folder: later starts take half the
+    time. It is made when an executor has had nothing to do for half a minute."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
     """Further Spark settings, as a JSON object of strings."""
 

@@ -10,8 +10,9 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.domain.ranges import RowRange
 
@@ -20,10 +21,6 @@ _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _FILE = re.compile(r"(?P<fingerprint>[0-9a-f]{32})-(?P<partial>partial-)?(?P<attempt>[0-9a-z]+)\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
-_FAMILY = re.compile(
-    r"(?P<filter>[0-9a-f]{32})_uri-(?P<uri>[0-9a-f]{32})_srcfiles-(?P<sources>[0-9a-f]{32})"
-    r"_frag-(?P<frag>[0-9]+)_(?:range-(?P<start>[0-9]+)-(?P<end>[0-9]+)|file)"
-)
 _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
 
 
@@ -33,12 +30,12 @@ def md5(text: str) -> str:
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring_ascii
 #: For texts that come again and again: filters, uris.
 md5_of_few = functools.lru_cache(maxsize=64)(md5)
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyKey:
+class FamilyKey(NamedTuple):
     """A key of a known family, taken apart. `range` is None for a fragment record."""
 
     filter_id: str
@@ -49,7 +46,8 @@ class FamilyKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyFamily:
-    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
+    """Everything in a checkpoint key but the filter, the input files, the fragment and its range. `column` is the name
+    under which the column was added, whatever it is called now."""
 
     udf_name: str
     udf_version: str
@@ -67,25 +65,43 @@ class KeyFamily:
 
     def prefix_for(self, where: str, inputs_md5: str) -> str:
         """As `prefix`, where the inputs' md5 is known already."""
-        return f"{self.head}{md5_of_few(where)}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
+        return self.prefix_under(md5_of_few(where), inputs_md5)
+
+    def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
+        """As `prefix`, where both md5 are known already."""
+        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
 
     def parse(self, key: str) -> FamilyKey | None:
         """A key of this family, taken apart; None for any other: the whole key has to fit."""
-        if not key.startswith(self.head):
-            return None
-        match = _FAMILY.fullmatch(key, len(self.head))
-        if match is None or match["uri"] != md5_of_few(self.uri):
-            return None
-        covered = RowRange(int(match["start"]), int(match["end"])) if match["start"] is not None else None
-        return FamilyKey(match["filter"], match["sources"], int(match["frag"]), covered)
+        return next((parsed for _, parsed in self.parse_all((key,))), None)
+
+    def parse_all(self, keys: Iterable[str]) -> Iterator[tuple[str, FamilyKey]]:
+        """Those of the keys that are of this family, taken apart."""
+        fullmatch = _family_pattern(self.head, self.uri).fullmatch
+        for key in keys:
+            match = fullmatch(key)
+            if match is not None:
+                filter_, inputs, fragment, start, end = match.groups()
+                covered = None if start is None else RowRange(int(start), int(end))
+                yield key, FamilyKey(filter_, inputs, int(fragment), covered)
+
+
+@functools.lru_cache(maxsize=64)
+def _family_pattern(head: str, uri: str) -> re.Pattern[str]:
+    hex_ = "[0-9a-f]{32}"
+    return re.compile(
+        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})"
+        "_frag-([0-9]+)_(?:range-([0-9]+)-([0-9]+)|file)"
+    )
 
 
 def sources(inputs: Iterable[tuple[int, str]]) -> str:
     """md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
 
-    The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one.
+    The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one. The text is
+    compact JSON, put together here: the encoder would take most of the time of a plan.
     """
-    return md5(_compact(list(inputs)))
+    return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
 
 
 def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
@@ -95,6 +111,12 @@ def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
     """
     pairs = list(files)
     return f"{where}\n{_compact(pairs)}" if where and pairs else where
+
+
+def failed_identity(file: str, where: str) -> str:
+    """What stands in a filter's place where only the failed rows of a column file are computed again. The file is in
+    it: a later one has other failed rows, and rows that failed twice."""
+    return f"failed rows of {file}\n{where}"
 
 
 def filter_id(prefix: str) -> str:

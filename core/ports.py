@@ -75,6 +75,10 @@ class Reservations(Protocol):
         """Gives granted ranges back; `finished` says that their results are stored."""
         ...
 
+    def release_all(self, scopes: Iterable[str], holder: str) -> None:
+        """Gives back whatever the holder has in the scopes: its workers were ended and cannot."""
+        ...
+
 
 class ErrorSink(Protocol):
     """Stores failed rows, before the checkpoint or file that says that they failed."""

@@ -2,6 +2,9 @@
 
 A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
 tell them apart. They travel inside the file as a global buffer (decision 1 of the architecture).
+
+A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
+such rows, a state carries the version too: see `of_version`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import enum
 import json
 import typing
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,35 +33,102 @@ class RowState(enum.IntEnum):
 
 States = npt.NDArray[np.uint8]
 
+#: A column keeps values of so many earlier versions at the most: the number has six bits.
+MOST_KEPT = 60
+_VERSION_SHIFT = 2
+_STATE_MASK = 3
+
+
+def of_version(state: RowState, version: int) -> int:
+    """A state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
+    return state | version << _VERSION_SHIFT
+
+
+def kinds(states: States) -> States:
+    """The states alone, without their versions."""
+    return states & np.uint8(_STATE_MASK)
+
+
+def versions(states: States) -> States:
+    """The versions' numbers alone."""
+    return states >> np.uint8(_VERSION_SHIFT)
+
 
 @dataclass(frozen=True, slots=True)
 class StateSummary:
-    """Rows by state, and md5 of the filters under which every matching row is settled."""
+    """Rows by state, and md5 of the filters under which every matching row is settled. `failed` and `computed` are of
+    the file's own version; `older` has those of earlier ones: (first half of the fingerprint, computed, failed)."""
 
     untouched: int
     failed: int
     computed: int
     filters: frozenset[str] = frozenset()
+    older: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def kept(self) -> int:
+        """Rows with a value of an earlier version."""
+        return sum(computed for _, computed, _ in self.older)
+
+    @property
+    def failed_older(self) -> int:
+        """Rows that failed under an earlier version, and that the file's own was not asked about."""
+        return sum(failed for _, _, failed in self.older)
 
 
-def summarize(states: States, filters: frozenset[str] = frozenset()) -> StateSummary:
-    """Counts the states."""
-    counts = np.bincount(states, minlength=3)
-    return StateSummary(int(counts[0]), int(counts[2]), int(counts[1]), filters)
+def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequence[str] = ()) -> StateSummary:
+    """Counts the states. `older`: first halves of fingerprints, of the versions from 1 on."""
+    counts = np.bincount(states, minlength=of_version(RowState.DELETED, len(older)) + 1)
+    pairs = [
+        (part, int(counts[of_version(RowState.COMPUTED, n)]), int(counts[of_version(RowState.FAILED, n)]))
+        for n, part in enumerate(older, 1)
+    ]
+    listed = tuple(pair for pair in pairs if pair[1] or pair[2])
+    return StateSummary(int(counts[0]), int(counts[2]), int(counts[1]), filters, listed)
 
 
-def encode(states: States, filters: frozenset[str]) -> bytes:
-    """Header length (4 bytes, little endian), JSON header, zlib of the states at two bits a row."""
-    summary = summarize(states, filters)
-    header = json.dumps(
-        {
-            "rows": len(states),
-            "untouched": summary.untouched,
-            "failed": summary.failed,
-            "computed": summary.computed,
-            "filters": sorted(filters),
-        }
-    ).encode()
+def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
+    """The counts of a file whose own version is `own`, as the version `accepted[0]` sees them: rows of a version that
+    is not among `accepted` count as untouched."""
+    counted = [(own, summary.computed, summary.failed), *summary.older]
+    found = {part: (computed, failed) for part, computed, failed in counted}
+    now = found.get(accepted[0], (0, 0))
+    older = tuple((p, *found[p]) for p in accepted[1:] if p in found and any(found[p]))
+    lost = sum(c + f for p, c, f in counted if p not in accepted)
+    opened = lost or any(failed for _, _, failed in older)
+    filters = frozenset[str]() if opened else summary.filters
+    return StateSummary(summary.untouched + lost, now[1], now[0], filters, older)
+
+
+def translate(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
+    """As `seen_from`, row by row: versions become places in `accepted`."""
+    if own == accepted[0] and not older:
+        return states
+    table = np.zeros(256, np.uint8)
+    for number, part in enumerate((own, *older)):
+        if part in accepted:
+            for state in (RowState.COMPUTED, RowState.FAILED):
+                table[of_version(state, number)] = of_version(state, accepted.index(part))
+    return table[states]
+
+
+def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
+    """Header length (4 bytes, little endian), JSON header, zlib of the states at two bits a row, or at a byte a row
+    where some are of earlier versions. `older`: as in `summarize`."""
+    summary = summarize(states, filters, older)
+    fields: dict[str, typing.Any] = {
+        "rows": len(states),
+        "untouched": summary.untouched,
+        "failed": summary.failed,
+        "computed": summary.computed,
+        "filters": sorted(filters),
+    }
+    if summary.older:
+        found = {part: (computed, failed) for part, computed, failed in summary.older}
+        fields["older"] = [(part, *found.get(part, (0, 0))) for part in older]
+        header = json.dumps(fields).encode()
+        return len(header).to_bytes(_LENGTH_BYTES, "little") + header + zlib.compress(states.tobytes(), 1)
+    header = json.dumps(fields).encode()
     quads = np.zeros((len(states) + 3) // 4 * 4, np.uint8)
     quads[: len(states)] = states
     packed = quads[0::4] | quads[1::4] << 2 | quads[2::4] << 4 | quads[3::4] << 6
@@ -67,18 +138,27 @@ def encode(states: States, filters: frozenset[str]) -> bytes:
 def decode_summary(buffer: bytes) -> StateSummary:
     """The header alone."""
     header = _header(buffer)
-    return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]))
+    older = tuple((str(part), int(c), int(f)) for part, c, f in header.get("older", ()))
+    return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]), older)
 
 
 def decode(buffer: bytes) -> States:
-    """One state for each physical row."""
-    rows = _header(buffer)["rows"]
+    """One state for each physical row; versions are those of the file: see `decode_for`."""
+    header = _header(buffer)
+    rows = header["rows"]
     start = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")
     packed = np.frombuffer(zlib.decompress(buffer[start:]), np.uint8)
+    if "older" in header:
+        return packed[:rows]
     states = np.empty(len(packed) * 4, np.uint8)
     for shift in range(4):
         states[shift::4] = packed >> (2 * shift) & 3
     return states[:rows]
+
+
+def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
+    """The states of a file whose own version is `own`, as the version `accepted[0]` sees them: see `translate`."""
+    return translate(decode(buffer), own, [part for part, _, _ in decode_summary(buffer).older], accepted)
 
 
 def _header(buffer: bytes) -> dict[str, typing.Any]:

@@ -11,6 +11,7 @@ a time and in small slices, so that the next death names one row of them; the re
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +20,7 @@ from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
 
 _FIRST_BUDGET_SECONDS = 1.0
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS = 0.2
 _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
 _MOST_FRAGMENTS = 512  # in one unit: its description has to travel
@@ -48,7 +49,8 @@ class _Fragment:
 
 
 class Backlog:
-    """The work of one plan. `seconds_per_row` is the measured cost of a row on one lane; None: not known yet."""
+    """The work of one plan. `seconds_per_row` is the measured cost of a row on one lane; None: not known yet.
+    `diversity`: units of so many fragments are handed out in turn; 0: always of the one with the most rows left."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Backlog:
         *,
         seconds_per_row: float | None = None,
         task_size: int = 0,
+        diversity: int = 0,
         first_unit: int = 0,
     ) -> None:
         self._fragments = {
@@ -66,6 +69,8 @@ class Backlog:
         self._lanes = lanes
         self._cost = seconds_per_row
         self._task_size = task_size
+        self._diversity = diversity
+        self._turn: deque[_Fragment] = deque()
         self._units = first_unit
         self._seconds = 0.0
         self._evaluated = 0
@@ -88,13 +93,18 @@ class Backlog:
         return sum(1 for f in self._fragments.values() if f.busy)
 
     @property
+    def scopes_out(self) -> list[str]:
+        """What units that are out, or were lost, may have reserved."""
+        return [f"{f.task.fragment_id}:{f.task.fingerprint}" for f in self._fragments.values() if f.out or f.lost]
+
+    @property
     def units_made(self) -> int:
         """How many units there have been; the next one's number."""
         return self._units
 
     def first_units(self) -> list[WorkUnit]:
         """Whole fragments dealt to the lanes, the largest first; empty where the pieces' size is known or given."""
-        if self._task_size or (self._cost is not None and self._expensive(self._cost)):
+        if self._task_size or self._diversity or (self._cost is not None and self._expensive(self._cost)):
             return []
         hands: list[list[_Fragment]] = [[] for _ in range(self._lanes)]
         weights = [0] * self._lanes
@@ -119,6 +129,9 @@ class Backlog:
                 [self._whole(f) for f in ready[: min(max(1, len(ready) // self._lanes), _MOST_FRAGMENTS)]], 0.0
             )
         rows = self._rows_to_take()
+        if self._diversity:
+            next_in_turn = self._next_in_turn()
+            return self._unit([self._part(next_in_turn, rows)], self._budget()) if next_in_turn else None
         works: list[FragmentWork] = []
         for fragment in sorted(
             (f for f in self._open.values() if f.missing), key=lambda f: (-f.rows, f.task.fragment_id)
@@ -129,6 +142,19 @@ class Backlog:
                 break
         return self._unit(works, self._budget()) if works else None
 
+    def _next_in_turn(self) -> _Fragment | None:
+        """Of `diversity` fragments, largest first, each in its turn, until it has no rows left to hand out."""
+        self._turn = deque(f for f in self._turn if f.missing and not f.over)
+        if len(self._turn) < self._diversity:
+            here = {f.task.fragment_id for f in self._turn}
+            waiting = [f for i, f in self._open.items() if f.missing and i not in here]
+            waiting.sort(key=lambda f: (-f.rows, f.task.fragment_id))
+            self._turn.extend(waiting[: self._diversity - len(self._turn)])
+        if not self._turn:
+            return None
+        self._turn.rotate(-1)
+        return self._turn[-1]
+
     def _target_seconds(self, cost: float) -> float:
         guided = self.rows_left * cost / (2 * self._lanes)
         return min(max(guided, _LEAST_SECONDS), _MOST_SECONDS)
@@ -137,7 +163,7 @@ class Backlog:
         if self._task_size:
             return self._task_size
         if self._cost is None or self._cost <= 0:
-            return max(1, self.rows_left // self._lanes)
+            return max(1, self.rows_left // (self._lanes * (self._diversity or 1)))
         return max(1, int(self._target_seconds(self._cost) / self._cost))
 
     def _budget(self) -> float:

@@ -45,20 +45,25 @@ class JobBoard:
         self.sequence += 1
         self._events.append(JobEvent(self.sequence, time.time(), kind, message))
         del self._events[:-_EVENTS_KEPT]
-        _log.info(message, job_id=self.job.job_id, event_kind=kind)
+        say = _log.warning if kind == "stall" else _log.info
+        say(message, job_id=self.job.job_id, event_kind=kind)
 
     async def move(self, state: JobState, **changes: Any) -> None:
         """Changes the state, and tells the watchers."""
-        self.update(state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
-        self.note("state", state.value)
-        await self._publish()
+        await self._enter(self._in(state, **changes))
 
     async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[None]]) -> None:
         """Ends the job: first in history, then for the watchers."""
-        ended = replace(self.job, state=state, error=error, updated_at=time.time(), progress=self.tally.progress())
+        ended = self._in(state, error=error)
         await save(ended)
-        self.job = ended
-        self.note("state", state.value)
+        await self._enter(ended)
+
+    def _in(self, state: JobState, **changes: Any) -> Job:
+        return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
+
+    async def _enter(self, job: Job) -> None:
+        self.job = job
+        self.note("state", job.state.value)
         await self._publish()
 
     async def follow(self, after: int, heartbeat_seconds: float) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:

@@ -53,6 +53,8 @@ class Committer:
         self._closing = False
         self.rejected: list[FragmentVerdict] = []
         self.version = 0
+        self._under_way = 0
+        self._submitted = 0
 
     def add(self, task: FragmentTask, staged: StagedFile) -> None:
         """A fragment's file is complete. A fragment counts once, however often it is reported."""
@@ -64,6 +66,12 @@ class Committer:
             self._since = time.monotonic()
         self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))
         self._wake.set()
+
+    @property
+    def waits_for(self) -> dict[str, object]:
+        """The commit that is under way, in words, with a mark that the next one does not have."""
+        what = f"the commit of {self._under_way} fragments has no answer yet"
+        return {what: self._submitted} if self._under_way else {}
 
     def close(self) -> None:
         """Nothing more will be added: commit what is left."""
@@ -108,7 +116,10 @@ class Committer:
 
     async def _commit(self, batch: list[Replacement]) -> None:
         begin = time.monotonic()
+        self._under_way = len(batch)
+        self._submitted += 1
         version, verdicts = await self._submit(batch, uuid.uuid4().hex)
+        self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
         self._tally.commit_seconds += self._last - begin

@@ -8,13 +8,14 @@ from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
 from core.domain.work import UdfRef, WorkContext
+from core.udf import blobs
 from executor.error_store import errors_uri
 
 
 def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContext:
     """Bounds given with the call win over those of the function."""
     udf = header.udf
-    field = header.output.field.arrow.remove_metadata()
+    field = blobs.values_field(header.output.field.arrow)
     return WorkContext(
         job_id=job.job_id,
         uri=header.uri,
@@ -47,4 +48,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
         threads=job.spec.intra_applier_concurrency or 1,
+        beat_seconds=settings.writer.stall_round_seconds / 2,
+        failed_only=header.failed_only,
+        versions=header.versions,
     )

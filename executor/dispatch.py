@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import secrets
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +19,7 @@ import msgspec
 import structlog
 
 from core.domain.work import Hint, Sign, UnitOutcome, WorkUnit
-from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, Signed, framed
+from executor.messages import LENGTH_BYTES, Alive, Done, Hello, LaneMessage, Running, Signed, framed
 
 _log = structlog.get_logger(__name__)
 
@@ -31,9 +32,12 @@ _decoder = msgspec.json.Decoder(LaneMessage)
 class Feed(Protocol):
     """A job's side."""
 
-    async def next_unit(self) -> WorkUnit | None:
-        """Waits for a unit; None: there is nothing more to do."""
+    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
+        """Waits for a unit; None: there is nothing more to do for this lane. `beats`: it says now and then that it
+        lives."""
         ...
+
+    def on_alive(self, unit: WorkUnit) -> None: ...
 
     def on_hint(self, hint: Hint) -> None: ...
 
@@ -64,6 +68,7 @@ class Dispatcher:
         self._server: asyncio.Server | None = None
         self._feeds: dict[str, tuple[str, Feed]] = {}
         self._lanes: dict[str, set[asyncio.Task[None]]] = {}
+        self._numbers = itertools.count(1)
 
     async def start(self) -> None:
         """Opens the port."""
@@ -98,7 +103,7 @@ class Dispatcher:
             hello = await asyncio.wait_for(_receive(reader), _HELLO_SECONDS)
             feed = self._feed(hello)
             if isinstance(hello, Hello) and feed is not None:
-                await self._lane(hello.job_id, feed, reader, writer)
+                await self._lane(hello, feed, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             _log.info("a lane's connection ended", error=str(error) or type(error).__name__)
         except asyncio.CancelledError:
@@ -106,14 +111,14 @@ class Dispatcher:
         finally:
             writer.close()
 
-    async def _lane(self, job_id: str, feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _lane(self, hello: Hello, feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        lanes = self._lanes.setdefault(job_id, set())
+        lanes = self._lanes.setdefault(hello.job_id, set())
         if task is None:
             return
         lanes.add(task)
         try:
-            await _drive(feed, reader, writer)
+            await _drive(f"lane {next(self._numbers)} ({hello.lane})", feed, reader, writer)
         finally:
             lanes.discard(task)
 
@@ -126,9 +131,9 @@ class Dispatcher:
         return feed
 
 
-async def _drive(feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _drive(lane: str, feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
-        unit = await feed.next_unit()
+        unit = await feed.next_unit(lane, beats=True)
         outcome = None
         try:
             await _send(writer, unit)
@@ -138,6 +143,8 @@ async def _drive(feed: Feed, reader: asyncio.StreamReader, writer: asyncio.Strea
                     feed.on_hint(message.hint)
                 elif isinstance(message, Signed):
                     feed.on_sign(unit, message.sign)
+                elif isinstance(message, Alive):
+                    feed.on_alive(unit)
                 elif isinstance(message, Done):
                     outcome = message.outcome
         finally:

@@ -5,6 +5,7 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
+import functools
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
+from executor import values as conversion
+from executor.values import CONVERSION_ERRORS
 from executor.watchdog import Call, Watchdog
 
 _MESSAGE_CHARS = 2048
@@ -26,6 +29,10 @@ _PLAIN = frozenset({"builtins", "__main__", __name__})  # modules that say nothi
 
 class OutputError(ValueError):
     """The function's result cannot be used: wrong length, or not of the declared type."""
+
+
+class InputError(ValueError):
+    """A value of an input column has no counterpart in Python."""
 
 
 class JobFailing(Exception):
@@ -77,7 +84,9 @@ class Evaluator:
     # one row at a time
 
     def _scalar(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
-        arguments = [column.to_pylist() for column in rows.columns]
+        function, arguments = self._function, [_python_values(column) for column in rows.columns]
+        if any(isinstance(value, InputError) for column in arguments for value in column[:1]):
+            function, arguments = _refusing(function), [_each_value(column) for column in rows.columns]
         results: list[Any] = []
         failures: list[RowFailure] = []
         with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
@@ -85,17 +94,18 @@ class Evaluator:
                 begin = len(results)
                 try:
                     # extend keeps what came before the exception, so that no row is called twice
-                    results.extend(map(self._function, *(a[begin:] if begin else a for a in arguments)))
+                    results.extend(map(function, *(a[begin:] if begin else a for a in arguments)))
                 except Exception as error:  # noqa: BLE001 whatever user code raises
                     at = len(results)
-                    value, failure = self._row_again(error, tuple(a[at] for a in arguments), call, int(offsets[at]))
+                    row = functools.partial(function, *(a[at] for a in arguments))
+                    value, failure = self._row_again(error, row, call, int(offsets[at]))
                     results.append(value)
                     if failure is not None:
                         failures.append(failure)
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _row_again(
-        self, error: Exception, row: tuple[Any, ...], call: Call, offset: int
+        self, error: Exception, row: Callable[[], Any], call: Call, offset: int
     ) -> tuple[Any, RowFailure | None]:
         """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
         attempt = 1
@@ -109,7 +119,7 @@ class Evaluator:
                 time.sleep(rule.pause(attempt))
             attempt += 1
             try:
-                return self._function(*row), None
+                return row(), None
             except Exception as again:  # noqa: BLE001
                 error = again
 
@@ -120,11 +130,9 @@ class Evaluator:
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> Evaluated:
         try:
-            values = pa.array(results, self._output)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            values = conversion.to_array(results, self._output)
+        except CONVERSION_ERRORS:
             values = self._convert_each(results, failures, fragment_id, offsets)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
         if not failures:
             return Evaluated(values, None, ())
         failed = np.isin(offsets, [f.offset for f in failures])
@@ -137,8 +145,8 @@ class Evaluator:
         columns = []
         for value, offset in zip(results, offsets, strict=True):
             try:
-                columns.append(pa.array([value], self._output))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                columns.append(conversion.to_array([value], self._output))
+            except CONVERSION_ERRORS as error:
                 wrong = OutputError(
                     f"UDF '{self._name}' failed with type error: it returned {_short(value)} "
                     f"({type(value).__name__}), its output type is {self._output}: {error}"
@@ -149,7 +157,12 @@ class Evaluator:
                     raise JobFailing(failure, (int(offset), int(offset) + 1)) from error
                 failures.append(failure)
                 columns.append(pa.nulls(1, self._output))
-        return pa.concat_arrays(columns)
+        try:
+            return pa.concat_arrays(columns)
+        except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
+            wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
+            span = (int(offsets[0]), int(offsets[-1]) + 1)
+            raise JobFailing(_failure(wrong, fragment_id, span[0], 1), span) from error
 
     # a batch at a time
 
@@ -198,10 +211,9 @@ class Evaluator:
             result = result.combine_chunks()
         try:
             if not isinstance(result, pa.Array):
-                result = pa.array(result, self._output)
-            elif result.type != self._output:
-                result = result.cast(self._output)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                result = self._from_python(result)
+            result = conversion.cast(result, self._output)
+        except CONVERSION_ERRORS as error:
             raise OutputError(
                 f"UDF '{self._name}' failed with type error: {error}\nInput batch schema: "
                 f"{', '.join(f'{f.name}: {f.type}' for f in rows.schema)}\n"
@@ -212,7 +224,14 @@ class Evaluator:
                 f"UDF '{self._name}' returned {len(result)} values for {rows.num_rows} rows: "
                 "it must return one value for each row of the batch"
             )
-        return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
+        return result
+
+    def _from_python(self, result: Any) -> pa.Array:
+        """What is no Arrow array: numpy and pandas know their type, lists do not."""
+        if getattr(result, "dtype", None) is not None and result.dtype.kind in "biufMm":
+            made = pa.array(result)
+            return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        return conversion.to_array(list(result), self._output)
 
 
 def without_condemned(
@@ -233,6 +252,38 @@ def without_condemned(
     if rest.failed is not None:
         failed[~doomed] = rest.failed
     return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """The values of a column; where there is one that Python cannot hold, a list that begins with an InputError."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except Exception as error:  # noqa: BLE001 -- dates beyond the year 9999, unknown time zones, and what comes next
+        return [InputError(str(error))]
+    return values
+
+
+def _each_value(column: pa.Array) -> list[Any]:
+    """As `_python_values`, one by one: an InputError in place of each value that Python cannot hold."""
+    values: list[Any] = []
+    for scalar in column:
+        try:
+            values.append(scalar.as_py())
+        except Exception as error:  # noqa: BLE001
+            values.append(InputError(f"a value of type {column.type} cannot be given to a function: {error}"))
+    return values
+
+
+def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises an InputError that it is given."""
+
+    def call(*arguments: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, InputError):
+                raise argument
+        return function(*arguments)
+
+    return call
 
 
 def _names(error: Exception) -> set[str]:

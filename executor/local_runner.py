@@ -28,7 +28,7 @@ class LocalRunner:
         self._running[job_id] = stop, ended
         pool = ThreadPoolExecutor(count, thread_name_prefix=f"sql-{job_id}")
         try:
-            lanes = [asyncio.ensure_future(_lane(feed, context, pool, stop)) for _ in range(count)]
+            lanes = [asyncio.ensure_future(_lane(f"thread {n}", feed, context, pool, stop)) for n in range(count)]
             try:
                 await asyncio.gather(*lanes)
             finally:
@@ -60,7 +60,7 @@ class LocalRunner:
         self._cancelled.discard(job_id)
 
 
-async def _lane(feed: Feed, context: WorkContext, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+async def _lane(name: str, feed: Feed, context: WorkContext, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
     loop = asyncio.get_running_loop()
     bench = Bench(context)
     sink = _Sink(feed, loop)
@@ -69,7 +69,7 @@ async def _lane(feed: Feed, context: WorkContext, pool: ThreadPoolExecutor, stop
         return bench.run(unit, sink, stopped=stop.is_set)
 
     while not stop.is_set():
-        unit = await feed.next_unit()
+        unit = await feed.next_unit(name, beats=False)
         if unit is None:
             return
         feed.on_outcome(await loop.run_in_executor(pool, run, unit))

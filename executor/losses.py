@@ -94,6 +94,15 @@ class Losses:
             known.fragment_id, known.holds = sign.fragment_id, sign.holds
             known.overran_seconds = sign.overran_seconds
 
+    def held_by(self, unit: WorkUnit) -> list[Place]:
+        """Rows of a unit that the function was called with last, as far as they are not known to be done."""
+        known = self._heard.get(unit.unit_id, _Heard())
+        return [(known.fragment_id, rows) for rows in known.holds if known.fragment_id >= 0]
+
+    def stored_by(self, unit: WorkUnit) -> dict[int, tuple[CheckpointRef, ...]]:
+        """What a unit has made safe so far, by fragment."""
+        return dict(self._heard.get(unit.unit_id, _Heard()).stored)
+
     def passed(self, unit_id: str, result: FragmentResult) -> None:
         """A worker is through with one fragment of its unit."""
         known = self._heard.setdefault(unit_id, _Heard())

@@ -21,6 +21,7 @@ from core.rpc.blocking import BlockingPool
 from executor.error_store import errors_of, errors_uri
 from executor.history import History
 from executor.refresh.run import RefreshRun
+from executor.retry import Retry, check_same, check_worth, specification
 from executor.run import JobRun
 from executor.services import Services
 
@@ -63,7 +64,20 @@ class JobManager:
         """Whether any job runs."""
         return bool(self._tasks)
 
-    async def create(self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None = None) -> Job:
+    async def retry(self, database: str, retry: Retry, request_id: str) -> Job:
+        """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
+        `executor.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
+        job = await self.get(database, retry.job_id)
+        known = self._find_request(await self._open(database), request_id)
+        if isinstance(known, Job):
+            check_same(known, retry)
+            return self.current(known)
+        spec = await specification(self._services.planner, job, retry)
+        return await self.create(spec, request_id, retry_of=job)
+
+    async def create(
+        self, spec: BackfillSpec, request_id: str, *, refresh: RefreshSpec | None = None, retry_of: Job | None = None
+    ) -> Job:
         """Accepts a job and returns it running, or done where nothing was to do: a backfill, or the refresh of the view
         that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists
         (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
@@ -72,11 +86,11 @@ class JobManager:
         if known is not None:
             return await self._same(known, spec, request_id, refresh)
         if not request_id:
-            return await self._create(spec, request_id, refresh)
+            return await self._create(spec, request_id, refresh, retry_of)
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = (spec, refresh, answer)
         try:
-            job = await self._create(spec, request_id, refresh)
+            job = await self._create(spec, request_id, refresh, retry_of)
             answer.set_result(job)
             return job
         except BaseException as error:
@@ -105,15 +119,21 @@ class JobManager:
             )
         return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[2])
 
-    async def _create(self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None) -> Job:
+    async def _create(
+        self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None, retry_of: Job | None
+    ) -> Job:
         if len(self._tasks) >= self._settings.executor.max_running_jobs:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
             )
         now = time.time()
-        job = Job(f"job-{uuid.uuid4().hex[:16]}", request_id, JobState.PLANNING, spec, now, now, refresh=refresh)
+        job_id = f"job-{uuid.uuid4().hex[:16]}"
+        retried = retry_of.job_id if retry_of else ""
+        job = Job(job_id, request_id, JobState.PLANNING, spec, now, now, retry_of=retried, refresh=refresh)
         run = self._run_of(job)
         plan: Any = await run.plan()
+        if retry_of is not None:
+            check_worth(retry_of, plan)
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         udf = (run.board.job.udf_name, run.board.job.udf_version)
@@ -121,6 +141,7 @@ class JobManager:
         if run.nothing_to_do(plan):
             await run.finish_at_once(plan)
             return run.board.job
+        run.check_resources(plan)
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)
@@ -270,16 +291,17 @@ class JobManager:
         if job.state is JobState.CANCELLING:
             await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
             return
-        if job.attempt >= self._settings.executor.job_attempts_max:
+        deaths = job.attempt - job.handed_back
+        if deaths >= self._settings.executor.job_attempts_max:
             message = (
-                f"The executor died {job.attempt} times while it ran this job. What was finished is kept; "
+                f"The executor died {deaths} times while it ran this job. What was finished is kept; "
                 "run the backfill again once the cause is found."
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
             await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
             return
         run = self._run_of(replace(job, attempt=job.attempt + 1))
-        run.board.note("state", "taken over from an executor that died")
+        run.board.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
         await self._save(run.board.job)
         self._start(run, run.replan_and_run())
@@ -294,15 +316,26 @@ class JobManager:
         """Takes over what a dead executor left."""
         await self._open(path)
 
+    async def _hand_back(self, job: Job) -> None:
+        """Notes that the job lost its executor without a death: as often as it takes, it is taken over."""
+        if job.state.terminal:
+            return
+        try:
+            await self._save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
+        except Exception:  # noqa: BLE001 stopping goes on: it will count as a death
+            _log.exception("job not handed back", job_id=job.job_id)
+
     async def stop(self) -> None:
-        """Lets go of all jobs: their leases expire, another executor takes them over from their checkpoints."""
-        for job_id in list(self._tasks):
+        """Lets go of all jobs: another executor takes them over from their checkpoints."""
+        running = list(self._tasks)
+        for job_id in running:
             self._services.local.cancel(job_id)
             self._services.spark.cancel(job_id)
         tasks = [*self._adopting.values(), *self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._hand_back(self._runs[job_id].board.job) for job_id in running))
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()

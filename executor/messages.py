@@ -10,10 +10,20 @@ LENGTH_BYTES = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First words."""
+    """First words. `lane`: what to call it."""
 
     job_id: str
     secret: str
+    lane: str = ""
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """What the Spark task of a lane is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it."""
+
+    host: str
+    port: int
+    hello: Hello
+    context: bytes
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
@@ -28,13 +38,17 @@ class Signed(msgspec.Struct, frozen=True, tag="signed"):
     sign: Sign
 
 
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """It is at work, even where it has nothing to say."""
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """What became of it."""
 
     outcome: UnitOutcome
 
 
-LaneMessage = Hello | Running | Signed | Done
+LaneMessage = Hello | Running | Signed | Alive | Done
 
 
 def framed(message: object) -> bytes:

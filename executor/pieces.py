@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core import row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.lance_io.scan import FragmentReader
+from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
 
@@ -19,6 +20,8 @@ ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
 _OFFSET_MASK = (1 << 32) - 1
 _CACHED = 2
+_STEP_BYTES = 32 << 20
+_FIRST_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,12 @@ class Piece:
         states = None if self.states is None else self.states[wanted]
         return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
 
+    def of_own_version(self) -> Piece | None:
+        """Without rows of earlier versions, which the column may not keep any more; None where no others are left."""
+        if self.states is None or not row_states.versions(self.states).any():
+            return self
+        return self.only(self.offsets[row_states.versions(self.states) == 0])
+
     def known(self) -> Piece | None:
         """Without rows that were deleted when a checkpoint was stored; None where no others are left."""
         if self.states is None or not (self.states == RowState.DELETED).any():
@@ -54,9 +63,12 @@ class Piece:
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
     """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed or
-    is deleted. Of a row that several pieces have, the first is kept."""
+    is deleted. Of a row that several pieces have, the first is kept. Extension types are stored as what they rest on:
+    Lance would write JSON anew, and its digest would not match."""
     pieces = list(pieces)
-    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.array([], kind)
+    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
     columns = {
         column: values,
@@ -72,13 +84,16 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
     return batch
 
 
-def from_checkpoint(batch: pa.RecordBatch) -> Piece:
-    """The other way round."""
+def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> Piece:
+    """The other way round. `kind`: type of the column, where it is not that of the stored values."""
     offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) & _OFFSET_MASK
     states = None
     if ROW_STATE in batch.schema.names:
         states = batch.column(ROW_STATE).to_numpy()
-    return Piece(offsets, batch.column(0), states)
+    values = batch.column(0)
+    if isinstance(kind, pa.BaseExtensionType):
+        values = pa.ExtensionArray.from_storage(kind, values)
+    return Piece(offsets, values, states)
 
 
 def _computed(piece: Piece) -> States:
@@ -100,24 +115,49 @@ class KnownRows:
         self,
         store: CheckpointStore,
         refs: Iterable[CheckpointRef],
-        current: Callable[[RowRange], Piece | None] | None,
+        current: Callable[[RowRange], Piece | None],
+        kind: pa.DataType | None = None,
     ) -> None:
+        self._kind = kind
         self._store = store
         self._refs = sorted(refs, key=lambda r: r.range)
         self._current = current
         self._loaded: dict[str, Piece] = {}
+        self._row_bytes = 0.0
+
+    def steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """The range in steps to ask `settled` for, one after the other: rows of one checkpoint, or of none and then few
+        enough not to take more memory than one."""
+        at = covered.start
+        for ref in self._refs:
+            start, end = max(at, ref.range.start), min(covered.end, ref.range.end)
+            if ref.settles and start < end:
+                yield from self.small_steps(RowRange(at, start))
+                yield RowRange(start, end)
+                at = end
+        yield from self.small_steps(RowRange(at, covered.end))
+
+    def small_steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """As `steps`, where checkpoints hold few of the rows of their ranges."""
+        at = covered.start
+        while at < covered.end:
+            rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
+            yield RowRange(at, min(at + rows, covered.end))
+            at += rows
 
     def settled(self, covered: RowRange) -> list[Piece]:
         """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
         pieces win where two have the same row. Raises CheckpointLost."""
-        current = None if self._current is None else self._current(covered)
+        current = self._current(covered)
         pieces = self._stored(covered, settles=True)
-        return pieces if current is None else [current, *pieces]
+        pieces = pieces if current is None else [current, *pieces]
+        self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
+        return pieces
 
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
         """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
-        return [p for p in pieces if p is not None]
+        return [own for p in pieces if p is not None and (own := p.of_own_version()) is not None]
 
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
         """Offsets of rows that were deleted when the checkpoints that settle the range were stored. A restore may have
@@ -142,28 +182,10 @@ class KnownRows:
         piece = self._loaded.get(ref.key)
         if piece is None:
             try:
-                piece = from_checkpoint(self._store[ref.key])
+                piece = from_checkpoint(self._store[ref.key], self._kind)
             except KeyError:
                 raise CheckpointLost(ref) from None
             while len(self._loaded) >= _CACHED:
                 self._loaded.pop(next(iter(self._loaded)))
             self._loaded[ref.key] = piece
         return piece
-
-
-def current_rows(
-    reader: FragmentReader, fragment_id: int, column: str, states: States | None
-) -> Callable[[RowRange], Piece | None]:
-    """Rows that the column's current file already settles, by range: those that have a state."""
-
-    def rows(covered: RowRange) -> Piece | None:
-        if states is None:
-            return None
-        settled = np.flatnonzero(states[covered.start : covered.end])
-        if not len(settled):
-            return None
-        values = reader.values(fragment_id, covered, column).take(pa.array(settled))
-        offsets = settled + covered.start
-        return Piece(offsets, values, states[offsets])
-
-    return rows

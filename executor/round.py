@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Any
 
 from core.domain.plan import FragmentTask, Plan
-from core.domain.udf import UdfKind
+from core.domain.ranges import RowRange
+from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.backlog import Backlog
@@ -16,8 +18,10 @@ from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
-from executor.losses import Losses, in_hand
+from executor.losses import Losses, Place, in_hand
+from executor.resources import Lanes, lanes_for
 from executor.services import Services
+from executor.stalls import LaneWatch
 from executor.unit import STORAGE_ERROR
 from executor.verdict import describe, judge
 
@@ -44,12 +48,14 @@ class Round:
         self._services = services
         spec = board.job.spec
         self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
-        self._lanes = spec.concurrency or services.lanes
+        self._asked = lanes_of(plan.header.udf, spec.concurrency, services)
+        self._lanes = self._asked.count
         self._backlog = Backlog(
             plan.tasks,
             self._lanes,
             seconds_per_row=cost,
             task_size=spec.task_size,
+            diversity=spec.task_shuffle_diversity,
             first_unit=board.tally.units,
         )
         self._context: WorkContext = work_context(board.job, plan.header, services.settings)
@@ -67,6 +73,13 @@ class Round:
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
         self._losses = Losses()
+        writer = services.settings.writer
+        self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
+        self._lanes_changed = asyncio.Event()
+        self._stand_ins = 0
+        self._handed_over: set[str] = set()
+        self._once: list[Place] = []
+        self._retired: set[str] = set()
         self._pause = 0.0
         self._handed_out = 0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,20 +87,24 @@ class Round:
 
     async def work(self) -> Unsettled | None:
         """None when everything is committed."""
+        if self._asked.note and not self._board.tally.spark_jobs:
+            self._board.note("resources", self._asked.note)
         self._collect_staged()
         committing = asyncio.create_task(self._committer.run())
         try:
-            await all_or_first(self._compute(), asyncio.shield(committing))
+            await all_or_first(self._compute(), asyncio.shield(committing), self._watching(committing))
         except BaseException:
             # what is finished stays finished, also where the job ends early
             await self._services.spark.stop_job(self._board.job.job_id)
             await self._services.local.stop_job(self._board.job.job_id)
+            await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
             self._committer.close()
             with contextlib.suppress(LemanError):
                 await committing
             raise
         finally:
             self._board.tally.units = self._backlog.units_made
+            self._board.update(stalls=())
             if self._committer.version:
                 self._board.update(table_version=self._committer.version)
         await self._forget_refused()
@@ -120,7 +137,7 @@ class Round:
             fruitless = 0
             while not (self._backlog.empty or self._trouble):
                 handed_out = self._handed_out
-                refused = await self._until_end(self._lane_work(address))
+                refused = await self._until_end(self._lane_work(address, self._lanes), address)
                 fruitless = fruitless + 1 if self._handed_out == handed_out else 0
                 if refused is not None and fruitless >= _FRUITLESS:
                     raise refused
@@ -130,38 +147,104 @@ class Round:
             await self._services.dispatcher.close(job_id)
         self._committer.close()
 
-    def _lane_work(self, address: LaneAddress) -> Awaitable[None]:
+    def _lane_work(self, address: LaneAddress, count: int) -> Awaitable[None]:
         """Lanes in this process where no user code is to run, else on Spark."""
         if self._context.udf.kind is UdfKind.SQL:
-            return self._services.local.run_lanes(self, self._context, self._lanes)
+            return self._services.local.run_lanes(self, self._context, count)
         self._board.tally.spark_jobs += 1
-        return self._services.spark.run_lanes(address, self._context, self._lanes)
+        return self._services.spark.run_lanes(address, self._context, count, self._asked.profile)
 
-    async def _until_end(self, work: Awaitable[None]) -> Unavailable | None:
-        """Until the lanes end by themselves, or a unit's failure ends the job. Returns that Spark gave up on a lane:
-        it is no failure by itself, as `on_lost` counts, unless it does so before a lane has asked for a unit."""
-        lanes = asyncio.ensure_future(work)
-        await asyncio.wait((lanes, self._failure), return_when=asyncio.FIRST_COMPLETED)
-        if self._failure.done():
-            lanes.cancel()
-            self._failure.result()
+    async def _until_end(self, work: Awaitable[None], address: LaneAddress) -> Unavailable | None:
+        """Until there is nothing left to hand out, the lanes end by themselves, or a unit's failure ends the job.
+        Returns that Spark gave up on a lane: it is no failure by itself, as `on_lost` counts, unless it does so before
+        a lane has asked for a unit.
+
+        A lane that went silent gets a stand-in, and once all is done it is not waited for."""
+        lanes = {asyncio.ensure_future(work)}
+        refused: Unavailable | None = None
+        while lanes:
+            changed = asyncio.ensure_future(self._lanes_changed.wait())
+            either: list[asyncio.Future[Any]] = [*lanes, self._failure, changed]
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            self._lanes_changed.clear()
+            if self._failure.done():
+                for lane in lanes:
+                    lane.cancel()
+                self._failure.result()
+            if self._worked_off and self._context.udf.kind is not UdfKind.SQL:
+                if self._handed_over:
+                    await self._services.spark.stop_job(self._board.job.job_id)
+                for lane in lanes:
+                    lane.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
+                await asyncio.gather(*lanes, return_exceptions=True)
+                return None
+            lanes |= {asyncio.ensure_future(self._lane_work(address, 1)) for _ in range(self._stand_ins)}
+            self._stand_ins = 0
+            for lane in {lane for lane in lanes if lane.done()}:
+                lanes.remove(lane)
+                refused = self._refusal(lane) or refused
+        return refused
+
+    def _refusal(self, lane: asyncio.Future[None]) -> Unavailable | None:
         try:
-            await lanes
+            lane.result()
         except Unavailable as error:
             self._board.note("error", error.message)
             return error
         return None
 
+    # lanes that say nothing any more
+
+    async def _watching(self, until: asyncio.Future[None]) -> None:
+        """Looks once a round what does not move, until the job is done."""
+        seconds = self._services.settings.writer.stall_round_seconds
+        while not (await asyncio.wait((until,), timeout=seconds))[0]:
+            told, news = self._watch.turn(self._waits_for())
+            for stall in news:
+                self._board.note("stall", stall.message)
+            self._board.update(stalls=tuple(told))
+            for unit in self._watch.silent:
+                if not self._was_handed_over(unit):
+                    self._hand_over(unit)
+
+    def _waits_for(self) -> dict[str, object]:
+        """What the job waits for besides lanes, in words, with marks that change when it moves."""
+        waits = self._committer.waits_for
+        if not (self._over or self._backlog.empty or self._backlog.outstanding):
+            waits["no lane has asked for work: Spark may have no free slots"] = self._handed_out
+        return waits
+
+    def _was_handed_over(self, unit: WorkUnit) -> bool:
+        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
+        return any(f == fragment_id and r.intersect(rows) for f, r in _places(unit) for fragment_id, rows in self._once)
+
+    def _hand_over(self, unit: WorkUnit) -> None:
+        """Its lane is silent: the work is handed out again, to a lane that stands in for it. Nobody is blamed, and if
+        it comes back after all, whichever file is complete first counts."""
+        self._once.extend(_places(unit))
+        self._handed_over.add(unit.unit_id)
+        self._retired.add(self._watch.lane_of(unit.unit_id))
+        self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
+        self._board.tally.lost(unit.unit_id)
+        self._backlog.give_back(unit, (), self._losses.stored_by(unit))
+        self._stand_ins += 1
+        self._lanes_changed.set()
+        self._wake()
+
     # what lanes ask and say (executor.dispatch.Feed)
 
-    async def next_unit(self) -> WorkUnit | None:
-        """The next unit, or None when there are none and none can come back."""
-        while not (self._over or self._trouble or self._failure.done()):
+    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
+        """The next unit, or None when there are none and none can come back, or another lane stands in for this one."""
+        while not (self._over or self._trouble or self._failure.done() or lane in self._retired):
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
                 self._handed_out += 1
                 if unit.slice_rows:
                     await self._rest()
+                self._watch.took(lane, unit, beats=beats)
                 return unit
             if not self._backlog.outstanding:
                 break
@@ -178,11 +261,18 @@ class Round:
 
     def on_sign(self, unit: WorkUnit, sign: Sign) -> None:
         """What a worker is at, should it die."""
+        self._watch.moved(unit.unit_id)
         self._losses.heard(unit.unit_id, sign)
+
+    def on_alive(self, unit: WorkUnit) -> None:
+        """A worker lives, although it has nothing to say."""
+        self._watch.lives(unit.unit_id)
 
     def on_hint(self, hint: Hint) -> None:
         """Progress; a fragment that is staged need not wait for the end of its unit."""
-        self._board.tally.hint(hint)
+        self._watch.moved(hint.unit_id)
+        if hint.unit_id not in self._handed_over:
+            self._board.tally.hint(hint)
         if hint.result is not None:
             self._losses.passed(hint.unit_id, hint.result)
             self._note_staged(hint.result)
@@ -194,7 +284,8 @@ class Round:
 
     def on_lost(self, unit: WorkUnit) -> None:
         """A worker died. Its work is handed out again, until it is clear which row is to blame: see `judge`."""
-        if self._over:
+        self._watch.ended(unit.unit_id)
+        if self._over or unit.unit_id in self._handed_over:
             return
         self._board.tally.lost(unit.unit_id)
         loss = self._losses.lost(unit)
@@ -209,7 +300,19 @@ class Round:
         self._pause = verdict.pause
         if verdict.error is not None:
             self._fail(verdict.error, verdict.row)
+        self._wake()
+
+    @property
+    def _worked_off(self) -> bool:
+        """No lane has a unit, and there is none to give out."""
+        with_lanes = self._backlog.outstanding - len(self._first)
+        return not with_lanes and (self._backlog.empty or bool(self._trouble))
+
+    def _wake(self) -> None:
+        """Something came back from a lane: there may be new work, or no more at all."""
         self._freed.set()
+        if self._worked_off:
+            self._lanes_changed.set()
 
     def _fail(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._board.blamed is None:
@@ -221,14 +324,25 @@ class Round:
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """A unit is done, in whole or in part."""
         self._losses.ended(outcome.unit_id)
+        self._watch.ended(outcome.unit_id)
+        if outcome.unit_id in self._handed_over:
+            self._came_back(outcome)
+            return
         self._backlog.note(outcome)
         self._board.tally.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)
-        self._freed.set()
         error = self._too_many_errors() or self._failed(outcome)
+        self._wake()
         if error is not None and not self._failure.done():
             self._failure.set_exception(error)
+
+    def _came_back(self, outcome: UnitOutcome) -> None:
+        """A lane that was silent is heard again. What it did counts where no other lane was quicker."""
+        self._board.note("stall", f"a silent lane came back with unit {outcome.unit_id}; another one stands in for it")
+        self._board.tally.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
 
     def _failed(self, outcome: UnitOutcome) -> LemanError | None:
         failure = outcome.failure
@@ -244,14 +358,14 @@ class Round:
         return error
 
     def _too_many_errors(self) -> LemanError | None:
-        policy = self._plan.header.udf.error_policy
-        failed, planned = self._board.tally.rows_failed, self._plan.header.rows_to_compute
-        allowed = [n for n in (policy.max_errors, int(policy.max_error_fraction * planned)) if n]
-        if not allowed or failed <= min(allowed):
+        policy, tally = self._plan.header.udf.error_policy, self._board.tally
+        allowed = policy.errors_allowed(tally.rows_planned)
+        failed = tally.rows_failed
+        if allowed is None or failed <= allowed:
             return None
         return FailedPrecondition(
             "TOO_MANY_ERRORS",
-            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {min(allowed)} are allowed. "
+            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {allowed} are allowed. "
             "See them with `leman errors`, fix the function or raise max_errors.",
             rows_failed=failed,
         )
@@ -263,6 +377,17 @@ class Round:
                 task = self._tasks[verdict.fragment_id]
                 file = self._committer.files[verdict.fragment_id]
                 await self._services.forget_file(self._plan.header.uri, task, file)
+
+
+def lanes_of(udf: UdfDefinition, concurrency: int, services: Services) -> Lanes:
+    """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE)."""
+    wanted = concurrency or services.lanes
+    return lanes_for(udf, wanted, lambda: services.spark.cluster(services.lanes))
+
+
+def _places(unit: WorkUnit) -> list[Place]:
+    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import tenacity
 
+from core.domain.explain import summarise
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.errors import Aborted, LemanError, Unavailable
 from executor.board import JobBoard
-from executor.round import Round, Unsettled
+from executor.round import Round, Unsettled, lanes_of
 from executor.services import Services
 from executor.spark_runner import Cancelled
 
@@ -49,7 +50,7 @@ class JobRun:
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,
                 reasons=header.reasons,
-                plan_summary=summary(plan),
+                plan_summary=summarise(plan),
                 # the filter with its relative times pinned holds for the whole job, restarts included
                 spec=replace(board.job.spec, where=header.where),
             )
@@ -68,6 +69,10 @@ class JobRun:
     def nothing_to_do(self, plan: Plan) -> bool:
         """Whether the plan leaves the table as it is."""
         return not plan.tasks
+
+    def check_resources(self, plan: Plan) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
+        lanes_of(plan.header.udf, self.board.job.spec.concurrency, self._services)
 
     async def finish_at_once(self, _plan: Plan) -> None:
         """The plan left nothing to do."""
@@ -118,6 +123,7 @@ class JobRun:
         tally = self.board.tally
         idle = 0
         while plan.tasks:
+            plan = await self._carry_over(plan)
             before = (tally.rows_evaluated, tally.fragments_committed)
             unsettled = await Round(self.board, plan, self._services, self._cost).work()
             if unsettled is None:
@@ -126,6 +132,19 @@ class JobRun:
             idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
             await self._pause(unsettled, idle)
             plan = await self.plan()
+
+    async def _carry_over(self, plan: Plan) -> Plan:
+        """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
+        while plan.carried:
+            stored = await self._services.carry_over(plan, lambda: self.cancelling)
+            if self.cancelling:
+                raise Cancelled(self.board.job.job_id)
+            if not stored:
+                break
+            self.board.note("carried", f"{stored} checkpoints of rows that had moved were stored anew")
+            plan = await self.plan()
+            self.board.tally.carried(plan)
+        return plan
 
     async def _pause(self, unsettled: Unsettled, idle: int) -> None:
         if self.cancelling:
@@ -150,15 +169,3 @@ class JobRun:
 def job_error(error: LemanError) -> JobError:
     """As a job keeps it."""
     return JobError(type(error).__name__, error.reason, error.message, error.facts)
-
-
-def summary(plan: Plan) -> str:
-    """The plan in one sentence."""
-    header = plan.header
-    counts = {c.reason.value: c.fragments for c in header.reasons}
-    fragments = sum(counts.values())
-    if not plan.tasks:
-        failed = f", {header.rows_failed_before} rows failed before" if header.rows_failed_before else ""
-        return f"nothing to do: {fragments} of {fragments} fragments are current{failed}"
-    why = ", ".join(f"{n} {reason}" for reason, n in counts.items())
-    return f"{len(plan.tasks)} of {fragments} fragments to do ({why}), {header.rows_to_compute:,} rows to compute"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
+import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core import errors as error_tree
@@ -16,7 +20,8 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
-from core.domain.job import Job, JobEvent, Progress, StoredRowError
+from core.coordination.reservations import reservations_at
+from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
@@ -27,16 +32,23 @@ from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
+from executor.carrying import carry_over
 from executor.dispatch import Dispatcher
 from executor.error_store import JobErrors, errors_uri
 from executor.followed import store_followed
 from executor.local_runner import LocalRunner
 from executor.manager import JobManager
+from executor.retry import Retry
 from executor.services import Services
 from executor.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
+_log = structlog.get_logger(__name__)
+
 _HEARTBEAT_SECONDS = 10.0
+_ANSWERS_KEPT = 1000
+#: After so long without a job Spark's classes are archived.
+_ARCHIVE_AFTER_SECONDS = 30.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
@@ -54,9 +66,13 @@ class ExecutorService:
         self._draining = draining
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
+        self._reservations = reservations_at(
+            settings.redis.url.get_secret_value(), settings.executor.reservation_ttl_seconds
+        )
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
+        self._archiving: asyncio.Task[None] | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Takes over the jobs of an embedded database, then adds JobService."""
@@ -77,6 +93,8 @@ class ExecutorService:
             forget_file=self._forget_file,
             save_error=self._save_error,
             save_followed=self._save_followed,
+            release=self._release,
+            carry_over=self._carry_over,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
@@ -84,12 +102,16 @@ class ExecutorService:
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             await self._manager.open_database(settings.embedded.database)
+        if self._spark.lacks_archive:
+            self._archiving = asyncio.create_task(self._archive_when_idle())
         servicer = JobServicer(self._manager, self._draining)
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
         return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
 
     async def stop(self) -> None:
         """Lets go of the jobs and ends the session."""
+        if self._archiving is not None:
+            self._archiving.cancel()
         if self._manager is not None:
             await self._manager.stop()
         if self._dispatcher is not None:
@@ -98,6 +120,15 @@ class ExecutorService:
             await channel.close()
         self._pool.close()
         await asyncio.to_thread(self._spark.stop)
+
+    async def _archive_when_idle(self) -> None:
+        idle_since = time.monotonic()
+        while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
+            await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
+            if self.busy():
+                idle_since = time.monotonic()
+        # a daemon, as nobody is to wait for it who stops the executor
+        threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
     def busy(self) -> bool:
         """Whether a job runs."""
@@ -111,6 +142,13 @@ class ExecutorService:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
         await self._pool.run(store_followed, store, plan)
 
+    async def _release(self, job_id: str, scopes: Sequence[str]) -> None:
+        await self._pool.run(self._reservations.release_all, scopes, job_id)
+
+    async def _carry_over(self, plan: Plan, stopped: Callable[[], bool]) -> int:
+        store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
+        return await self._pool.run(carry_over, store, plan, stopped)
+
     async def _save_error(self, job: Job, row: RowFailure) -> None:
         errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)
         await self._pool.run(errors.store, [row])
@@ -122,6 +160,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     def __init__(self, manager: JobManager, draining: asyncio.Event) -> None:
         self._manager = manager
         self._draining = draining
+        self._ended = _EndedJobs()
 
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         if self._draining.is_set():
@@ -129,14 +168,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         if request.HasField("refresh"):
             refresh = _checked_refresh(request)
             spec = BackfillSpec(refresh.database, refresh.view, "")
-            job = await self._manager.create(spec, request.request_id, refresh)
+            job = await self._manager.create(spec, request.request_id, refresh=refresh)
         else:
             spec = _checked(convert.spec_from_proto(request.backfill))
             job = await self._manager.create(spec, request.request_id)
         return jobs_pb2.CreateJobResponse(job=_job(job))
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
-        return jobs_pb2.GetJobResponse(job=_job(await self._manager.get(request.database, request.job_id)))
+        return self._ended.answer(await self._manager.get(request.database, request.job_id))
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
@@ -167,6 +206,13 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
 
+    async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        retry = Retry(request.job_id, request.udf_name, request.udf_version, request.keep_others)
+        job = await self._manager.retry(request.database, retry, request.request_id)
+        return jobs_pb2.RetryJobResponse(job=_job(job))
+
     async def ListJobErrors(
         self, request: jobs_pb2.ListJobErrorsRequest, _context: object
     ) -> jobs_pb2.ListJobErrorsResponse:
@@ -177,20 +223,28 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.ListJobErrorsResponse(errors=[_row_error(e) for e in items], next_page_token=token)
 
 
+class _EndedJobs:
+    """Answers about ended jobs, which stay what they are: making one takes longer than all else in a call."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, tuple[Job, jobs_pb2.GetJobResponse]] = OrderedDict()
+
+    def answer(self, job: Job) -> jobs_pb2.GetJobResponse:
+        """The same message again for the same ended job."""
+        known = self._answers.get(job.job_id)
+        if known is not None and known[0] is job:
+            return known[1]
+        answer = jobs_pb2.GetJobResponse(job=_job(job))
+        if job.state.terminal:
+            self._answers[job.job_id] = (job, answer)
+            if len(self._answers) > _ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+        return answer
+
+
 def _checked(spec: BackfillSpec) -> BackfillSpec:
     """Refuses numbers that make no sense. The planner checks names, types and the filter."""
-    numbers = {
-        "read_version": spec.read_version,
-        "concurrency": spec.concurrency,
-        "task_size": spec.task_size,
-        "commit_granularity": spec.commit_granularity,
-        "num_frags": spec.num_frags,
-        "intra_applier_concurrency": spec.intra_applier_concurrency,
-        "checkpoint.checkpoint_size": spec.checkpoint.checkpoint_size,
-        "checkpoint.min_checkpoint_size": spec.checkpoint.min_checkpoint_size,
-        "checkpoint.max_checkpoint_size": spec.checkpoint.max_checkpoint_size,
-    }
-    for field, value in numbers.items():
+    for field, value in spec.numbers.items():
         if value < 0:
             raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: it must not be negative", field=field)
     return spec
@@ -220,6 +274,8 @@ def _job(job: Job) -> jobs_pb2.Job:
         plan_summary=job.plan_summary,
         table_version=job.table_version,
         attempt=job.attempt,
+        stalls=[_stall(s) for s in job.stalls],
+        retry_of=job.retry_of,
     )
     if job.refresh is not None:
         message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))
@@ -231,6 +287,17 @@ def _job(job: Job) -> jobs_pb2.Job:
         error.facts = job.error.facts
         message.error.CopyFrom(to_status(error))
     return message
+
+
+def _stall(stall: Stall) -> jobs_pb2.Stall:
+    return jobs_pb2.Stall(
+        lane=stall.lane,
+        fragment_id=stall.fragment_id,
+        rows=convert.range_to_proto(stall.rows),
+        idle_seconds=stall.idle_seconds,
+        silent=stall.silent,
+        message=stall.message,
+    )
 
 
 def _progress(progress: Progress) -> jobs_pb2.Progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from core.config import Settings
@@ -19,7 +19,9 @@ from executor.spark_runner import SparkRunner
 class Services:
     """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
     `forget_file(uri, task, file)` deletes the records of a column file, `save_error(job, row)` stores the row that
-    ended a job, `save_followed(plan)` what a plan found out about compacted files."""
+    ended a job, `save_followed(plan)` what a plan found out about compacted files.
+    `release(job_id, scopes)` gives back what killed workers had reserved,
+    `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
 
     settings: Settings
     spark: SparkRunner
@@ -32,3 +34,5 @@ class Services:
     forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
     save_error: Callable[[Job, RowFailure], Awaitable[None]]
     save_followed: Callable[[Plan], Awaitable[None]]
+    release: Callable[[str, Sequence[str]], Awaitable[None]]
+    carry_over: Callable[[Plan, Callable[[], bool]], Awaitable[int]]

@@ -17,7 +17,10 @@ import pyarrow.compute  # noqa: E402
 import pyspark.worker  # noqa: E402
 from pyspark import daemon  # noqa: E402
 
-import executor.worker  # noqa: E402
+from core.startup import without  # noqa: E402
+
+with without("rich"):  # structlog asks for it; a function may still import it
+    import executor.worker
 
 __all__ = ["executor", "numpy", "pyarrow", "pyspark"]
 

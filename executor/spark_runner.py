@@ -5,34 +5,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pyarrow as pa
 import structlog
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
-from core.errors import Unavailable
+from core.errors import InvalidArgument, Unavailable
+from executor.class_archive import ClassArchive
 from executor.dispatch import LaneAddress
-from executor.messages import Hello
+from executor.messages import Errand, Hello
+from executor.resources import Cluster, LaneProfile
 
 _log = structlog.get_logger(__name__)
 
 _SCHEMA = "units long"
+#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+_ERRAND = "leman.errand.secret"
 _MAX_CALLS = 256
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
 #: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
 _TASK_FAILURES = 64
+#: How long a Spark job may go on whose lanes have nothing to do any more.
+_LINGER_SECONDS = 5.0
+_OPTIONS = "spark.driver.extraJavaOptions"
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Cancelled(Exception):
@@ -42,15 +61,17 @@ class Cancelled(Exception):
 class SparkRunner:
     """One warm session. Safe to use from one event loop; Spark is called in threads.
 
-    A JVM that died cannot be had back in this process: the process ends, whoever runs it starts it again, and its jobs
-    are taken over."""
+    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, whoever runs
+    it starts it again, and its jobs are taken over."""
 
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
         self._stopping = False
-        self._frames: dict[int, DataFrame] = {}
+        self._archive: ClassArchive | None = None
+        self._warm = False
+        self._frames: dict[tuple[int, LaneProfile | None], DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
@@ -68,13 +89,45 @@ class SparkRunner:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
-        builder = SparkSession.builder.appName("leman").master(_master(self._settings))
-        for key, value in {**_session_conf(self._settings), **self._settings.conf}.items():
-            builder = builder.config(key, value)
-        self._session = builder.getOrCreate()
+        if self._settings.class_archive and _OPTIONS not in self._settings.conf:
+            self._archive = ClassArchive.of(Path(_find_spark_home()), _JVM_OPTIONS)
+        shared = self._archive.use() if self._archive is not None else []
+        try:
+            self._session = self._open(shared)
+        except Exception:
+            if self._archive is None or not shared:
+                raise
+            self._archive.discard()
+            self._session = self._open([])
         self._session.sparkContext.setLogLevel("ERROR")
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
-        self._collect("warm-up", _nothing, min(4, os.cpu_count() or 1))
+        self._collect(("warm-up",), None, min(4, os.cpu_count() or 1))
+        self._warm = True
+
+    def _open(self, shared: list[str]) -> SparkSession:
+        builder = SparkSession.builder.appName("leman").master(_master(self._settings))
+        for key, value in {**_session_conf(self._settings, shared), **self._settings.conf}.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether the next start would be sooner after `archive_classes`."""
+        return self._archive is not None and self._archive.file is None and self._jvm() is not None
+
+    def archive_classes(self) -> Path | None:
+        """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
+        JVM of low priority. None where this JVM cannot, or is not to."""
+        archive, session, process = self._archive, self._session, self._jvm()
+        if archive is None or session is None or process is None:
+            return None
+        if archive.file is None:
+            try:
+                path = archive.make(session.sparkContext._gateway, process.pid)
+                _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
+            except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+                _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+        return archive.file
 
     @property
     def driver_host(self) -> str:
@@ -90,29 +143,41 @@ class SparkRunner:
         if self._session is not None:
             self._session.stop()
 
-    async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int) -> None:
-        """One Spark job with one task for each lane; returns when all lanes have ended. Raises Cancelled; Unavailable
-        (SPARK_FAILED) where Spark gave up on one."""
-        host, port = address.host, address.port
-        hello = Hello(address.job_id, address.secret)
-        context_json = msgspec.json.encode(context)
+    def cluster(self, slots: int) -> Cluster:
+        """What a lane can be given. `slots`: lanes of this machine, where Spark runs on it alone."""
+        master = self._settings.master or "local"
+        if master == "local" or master.startswith("local["):
+            named = re.match(r"local\[(\d+)", master)
+            cores = min(slots, int(named[1])) if named else slots
+            return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
+        return _executors(self._settings.conf, master)
 
-        def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from executor.worker import run_lane  # noqa: PLC0415 on the worker: the driver starts sooner without
+    async def run_lanes(
+        self, address: LaneAddress, context: WorkContext, count: int, profile: LaneProfile | None = None
+    ) -> None:
+        """One Spark job with one task for each lane; returns when all lanes have ended. `profile`: what each is to be
+        given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one.
 
-            for batch in batches:
-                units = sum(run_lane(host, port, hello, context_json) for _ in range(batch.num_rows))
-                yield pa.record_batch({"units": pa.array([units], pa.int64())})
-
-        tag = address.job_id
-        call = self._threads.submit(self._collect, tag, lane, count)
-        calls = self._calls.setdefault(tag, set())
+        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its lanes work any more. One that
+        does not is cut off."""
+        job_id = address.job_id
+        errand = Errand(address.host, address.port, Hello(job_id, address.secret), msgspec.json.encode(context))
+        own = f"{job_id}-{uuid.uuid4().hex}"
+        call = self._threads.submit(self._collect, (job_id, own), errand, count, profile)
+        calls = self._calls.setdefault(job_id, set())
         calls.add(call)
+        call.add_done_callback(calls.discard)
         try:
             await asyncio.wrap_future(call)
-        finally:
-            if call.done():
-                calls.discard(call)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
+            raise
+
+    def _cut_off(self, tag: str, call: Future[None]) -> None:
+        session = self._session
+        if session is not None and not call.done():
+            _log.warning("a Spark job is cut off: its lanes have nothing to do and do not end", tag=tag)
+            self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
         """Cancels what runs under the tag and returns when nothing does any more. The tag may be used again."""
@@ -120,7 +185,7 @@ class SparkRunner:
         if calls:
             already = tag in self._cancelled
             await asyncio.to_thread(self.cancel, tag)
-            await asyncio.to_thread(wait, calls)
+            await asyncio.to_thread(wait, list(calls))
             if not already:
                 self.forget(tag)
 
@@ -135,25 +200,31 @@ class SparkRunner:
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
-    def _collect(self, tag: str, task: Callable[..., Any], count: int) -> None:
-        if tag in self._cancelled:
-            raise Cancelled(tag)
+    def _collect(
+        self, tags: tuple[str, ...], errand: Errand | None, count: int, profile: LaneProfile | None = None
+    ) -> None:
+        """Runs a Spark job. The first of its tags is the one that it is cancelled by from outside."""
+        if tags[0] in self._cancelled:
+            raise Cancelled(tags[0])
         session = self._session
         if session is None:
             raise Unavailable("SPARK_STARTING", "The Spark session is not up yet")
         context = session.sparkContext
         try:
-            context.addJobTag(tag)
-            self._frame(session, count).mapInArrow(task, _SCHEMA).collect()
+            for tag in tags:
+                context.addJobTag(tag)
+            context.setLocalProperty(_ERRAND, msgspec.json.encode(errand).decode())
+            self._frame(session, count, profile).collect()
         except Exception as error:
-            if tag in self._cancelled:
-                raise Cancelled(tag) from None
+            if tags[0] in self._cancelled:
+                raise Cancelled(tags[0]) from None
             self._end_without_jvm()
-            raise Unavailable(
-                "SPARK_FAILED", f"Spark gave up on a task: {_cause(error)}. Finished work is kept."
-            ) from error
+            self._end_without_spark(context)
+            cause = _cause(error)
+            _log.warning("spark gave up on a task", tag=tags[0], cause=cause)
+            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {cause}. Finished work is kept.") from error
         finally:
-            context.removeJobTag(tag)
+            context.clearJobTags()
 
     def _watch_jvm(self) -> None:
         process = self._jvm()
@@ -168,6 +239,17 @@ class SparkRunner:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_JVM_DIES_SECONDS)
             _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            if self._archive is not None and not self._warm:
+                self._archive.discard()  # it may be what the JVM died of
+            os._exit(_EXIT_JVM_LOST)
+
+    def _end_without_spark(self, context: SparkContext) -> None:
+        """Spark stops by itself in a JVM that lives on: after an error of its own, or when its cluster drops it."""
+        stopped = False
+        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            stopped = bool(context._jsc.sc().isStopped())
+        if stopped and not self._stopping:
+            _log.error("Spark has stopped, and so does this process")
             os._exit(_EXIT_JVM_LOST)
 
     def _jvm(self) -> subprocess.Popen[bytes] | None:
@@ -175,17 +257,34 @@ class SparkRunner:
         gateway: Any = SparkContext._gateway
         return getattr(gateway, "proc", None)
 
-    def _frame(self, session: SparkSession, count: int) -> DataFrame:
-        """One row in each of `count` partitions; building the frame costs more than running it."""
+    def _frame(self, session: SparkSession, count: int, profile: LaneProfile | None) -> DataFrame:
+        """A lane in each of `count` partitions; building the frame costs as much as running it."""
         with self._lock:
-            if count not in self._frames:
-                self._frames[count] = session.range(0, count, 1, count)
-            return self._frames[count]
+            frame = self._frames.get((count, profile))
+            if frame is None:
+                asked = None if profile is None else resource_profile(profile)
+                lanes = session.range(0, count, 1, count)
+                frame = self._frames[count, profile] = lanes.mapInArrow(_lane_task(), _SCHEMA, profile=asked)
+            return frame
 
 
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.record_batch({"units": pa.array([0] * batch.num_rows, pa.int64())})
+def _lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
+    closure, as that travels by value: a worker need not import this module."""
+    name = _ERRAND
+
+    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        from executor.worker import run_errand  # noqa: PLC0415 on the worker: the driver starts sooner without
+
+        task = TaskContext.get()
+        errand = task.getLocalProperty(name) if task is not None else None
+        for batch in batches:
+            units = sum(run_errand(errand or "null") for _ in range(batch.num_rows))
+            yield pa.record_batch({"units": pa.array([units], pa.int64())})
+
+    return lane
 
 
 def _master(settings: Spark) -> str:
@@ -194,14 +293,14 @@ def _master(settings: Spark) -> str:
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
-def _session_conf(settings: Spark) -> dict[str, str]:
+def _session_conf(settings: Spark, shared: Sequence[str]) -> dict[str, str]:
     """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
     return {
         "spark.ui.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        _OPTIONS: " ".join([*_JVM_OPTIONS, *shared]),
         "spark.pyspark.python": sys.executable,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "executor.spark_daemon",
@@ -212,6 +311,49 @@ def _session_conf(settings: Spark) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def _executors(conf: Mapping[str, str], master: str) -> Cluster:
+    """What an executor of a cluster has, as far as settings say."""
+    local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
+    cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
+    # what is outside the JVM's heap is there for the lanes
+    heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
+    outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
+    return Cluster(
+        local=False,
+        cores=int(cores),
+        memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
+        gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
+        dynamic=conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true",
+        gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
+        gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
+    )
+
+
+def _mebibytes(text: str) -> int:
+    """Of an amount of memory in Spark's notation; plain numbers are MiB."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")
+    kibibytes = int(found[1]) << (10 * "kmgt".index(found[2] or "m"))
+    return kibibytes >> 10
+
+
+def resource_profile(asked: LaneProfile) -> ResourceProfile:
+    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
+    tasks = TaskResourceRequests().cpus(asked.cpus)
+    if asked.gpus:
+        tasks = tasks.resource("gpu", asked.gpus)
+    builder = ResourceProfileBuilder().require(tasks)
+    if asked.executor_cores:
+        executors = ExecutorResourceRequests().cores(asked.executor_cores)
+        if asked.executor_memory_bytes:
+            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
+        if asked.executor_gpus:
+            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
+        builder = builder.require(executors)
+    return builder.build
 
 
 def _cause(error: Exception) -> str:

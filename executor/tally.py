@@ -42,6 +42,11 @@ class Tally:
             self.rows_planned, self.fragments_planned = header.rows_to_compute, len(plan.tasks)
             self.rows_failed_before = header.rows_failed_before
 
+    def carried(self, plan: Plan) -> None:
+        """Stored work was found after all, before anything was computed: less is left than was planned."""
+        if not self.rows_evaluated:
+            self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
+
     def hint(self, hint: Hint) -> None:
         """A running unit's sums; late ones, of units that are done, are passed over."""
         if hint.unit_id not in self._done:

@@ -31,11 +31,12 @@ from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.sourced import SourcedReader
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.udf.loading import load
-from executor.apply import Evaluates, FragmentPass, Tools
+from executor.apply import FragmentPass
 from executor.evaluate import Evaluator, JobFailing
 from executor.meter import Meter
 from executor.slices import Slices, SliceSizer
 from executor.sql import SqlValues
+from executor.tools import Evaluates, Tools
 from executor.watchdog import Watchdog
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
@@ -111,7 +112,7 @@ class UnitRunner:
         return FragmentReader(context.uri, context.read_version)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
-        scope = f"{work.fragment_id}:{work.fingerprint}"
+        scope = work.scope
         busy: tuple[RowRange, ...] = ()
         found: tuple[CheckpointRef, ...] = ()
         if work.ranges:
@@ -230,11 +231,9 @@ class _LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
+        self._stop.set()  # nobody waits for the thread: renewing what was given back does nothing
         for scope in list(self._held):
             self.drop(scope, finished=False)
-        if self._thread is not None:
-            self._thread.join()
 
     def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
         self._held[scope] = ranges

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from core.coordination.reservations import GrantAll, RedisReservations
+from core.coordination.reservations import reservations_at
 from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
-from core.ports import HintSink, Reservations
+from core.ports import HintSink
 from executor.error_store import JobErrors
-from executor.messages import LENGTH_BYTES, Done, Hello, LaneMessage, Running, Signed, framed
+from executor.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, LaneMessage, Running, Signed, framed
 from executor.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -27,6 +29,8 @@ class LaneConnection:
 
     _socket: socket.socket
     _saying: threading.Lock = field(default_factory=threading.Lock)
+    _at_work: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def say(self, message: LaneMessage) -> None:
         """Raises OSError where the executor is gone: the lane has no reason to go on then."""
@@ -50,6 +54,34 @@ class LaneConnection:
         data = self._read(int.from_bytes(head, "big"))
         return None if data is None else msgspec.json.decode(data, type=WorkUnit | None)
 
+    @contextlib.contextmanager
+    def beating(self, seconds: float) -> Iterator[None]:
+        """Says every so many seconds, from a thread, that the lane lives, while it is at work; 0: never."""
+        beats = threading.Thread(target=self._beat, args=(seconds,), name="beats", daemon=True)
+        if seconds:
+            beats.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            if seconds:
+                beats.join()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """The lane is at work in this block."""
+        self._at_work.set()
+        try:
+            yield
+        finally:
+            self._at_work.clear()
+
+    def _beat(self, seconds: float) -> None:
+        with contextlib.suppress(OSError):  # the lane will notice itself
+            while not self._over.wait(seconds):
+                if self._at_work.is_set():
+                    self.say(Alive())
+
     def _read(self, length: int) -> bytes | None:
         parts = []
         while length:
@@ -67,7 +99,7 @@ class Bench:
     def __init__(self, context: WorkContext) -> None:
         self._context = context
         self._store = LanceCheckpointStore(checkpoint_root(context.uri))
-        self._reservations = _reservations(context)
+        self._reservations = reservations_at(context.redis_url, context.lease_seconds)
         column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
         self._errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
 
@@ -84,23 +116,29 @@ class Bench:
         ).run()
 
 
+def run_errand(errand_json: str) -> int:
+    """The errand of a lane's Spark task; returns how many units it ran. None: the executor warms up."""
+    errand = msgspec.json.decode(errand_json, type=Errand | None)
+    if errand is None:
+        return 0
+    return run_lane(errand.host, errand.port, errand.hello, errand.context)
+
+
 def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Runs units until there are none; returns how many."""
-    bench = Bench(msgspec.json.decode(context_json, type=WorkContext))
+    context = msgspec.json.decode(context_json, type=WorkContext)
+    bench = Bench(context)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = LaneConnection(link)
-        connection.say(hello)
-        while (unit := connection.next_unit()) is not None:
-            connection.say(Done(bench.run(unit, connection)))
-            units += 1
+        connection.say(msgspec.structs.replace(hello, lane=f"worker {os.getpid()} on {socket.gethostname()}"))
+        with connection.beating(context.beat_seconds):
+            while (unit := connection.next_unit()) is not None:
+                with connection.working():
+                    outcome = bench.run(unit, connection)
+                connection.say(Done(outcome))
+                units += 1
     return units
-
-
-def _reservations(context: WorkContext) -> Reservations:
-    if not context.redis_url:
-        return GrantAll()
-    return RedisReservations(context.redis_url, context.lease_seconds)

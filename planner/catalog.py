@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core import keys
 from core.domain.table import TableSnapshot
-from core.domain.udf import ColumnBinding, UdfDefinition, UdfKind
+from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition, UdfKind
 from core.domain.view import STAGE_PREFIX
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions
@@ -41,6 +41,7 @@ class ComputedColumn:
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...]
+    kept: tuple[FunctionVersion, ...] = ()
 
 
 class Catalog:
@@ -104,7 +105,9 @@ class Catalog:
                 inputs = inputs_of(snapshot, bound, udf, registry.find(bound.udf_name, bound.udf_version))
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, _KEEP_TYPE)
-            fields.append(binding.bind(existing.arrow, validation.bound_to(bound.column_id, udf, inputs)))
+            kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
+            rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
+            fields.append(binding.bind(existing.arrow, rebound))
             functions.append(udf)
         self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
@@ -166,7 +169,7 @@ def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
     bound = [(field.name, binding.read(field.arrow)) for field in table.fields]
     names = {field.field_id: field.name for field in table.fields}
     return [
-        ComputedColumn(name, b.udf_name, b.udf_version, tuple(names.get(i.field_id, i.name) for i in b.inputs))
+        ComputedColumn(name, b.udf_name, b.udf_version, tuple(names.get(i.field_id, i.name) for i in b.inputs), b.kept)
         for name, b in bound
         if b is not None
     ]
@@ -180,4 +183,4 @@ def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefin
         return None
     if (bound.udf_name, bound.udf_version) != (udf.name, udf.version):
         return None
-    return binding.bind(pa.field(name, udf.output_type, nullable=True), bound)
+    return binding.bind(validation.output_field(name, udf, table.file_format), bound)

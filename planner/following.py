@@ -1,11 +1,16 @@
-"""Follows compactions where the column's files have names that say nothing; reads only what that takes."""
+"""Follows compactions where the column's files have names that say nothing, and where work lies that was stored for
+fragments of before; reads only what that takes."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from core import keys
 from core.checkpoints.records import FragmentRecord, unpack
+from core.domain.plan import CarriedRows, Plan
 from core.domain.ranges import RowRange
 from core.domain.rewrites import Trail
 from core.domain.table import Fragment
@@ -13,7 +18,9 @@ from core.errors import LemanError
 from core.lance_io import column_files, rewrites
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
+from planner.carrying import Carrier, origin
 from planner.lineage import Lineage, Live, further
+from planner.planning import Evidence
 from planner.question import Question
 from planner.reuse import Sight, unnamed
 
@@ -25,15 +32,29 @@ def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> l
     archive = _Archive(question, store)
     wanted = [sight for sight in sights if unnamed(question, sight)]
     files = {sight.current_file for sight in wanted if archive.record(sight) is None}
-    trail = _trace(question, archive, files) if files else Trail()
+    more = further(question, lambda sight: archive.record(sight) is not None)
+    trail = _trace(question, more, files) if files else Trail()
     lineage = Lineage(question, trail, archive)
     return [lineage.follow(sight) if unnamed(question, sight) else sight for sight in sights]
 
 
-def _trace(question: Question, archive: _Archive, files: set[str]) -> Trail:
+def carried(
+    question: Question, plan: Plan, sights: list[Sight], evidence: Evidence, store: CheckpointStore
+) -> tuple[CarriedRows, ...]:
+    """What the plan's fragments lack and what is stored elsewhere."""
+    carrier = Carrier(question, evidence, _Shelf(question, store, evidence.records))
+    found = list(carrier.replaced(plan, sights))
+    if evidence.gone:
+        by_id = {fragment.fragment_id: fragment for fragment in question.table.fragments}
+        files = {origin(question, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
+        trail = _trace(question, lambda fragment: origin(question, fragment), files) if files else Trail()
+        found += carrier.moved(plan, sights, trail)
+    return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
+
+
+def _trace(question: Question, more: Callable[[Fragment], str], files: set[str]) -> Trail:
     table = question.table
     most = rewrites.versions_to_look_at(len(table.fragments))
-    more = further(question, lambda sight: archive.record(sight) is not None)
     try:
         return rewrites.trace(table.uri, table.version, files, more, most)
     except (OSError, ValueError) as error:
@@ -41,22 +62,59 @@ def _trace(question: Question, archive: _Archive, files: set[str]) -> Trail:
         return Trail(lost=frozenset(files))
 
 
-class _Archive:
+class _OldVersions:
+    """Deletions of versions that are left."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._readers: dict[int, FragmentReader] = {}
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        try:
+            reader = self._readers.get(version)
+            if reader is None:
+                reader = self._readers[version] = FragmentReader(self._uri, version)
+            return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+        except (LemanError, OSError, ValueError, RuntimeError) as error:
+            _log.warning("an old fragment cannot be read", version=version, error=str(error))
+            return None
+
+
+class _Shelf(_OldVersions):
+    """See `planner.carrying.Shelf`."""
+
+    def __init__(self, question: Question, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
+        super().__init__(question.table.uri)
+        self._store = store
+        self._known = known
+
+    def record(self, key: str) -> FragmentRecord | None:
+        if key in self._known:
+            return self._known[key]
+        try:
+            return FragmentRecord.from_batch(self._store[key])
+        except KeyError:
+            return None
+
+
+class _Archive(_OldVersions):
     """See `planner.lineage.Archive`."""
 
     def __init__(self, question: Question, store: CheckpointStore) -> None:
+        super().__init__(question.table.uri)
         self._question = question
         self._store = store
         self._records: dict[tuple[str, str], FragmentRecord] | None = None
         self._buffers: dict[str, bytes | None] = {}
-        self._readers: dict[int, FragmentReader] = {}
 
     def record(self, sight: Sight) -> FragmentRecord | None:
         """None too where it is about another output column, or other inputs."""
         output = self._question.output
         if self._records is None:
             self._records = self._read_records()
-        record = self._records.get((sight.current_file, sight.fingerprint))
+        inputs = sight.fingerprint[16:]
+        found = [self._records.get((sight.current_file, part + inputs)) for part in self._question.versions]
+        record = next((r for r in found if r is not None), None)
         if (
             record is None
             or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
@@ -75,20 +133,10 @@ class _Archive:
                 self._buffers[file] = None
         return self._buffers[file]
 
-    def live(self, version: int, fragment: Fragment) -> Live | None:
-        try:
-            reader = self._readers.get(version)
-            if reader is None:
-                reader = self._readers[version] = FragmentReader(self._question.table.uri, version)
-            return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
-        except (LemanError, OSError, ValueError, RuntimeError) as error:
-            _log.warning("an old fragment cannot be read", version=version, error=str(error))
-            return None
-
     def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
-        udf, output = self._question.udf, self._question.output
-        try:
-            batch = self._store[keys.followed_key(keys.function_part(udf.name, udf.version, output.column_id))]
-        except KeyError:
-            return {}
-        return {(record.file, record.fingerprint): record for record in unpack(batch)}
+        records: dict[tuple[str, str], FragmentRecord] = {}
+        for part in self._question.versions:
+            with contextlib.suppress(KeyError):
+                stored = unpack(self._store[keys.followed_key(part)])
+                records |= {(record.file, record.fingerprint): record for record in stored}
+        return records

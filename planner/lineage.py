@@ -57,16 +57,16 @@ class Archive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows in order. `states` is a single state where all have the same; `why`: the reason where nothing is settled.
-    `filters` are settled, None: all are."""
+    """Rows in order. `states` is a single state where all have the same; their versions are places in
+    `Question.versions`. `why`: the reason where nothing is settled. `filters` are settled, None: all are."""
 
     count: int
-    states: States | RowState
+    states: States | int
     why: Reason
     filters: frozenset[str] | None = None
 
     def array(self) -> States:
-        if isinstance(self.states, RowState):
+        if isinstance(self.states, int):
             return np.full(self.count, self.states, np.uint8)
         return self.states
 
@@ -84,16 +84,17 @@ class Lineage:
         """The sight of a compacted fragment, with what is known of its rows, or with the reason why nothing is."""
         record = self._archive.record(sight)
         rows = self._recorded(sight, record) if record is not None else self._compacted(sight)
-        found = rows.array() if not isinstance(rows.states, RowState) else None
-        if rows.states is RowState.UNTOUCHED or (found is not None and not found.any()):
+        if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
             return dataclasses.replace(sight, reason=rows.why)
         identity = keys.md5_of_few(self._question.filter_identity(sight.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
-        summary = row_states.summarize(rows.array(), filters)
+        older = self._question.versions[1:]
+        summary = row_states.summarize(rows.array(), filters, older)
         whole = summary.computed == rows.count
-        moved = Moved(summary, b"" if whole else row_states.encode(rows.array(), filters), record is not None)
+        recorded = record is not None and record.fingerprint == sight.fingerprint
+        moved = Moved(summary, b"" if whole else row_states.encode(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
-        if not summary.untouched:
+        if not summary.untouched + summary.failed_older:
             reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
         return dataclasses.replace(sight, reason=reason, moved=moved)
 
@@ -101,29 +102,33 @@ class Lineage:
         """Of an older fragment, deleted rows included."""
         count = sight.fragment.physical_rows
         if sight.reason is Reason.REUSED:
-            return _Rows(count, RowState.COMPUTED, Reason.REUSED)
+            return _Rows(count, row_states.of_version(RowState.COMPUTED, sight.version), Reason.REUSED)
         if sight.reason is Reason.PARTIAL:
-            return self._decoded(sight, self._archive.states(sight.current_file))
+            own = self._question.versions[sight.version]
+            return self._decoded(sight, self._archive.states(sight.current_file), own)
         if unnamed(self._question, sight):
             record = self._archive.record(sight)
             return self._recorded(sight, record) if record is not None else self._compacted(sight)
         return _untouched(count, sight.reason)
 
     def _recorded(self, sight: Sight, record: FragmentRecord) -> _Rows:
+        own = record.fingerprint[:16]
         if record.states:
-            return self._decoded(sight, record.states)
-        return _Rows(sight.fragment.physical_rows, RowState.COMPUTED, Reason.REUSED)
+            return self._decoded(sight, record.states, own)
+        state = row_states.of_version(RowState.COMPUTED, self._question.versions.index(own))
+        return _Rows(sight.fragment.physical_rows, state, Reason.REUSED)
 
-    def _decoded(self, sight: Sight, buffer: bytes | None) -> _Rows:
+    def _decoded(self, sight: Sight, buffer: bytes | None, own: str) -> _Rows:
         count = sight.fragment.physical_rows
-        states = None if buffer is None else row_states.decode(buffer)
+        accepted = self._question.versions
+        states = None if buffer is None else row_states.decode_for(buffer, own, accepted)
         if buffer is None or states is None or len(states) != count:
             return _untouched(count, Reason.HISTORY_LOST)
-        summary = row_states.decode_summary(buffer)
+        summary = row_states.seen_from(row_states.decode_summary(buffer), own, accepted)
         return _Rows(count, states, Reason.MISSING, self._filters(sight, summary))
 
     def _filters(self, sight: Sight, summary: StateSummary) -> frozenset[str] | None:
-        if not summary.untouched:
+        if not summary.untouched + summary.failed_older:
             return None
         asked = self._question.filter.where and keys.md5_of_few(self._question.filter_identity(sight.fragment))
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
@@ -170,7 +175,7 @@ class Lineage:
         rows = self._rows(sight)
         if not fragment.deleted_rows:
             return rows
-        if isinstance(rows.states, RowState):
+        if isinstance(rows.states, int):
             return dataclasses.replace(rows, count=fragment.live_rows)
         live = self._archive.live(rewrite.before, fragment)
         if live is None or int(live.sum()) != fragment.live_rows:
@@ -183,7 +188,7 @@ def _untouched(count: int, why: Reason) -> _Rows:
 
 
 def _cut(rows: _Rows, start: int, count: int) -> _Rows:
-    if isinstance(rows.states, RowState):
+    if isinstance(rows.states, int):
         return dataclasses.replace(rows, count=count)
     return dataclasses.replace(rows, count=count, states=rows.states[start : start + count])
 
@@ -195,7 +200,7 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
     listed = [part.filters for part in parts if part.filters is not None]
     filters = frozenset.intersection(*listed) if listed else None
     first = parts[0].states if parts else RowState.COMPUTED
-    if isinstance(first, RowState) and all(part.states is first for part in parts):
+    if isinstance(first, int) and all(isinstance(part.states, int) and part.states == first for part in parts):
         return _Rows(count, first, why, filters)
     return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
 

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core import keys
+from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CheckpointRef, FollowedFile, FragmentTask, Plan, PlanHeader, Reason, ReasonCount
-from core.domain.ranges import RowRange, subtract, total
+from core.domain.plan import (
+    SETTLED,
+    CheckpointRef,
+    FollowedFile,
+    FragmentTask,
+    KeptRows,
+    Plan,
+    PlanHeader,
+    Reason,
+    ReasonCount,
+)
+from core.domain.ranges import RowRange, total
 from core.row_states import StateSummary
 from planner.question import Question
 from planner.reuse import Sight, Verdict, judge
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
+#: A checkpoint: (filter id, range, key).
+Found = tuple[str, RowRange, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was stored by earlier runs.
 
-    `states`: row states by name of partial file, committed or staged. `keys`: checkpoint keys; those of other
-    families do no harm. `records`: fragment records by key, only of files that exist.
+    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family, by
+    fragment. `records`: fragment records by key, only of files that exist. `gone`: keys of fragments that the table
+    does not have.
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
-    keys: Iterable[str] = ()
+    found: Mapping[Slot, Sequence[Found]] = field(default_factory=dict)
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
+    gone: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -40,6 +53,16 @@ class _Totals:
     reused: int = 0
     to_compute: int = 0
     failed: int = 0
+    not_computed: int = 0
+    kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def keep(self, question: Question, sight: Sight, states: StateSummary | None) -> None:
+        """Rows with values of earlier versions."""
+        if states is not None:
+            for part, computed, _ in states.older:
+                self.kept[part] += computed
+        elif sight.version and sight.reason is Reason.REUSED:
+            self.kept[question.versions[sight.version]] += sight.fragment.live_rows
 
     def count(self, reason: Reason, live: int) -> None:
         self.fragments[reason] += 1
@@ -55,13 +78,15 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
     """
-    ranges, records = _by_fragment(question, evidence)
+    records = _by_fragment(question, evidence.records)
     totals = _Totals()
     tasks: list[FragmentTask] = []
     ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
     for sight in ordered:
         verdict = judge(question, sight, evidence.states)
         live = sight.fragment.live_rows
+        totals.keep(question, sight, verdict.states)
+        totals.not_computed += _not_computed(question, sight, verdict)
         if verdict.settled:
             totals.count(verdict.reason, live)
             totals.reused += live
@@ -72,17 +97,17 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
             question,
             sight,
             verdict,
-            ranges.get(slot, ()),
+            evidence.found.get(slot, ()),
             _staged(question, sight, records.get(slot), evidence),
         )
         totals.count(task.reason, live)
         if question.num_frags and len(tasks) >= question.num_frags:
             continue
         tasks.append(task)
-        left = _rows_left(task, verdict)
+        left = _rows_left(question, task, verdict)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += _failed_before(task, verdict)
+        totals.failed += _failed_before(question, task, verdict)
     return Plan(_header(question, totals), tuple(tasks), _followed(question, ordered))
 
 
@@ -92,28 +117,21 @@ def open_slots(question: Question, sights: Iterable[Sight], states: Mapping[str,
 
 
 def _by_fragment(
-    question: Question, evidence: Evidence
-) -> tuple[dict[Slot, list[tuple[str, RowRange, str]]], dict[Slot, list[tuple[str, FragmentRecord]]]]:
-    """Checkpoints as (filter id, range, key) and records as (filter id, record)."""
-    family = question.family
-    ranges = defaultdict(list)
-    for key in evidence.keys:
-        parsed = family.parse(key)
-        if parsed is not None and parsed.range is not None:
-            ranges[parsed.sources, parsed.fragment_id].append((parsed.filter_id, parsed.range, key))
+    question: Question, stored: Mapping[str, FragmentRecord]
+) -> dict[Slot, list[tuple[str, FragmentRecord]]]:
+    """Records as (filter id, record)."""
     records = defaultdict(list)
-    for key, record in evidence.records.items():
-        parsed = family.parse(key)
-        if parsed is not None and parsed.range is None:
-            records[parsed.sources, parsed.fragment_id].append((parsed.filter_id, record))
-    return ranges, records
+    for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(stored):
+        if covered is None:
+            records[sources, fragment_id].append((filter_id, stored[key]))
+    return records
 
 
 def _task(
     question: Question,
     sight: Sight,
     verdict: Verdict,
-    found: Sequence[tuple[str, RowRange, str]],
+    found: Sequence[Found],
     staged: FragmentRecord | None,
 ) -> FragmentTask:
     fragment = sight.fragment
@@ -124,7 +142,10 @@ def _task(
     if staged is not None:
         missing = ()
     elif found:
-        refs, missing = _cover(question, whole, keys.md5_of_few(identity), found)
+        filter_id = keys.md5_of_few(identity)
+        if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
+            found = [entry for entry in found if entry[0] == filter_id]
+        refs, missing = _cover(whole, filter_id if _settles(question, sight, verdict) else None, found)
     reason = Reason.STAGED if staged else Reason.PARTIAL if refs else verdict.reason
     return FragmentTask(
         fragment_id=fragment.fragment_id,
@@ -161,34 +182,44 @@ def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile
     )
 
 
+def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
+    """Whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+    if question.failed_only:
+        return True  # the file whose rows the filter reads is part of its identity
+    # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
+    others = question.filter.where and sight.current_file and verdict.states is None
+    return not question.filter.reads_output and not others
+
+
 def _cover(
-    question: Question, whole: RowRange, filter_id: str, found: Sequence[tuple[str, RowRange, str]]
+    whole: RowRange, filter_id: str | None, found: Sequence[Found]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
     """Checkpoints to be reused, in order, and the ranges that they leave open.
 
     Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
-    under a filter the rest must keep its values, and without one the rows between are open. Nor does a filter
-    over the output column itself settle: it may match other rows by now.
+    under a filter the rest must keep its values, and without one the rows between are open. `filter_id` None:
+    nothing settles. That holds for a filter over the output column itself, which may match other rows by now.
+    They are named in settled ranges too: a restore may have brought rows back that were deleted when the settling
+    checkpoint was stored.
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
+    missing: list[RowRange] = []
     end = 0
-    valid = [entry for entry in found if 0 <= entry[1].start < entry[1].end <= whole.end]
-    for written_under, covered, key in sorted(valid, key=lambda e: (e[1].start, -e[1].end, e[2])):
-        if written_under != filter_id or question.filter.reads_output:
+    ordered = found if len(found) == 1 else sorted(found, key=lambda e: (e[1].start, -e[1].end, e[2]))
+    for written_under, covered, key in ordered:
+        if not covered.start < covered.end <= whole.end:
+            continue
+        if written_under != filter_id:
             others.append(CheckpointRef(key, covered, settles=False))
         elif covered.end > end:
+            if covered.start > end:
+                missing.append(RowRange(end, covered.start))
             settling.append(CheckpointRef(key, covered))
             end = covered.end
-    missing = subtract([whole], [ref.range for ref in settling])
-    ends = [gap.end for gap in missing]
-    known = [ref for ref in others if _reaches(ref.range, missing, ends)]
-    return sorted([*settling, *known], key=lambda ref: (ref.range, ref.key)), missing
-
-
-def _reaches(covered: RowRange, gaps: Sequence[RowRange], ends: Sequence[int]) -> bool:
-    at = bisect.bisect_right(ends, covered.start)
-    return at < len(gaps) and gaps[at].start < covered.end
+    if end < whole.end:
+        missing.append(RowRange(end, whole.end))
+    return sorted([*settling, *others], key=lambda ref: (ref.range, ref.key)) if others else settling, missing
 
 
 def _staged(
@@ -200,7 +231,12 @@ def _staged(
     """A finished file that only has to be committed; of several the one with the most values."""
     if not candidates:
         return None
-    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, evidence.states.get(r.file))]
+
+    def states(record: FragmentRecord) -> StateSummary | None:
+        found = evidence.states.get(record.file)
+        return found and row_states.seen_from(found, sight.fingerprint[:16], question.versions)
+
+    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, states(r))]
     return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
 
 
@@ -222,27 +258,46 @@ def _usable(
     ):
         return False
     wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
-    if question.filter.where and filter_id != wanted:
+    if (question.filter.where or question.failed_only) and filter_id != wanted:
         return False
+    if question.failed_only:
+        return True
     return not name.partial or _covers(states, wanted if question.filter.where else "")
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
     """Whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
-    return states is not None and (states.untouched == 0 or filter_id in states.filters)
+    if states is None:
+        return False
+    return states.untouched + states.failed_older == 0 or filter_id in states.filters
 
 
-def _rows_left(task: FragmentTask, verdict: Verdict) -> int:
+def _not_computed(question: Question, sight: Sight, verdict: Verdict) -> int:
+    """Rows that a request for failed rows leaves for a plain backfill."""
+    if not question.failed_only:
+        return 0
+    if verdict.states is not None:
+        return min(verdict.states.untouched, sight.fragment.live_rows)
+    return 0 if sight.reason in SETTLED else sight.fragment.live_rows
+
+
+def _rows_left(question: Question, task: FragmentTask, verdict: Verdict) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
     if task.staged is not None:
         return 0
     left = min(task.physical_rows - task.deleted_rows, total(task.missing))
-    return min(left, verdict.states.untouched) if verdict.states else left
+    if verdict.states is None:
+        return left
+    open_rows = verdict.states.failed if question.failed_only else verdict.states.untouched
+    return min(left, open_rows + verdict.states.failed_older)
 
 
-def _failed_before(task: FragmentTask, verdict: Verdict) -> int:
+def _failed_before(question: Question, task: FragmentTask, verdict: Verdict) -> int:
+    """Rows of a fragment with work that stay failed."""
     if task.staged is not None:
         return task.staged.rows_failed
+    if question.failed_only:
+        return 0
     return verdict.states.failed if verdict.states else 0
 
 
@@ -262,5 +317,14 @@ def _header(question: Question, totals: _Totals) -> PlanHeader:
         rows_to_compute=totals.to_compute,
         rows_failed_before=totals.failed,
         input_field_ids=question.input_ids,
+        kept=_kept(question, totals),
+        failed_only=question.failed_only,
+        rows_not_computed=totals.not_computed,
+        versions=question.versions,
         input_source=question.source,
     )
+
+
+def _kept(question: Question, totals: _Totals) -> tuple[KeptRows, ...]:
+    pairs = zip(question.kept, question.versions[1:], strict=True)
+    return tuple(KeptRows(function, totals.kept[part]) for function, part in pairs if totals.kept.get(part))

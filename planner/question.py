@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from core import keys
 from core.domain.plan import BackfillSpec, InputSource, OutputField
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, UdfDefinition
+from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from core.udf import binding, validation
 
@@ -31,8 +31,11 @@ class Filter:
 class Question:
     """One column of one table, the function that is to fill it, and the rows asked for.
 
-    `input_ids` are the inputs' field ids in parameter order, children included. With a `source` the one input holds row
-    ids of that table, which has the function's inputs.
+    `input_ids` are the inputs' field ids in parameter order, children included. `keyed_as`: the name that the output
+    column has in checkpoint keys; empty: its own. `kept`: earlier functions whose values count as current. `versions`:
+    first halves of fingerprints, of the function's version and of those kept. `failed_only`: no other rows are asked
+    for than those marked as failed. With a `source` the one input holds row ids of that table, which has the function's
+    inputs.
     """
 
     table: TableSnapshot
@@ -42,13 +45,21 @@ class Question:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
+    keyed_as: str = ""
+    kept: tuple[FunctionVersion, ...] = ()
+    failed_only: bool = False
     source: InputSource | None = None
+    versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        family = keys.KeyFamily(self.udf.name, self.udf.version, self.output.name, self.table.uri)
+        column = self.keyed_as or self.output.name
+        family = keys.KeyFamily(self.udf.name, self.udf.version, column, self.table.uri)
         object.__setattr__(self, "family", family)
+        functions = [(self.udf.name, self.udf.version), *self.kept]
+        parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)
+        object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
@@ -60,6 +71,17 @@ class Question:
 
     def filter_identity(self, fragment: Fragment) -> str:
         """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        if self.failed_only:
+            file = next(iter(fragment.files_of(self.output.field.field_ids)), "")
+            return keys.failed_identity(file, self._where_identity(fragment))
+        return self._where_identity(fragment)
+
+    def _where_identity(self, fragment: Fragment) -> str:
+        """With the versions that are kept: a checkpoint says of its rows which of them they are of."""
+        kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
+        return self._plain_identity(fragment) + kept
+
+    def _plain_identity(self, fragment: Fragment) -> str:
         if not self.filter.where:
             return ""
         pairs = [(i, fragment.file_of(i)) for column in self.filter.columns for i in column.field_ids]
@@ -93,25 +115,16 @@ def resolve(
         inputs=inputs,
         num_frags=spec.num_frags,
         bundle_uri=bundle_uri,
+        keyed_as=bound.added_as,
+        kept=bound.kept if (udf.name, udf.version) == bound.function else (),
+        failed_only=spec.failed_only,
         source=bound.source,
     )
 
 
 def check_spec(spec: BackfillSpec) -> None:
     """Raises InvalidArgument (BAD_NUMBER, BAD_REQUEST) for what no table can answer."""
-    bounds = spec.checkpoint
-    numbers = {
-        "read_version": spec.read_version,
-        "concurrency": spec.concurrency,
-        "task_size": spec.task_size,
-        "commit_granularity": spec.commit_granularity,
-        "num_frags": spec.num_frags,
-        "intra_applier_concurrency": spec.intra_applier_concurrency,
-        "checkpoint.checkpoint_size": bounds.checkpoint_size,
-        "checkpoint.min_checkpoint_size": bounds.min_checkpoint_size,
-        "checkpoint.max_checkpoint_size": bounds.max_checkpoint_size,
-    }
-    for name, number in numbers.items():
+    for name, number in spec.numbers.items():
         if number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
     if not spec.column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from core import keys
+from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
 from core.domain.table import Fragment
 from core.row_states import StateSummary
@@ -25,7 +25,7 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Sight:
     """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide, or those that
-    `moved` has."""
+    `moved` has. `version`: whose values a complete file has, as a place in `Question.versions`."""
 
     fragment: Fragment
     reason: Reason
@@ -33,6 +33,7 @@ class Sight:
     sources: str
     current_file: str
     moved: Moved | None = None
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class Verdict:
         return self.reason in SETTLED
 
 
+_PLAIN = {reason: Verdict(reason) for reason in Reason}
+
+
 def look(question: Question) -> list[Sight]:
     """One sight a fragment, in the order of the manifest."""
     return list(look_at(question, question.table.fragments))
@@ -55,13 +59,13 @@ def look(question: Question) -> list[Sight]:
 def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight]:
     """The sights of some fragments, not necessarily of the table's latest version."""
     function = keys.function_part(question.udf.name, question.udf.version, question.output.column_id)
-    output_ids = question.output.field.field_ids
+    output_ids = frozenset(question.output.field.field_ids)
     for fragment in fragments:
         sources = keys.sources(question.input_pairs(fragment))
         fingerprint = function + sources[:16]
         files = fragment.files_of(output_ids)
-        reason = _reason(fragment, files, fingerprint)
-        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "")
+        reason, version = _reason(question, fragment, files, fingerprint)
+        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", version=version)
 
 
 def unnamed(question: Question, sight: Sight) -> str:
@@ -74,28 +78,50 @@ def unnamed(question: Question, sight: Sight) -> str:
 
 def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> Verdict:
     """`states` by file name. A partial file whose states cannot be read is worth nothing."""
+    summary = _summary(question, sight, states)
+    if question.failed_only:
+        return _judge_failed(sight, summary)
     if sight.reason is not Reason.PARTIAL:
-        return Verdict(sight.reason, None if sight.moved is None else sight.moved.summary)
-    summary = states.get(sight.current_file) if sight.moved is None else sight.moved.summary
+        return _PLAIN[sight.reason] if summary is None else Verdict(sight.reason, summary)
     if summary is None:
         return Verdict(Reason.FOREIGN_VALUES)
-    if summary.untouched == 0:
+    if summary.untouched + summary.failed_older == 0:
         return Verdict(Reason.REUSED, summary)
     if question.filter.where and keys.md5_of_few(question.filter_identity(sight.fragment)) in summary.filters:
         return Verdict(Reason.REUSED_FILTER, summary)
     return Verdict(Reason.PARTIAL, summary)
 
 
-def _reason(fragment: Fragment, files: tuple[str, ...], fingerprint: str) -> Reason:
+def _summary(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> StateSummary | None:
+    """Row states as the question's version sees them; None where the fragment has none that count."""
+    if sight.moved is not None:
+        return sight.moved.summary
+    found = states.get(sight.current_file) if sight.reason is Reason.PARTIAL else None
+    name = keys.parse_column_file_name(sight.current_file)
+    if found is None or name is None:
+        return None
+    return row_states.seen_from(found, name.function_part, question.versions)
+
+
+def _judge_failed(sight: Sight, summary: StateSummary | None) -> Verdict:
+    """Where only failed rows are asked for, a fragment without any is settled, whatever it lacks."""
+    if summary is not None and summary.failed + summary.failed_older:
+        return Verdict(Reason.PARTIAL, summary)
+    whole = sight.reason in SETTLED or (summary is not None and not summary.untouched)
+    return Verdict(Reason.REUSED if whole else Reason.REUSED_FILTER, summary)
+
+
+def _reason(question: Question, fragment: Fragment, files: tuple[str, ...], fingerprint: str) -> tuple[Reason, int]:
+    """Why, and whose values a file has."""
     if fragment.live_rows == 0:
-        return Reason.REUSED
+        return Reason.REUSED, 0
     if not files:
-        return Reason.MISSING
+        return Reason.MISSING, 0
     name = keys.parse_column_file_name(files[0])
     if name is None or len(files) > 1:
-        return Reason.FOREIGN_VALUES
-    if name.fingerprint == fingerprint:
-        return Reason.PARTIAL if name.partial else Reason.REUSED
-    if name.function_part != fingerprint[:16]:
-        return Reason.UDF_CHANGED
-    return Reason.INPUT_CHANGED
+        return Reason.FOREIGN_VALUES, 0
+    if name.function_part not in question.versions:
+        return Reason.UDF_CHANGED, 0
+    if name.fingerprint[16:] != fingerprint[16:]:
+        return Reason.INPUT_CHANGED, 0
+    return Reason.PARTIAL if name.partial else Reason.REUSED, question.versions.index(name.function_part)

@@ -10,12 +10,14 @@ from typing import Any, TypeAlias
 import grpc
 
 from core.config import Settings
+from core.domain.explain import summarise
 from core.domain.plan import FollowedFile, FragmentTask
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
 from core.rpc import channels, convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.convert_carried import carried_to_proto
 from core.rpc.status import error_from_rpc
 from core.udf.registry import Registered
 from core.udf.validation import NewColumn
@@ -27,9 +29,9 @@ from leman.v1 import (
     planner_pb2,
     planner_pb2_grpc,
 )
-from planner.catalog import Catalog, computed_columns
-from planner.explain import summarise
+from planner.catalog import Addition, Catalog, computed_columns
 from planner.snapshot import PlanReader
+from planner.states import StatesReader
 from planner.view_alteration import ViewChange
 from planner.view_catalog import ViewCatalog
 from planner.views import ViewReader
@@ -39,6 +41,9 @@ MAX_BATCH_TASKS = 1000
 MAX_BATCH_BYTES = 1 << 20
 DEFAULT_DECISIONS = 20
 MAX_DECISIONS = 1000
+#: Row addresses in a page of GetRowStates.
+DEFAULT_ADDRESSES = 10_000
+MAX_ADDRESSES = 100_000
 _THREADS = 8
 _SERVICES = (
     catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
@@ -137,14 +142,8 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
         wanted = await self._pool.run(self._catalog.addition, *_wanted(request))
-        version = await self._commit(
-            commit_pb2.SubmitCommitRequest(
-                uri=wanted.uri,
-                request_id=wanted.request_id,
-                add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema)),
-            )
-        )
-        return catalog_pb2.AddColumnsResponse(version=version)
+        operation = commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
 
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context
@@ -154,14 +153,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         if change is not None:
             return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
         wanted = await self._pool.run(self._catalog.alteration, *asked)
-        version = await self._commit(
-            commit_pb2.SubmitCommitRequest(
-                uri=wanted.uri,
-                request_id=wanted.request_id,
-                bind_columns=commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema)),
-            )
-        )
-        return catalog_pb2.AlterColumnsResponse(version=version)
+        operation = commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
+
+    async def _submit(self, wanted: Addition, **operation: Any) -> int:
+        request = commit_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
+        return await self._commit(request)
 
     async def _alter_view(self, change: ViewChange) -> int:
         if not change.metadata:
@@ -182,7 +179,11 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         table = await self._pool.run(self._catalog.table, request.table.database, request.table.table)
         computed = [
             catalog_pb2.ComputedColumn(
-                name=c.name, udf_name=c.udf_name, udf_version=c.udf_version, input_columns=c.input_columns
+                name=c.name,
+                udf_name=c.udf_name,
+                udf_version=c.udf_version,
+                input_columns=c.input_columns,
+                kept_versions=[str(function) for function in c.kept],
             )
             for c in computed_columns(table)
         ]
@@ -238,6 +239,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans
         self._views = views
+        self._states = StatesReader(plans)
         self._pool = pool
 
     async def CreatePlan(
@@ -250,6 +252,9 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
             yield planner_pb2.CreatePlanResponse(tasks=batch)
         for files in followed_batches(plan.followed):
             yield planner_pb2.CreatePlanResponse(followed=files)
+        for at in range(0, len(plan.carried), MAX_BATCH_TASKS):
+            rows = map(carried_to_proto, plan.carried[at : at + MAX_BATCH_TASKS])
+            yield planner_pb2.CreatePlanResponse(carried=planner_pb2.CarriedRowsBatch(rows=rows))
 
     async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context
@@ -273,12 +278,35 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
         return convert_views.plan_to_proto(plan)
 
+    async def GetRowStates(
+        self, request: planner_pb2.GetRowStatesRequest, _context: Context
+    ) -> planner_pb2.GetRowStatesResponse:
+        table = request.table
+        scope = f"GetRowStates {table.database} {table.table} {request.column} {request.state}"
+        page = paging.read_page(request.page_size or DEFAULT_ADDRESSES, request.page_token, scope, MAX_ADDRESSES)
+        listed = convert.value_state_from_proto(request.state)
+        found = await self._pool.run(self._states.read, table.database, table.table, request.column, listed)
+        addresses, token = paging.cut(found.addresses, page, lambda address: address)
+        row_ids = await self._pool.run(StatesReader.row_ids, found, addresses)
+        return planner_pb2.GetRowStatesResponse(
+            version=found.version,
+            rows_computed=found.computed,
+            rows_null=found.null,
+            rows_failed=found.failed,
+            rows_not_computed=found.not_computed,
+            kept=[convert.kept_to_proto(kept) for kept in found.kept],
+            row_addresses=addresses,
+            row_ids=row_ids,
+            next_page_token=token,
+        )
+
 
 def _wanted(
     request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
 ) -> tuple[str, str, list[NewColumn], str]:
     columns = [
-        NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression) for c in request.columns
+        NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression, c.keep_values)
+        for c in request.columns
     ]
     return request.table.database, request.table.table, columns, request.request_id
 
@@ -302,9 +330,7 @@ def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.Fragment
     batch = planner_pb2.FragmentTaskBatch()
     size = 0
     for task in tasks:
-        message = convert.task_to_proto(task)
-        batch.tasks.append(message)
-        size += message.ByteSize()
+        size += convert.add_task(batch, task).ByteSize()
         if len(batch.tasks) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
             yield batch
             batch, size = planner_pb2.FragmentTaskBatch(), 0

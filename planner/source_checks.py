@@ -10,7 +10,7 @@ from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, ResolvedFunction, ViewDefinition
 from core.errors import FailedPrecondition
 from core.udf import validation
-from core.udf.blob_fields import is_blob
+from core.udf.blobs import is_blob
 from planner.source_diff import columns_read
 
 _ADVICE = "Drop the view and create it again"

@@ -91,6 +91,12 @@ def _function(column: NewColumn, registry: UdfRegistry) -> UdfDefinition:
             f"column {column.name}: a SQL expression is part of the view's query. Make another view for it",
             field="columns.sql_expression",
         )
+    if column.keep_values:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            f"column {column.name}: all values of a view's column are of one function; leave keep_values out",
+            field="columns.keep_values",
+        )
     udf = registry.get(column.udf_name, column.udf_version)
     if udf.kind is UdfKind.SQL:
         raise InvalidArgument(

@@ -14,8 +14,7 @@ from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, ViewColumn
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions, filters
 from core.lance_io.filters import Kind
-from core.udf import validation
-from core.udf.blob_fields import is_blob, plain_blob
+from core.udf import blobs, storable, validation
 
 #: Names that belong to Lance or to Leman, whatever follows.
 _RESERVED = validation.RESERVED_PREFIXES
@@ -68,8 +67,9 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
             fields.append(field)
         else:
             functions.append(ViewFunction(function.name, udf.name, udf.version, inputs))
-            outputs.append(pa.field(function.name, udf.output_type))
+            outputs.append(validation.output_field(function.name, udf, blobs.VIEW_FORMAT))
     _check_clash([*fields, *outputs])
+    _check_storable(fields, outputs)
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64()), pa.field(IS_SET, pa.bool_()), *fields, *outputs])
     return Resolved(replace(query, columns=tuple(columns), functions=tuple(functions)), schema)
 
@@ -168,8 +168,8 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
 
 def _copied(column: TableField, name: str) -> pa.Field:
     """Metadata stays, but for what makes a column of the source a computed one."""
-    if is_blob(column.arrow):
-        return plain_blob(name)
+    if blobs.is_blob(column.arrow):
+        return blobs.values_field(column.arrow).with_name(name)
     kept = {key: value for key, value in (column.arrow.metadata or {}).items() if not key.startswith(_OWN_KEYS)}
     return column.arrow.with_name(name).with_nullable(True).with_metadata(kept or None)
 
@@ -184,6 +184,13 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
         )
     validation.check_input_types(validation.find_inputs(names, udf, table), udf)
     return tuple(names)
+
+
+def _check_storable(fields: Sequence[pa.Field], outputs: Sequence[pa.Field]) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a function whose type no view with these columns can hold."""
+    held = any(blobs.is_blob(field) for field in (*fields, *outputs))
+    for field in outputs:
+        storable.check(field.name, field.type, blobs.VIEW_FORMAT if held else blobs.V2_FORMAT)
 
 
 def _check_clash(fields: Sequence[pa.Field]) -> None:

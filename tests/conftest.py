@@ -19,6 +19,7 @@ import leman
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
+UNTOUCHED = {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}  # tests leave the user's cache folder alone
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def start_system(database: Path, **settings: str) -> System:
     """Starts an embedded system and returns when it is ready."""
     database.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "core.embedded", "--database", str(database), "--idle-seconds", "0"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | settings
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | UNTOUCHED | settings
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

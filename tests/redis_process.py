@@ -23,10 +23,12 @@ def redis_binary() -> str:
 class RedisProcess:
     """`url` reaches it while it runs."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, sockets: str = ""):
+        """`sockets`: that of one that has ended, to take its place."""
         self._folder = folder
-        self._sockets = tempfile.mkdtemp(prefix="leman-redis-")  # a socket's path must be short
-        self._socket = f"{self._sockets}/s"
+        self.sockets = sockets or tempfile.mkdtemp(prefix="leman-redis-")  # a socket's path must be short
+        Path(self.sockets).mkdir(exist_ok=True)
+        self._socket = f"{self.sockets}/s"
         self.url = f"unix://{self._socket}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,7 +60,7 @@ class RedisProcess:
         self._process.send_signal(signal.SIGCONT)
         self._process.kill()
         self._process.communicate()
-        shutil.rmtree(self._sockets)
+        shutil.rmtree(self.sockets)
 
     def pause(self) -> None:
         """It hangs: connections stay open, nothing is answered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import time
 
@@ -78,14 +79,10 @@ class LanceCheckpointStore:
 
     def list_keys(self, prefix: str | None = None) -> list[str]:
         wanted = prefix or ""
-        keys = []
-        for name in self._names():
-            if name.startswith(_HASHED):
-                key = self._key_in(name)
-                if key is not None and key.startswith(wanted):
-                    keys.append(key)
-            elif name.startswith(wanted):
-                keys.append(name[: -len(_ENDING)])
+        names = self._names()
+        keys = [n[: -len(_ENDING)] for n in names if n.startswith(wanted) and not n.startswith(_HASHED)]
+        hashed = (self._key_in(name) for name in names if name.startswith(_HASHED))
+        keys += [key for key in hashed if key is not None and key.startswith(wanted)]
         return sorted(keys)
 
     def files(self) -> list[StoredFile]:
@@ -113,6 +110,10 @@ class LanceCheckpointStore:
 
     def _names(self) -> list[str]:
         filesystem, root = self._filesystem()
+        if isinstance(filesystem, pafs.LocalFileSystem):  # names alone: the selector looks at every file
+            with contextlib.suppress(FileNotFoundError):
+                return [name for name in os.listdir(root) if name.endswith(_ENDING)]  # noqa: PTH208 -- no Path each
+            return []
         selector = pafs.FileSelector(root, allow_not_found=True)
         return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
 

@@ -19,7 +19,8 @@ from core.ports import CheckpointStore
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
     """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
-    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed."""
+    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed.
+    `rows_older`: how many rows are of earlier versions of the function, which the column may cease to keep."""
 
     file: str
     src_data_files: tuple[str, ...]
@@ -33,6 +34,7 @@ class FragmentRecord:
     rows_failed: int
     replaces: str
     states: bytes = b""
+    rows_older: int = 0
 
     @classmethod
     def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
@@ -68,24 +70,26 @@ class FragmentRecord:
         return next(iter(unpack(batch.slice(0, 1))), None)
 
 
+_MORE = "more"
+_IN_MORE = tuple(
+    name
+    for name in FragmentRecord.__dataclass_fields__
+    if name not in ("file", "src_data_files", "output_field_ids", "states")
+)
+
+
 def pack(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
-    """Records as they are stored: a row each."""
-    return pa.RecordBatch.from_pydict(
-        {
-            "file": pa.array([r.file for r in records], pa.string()),
-            "src_data_files": pa.array([json.dumps(sorted(r.src_data_files)) for r in records], pa.string()),
-            "output_field_ids": pa.array([json.dumps(list(r.output_field_ids)) for r in records], pa.string()),
-            "column_id": pa.array([r.column_id for r in records], pa.string()),
-            "fingerprint": pa.array([r.fingerprint for r in records], pa.string()),
-            "size_bytes": pa.array([r.size_bytes for r in records], pa.int64()),
-            "digest": pa.array([r.digest for r in records], pa.string()),
-            "physical_rows": pa.array([r.physical_rows for r in records], pa.int64()),
-            "rows_computed": pa.array([r.rows_computed for r in records], pa.int64()),
-            "rows_failed": pa.array([r.rows_failed for r in records], pa.int64()),
-            "replaces": pa.array([r.replaces for r in records], pa.string()),
-            "states": pa.array([r.states for r in records], pa.large_binary()),
-        }
-    )
+    """Records as they are stored: a row each. A column is dear in a file of one row: what the seeds do not name shares
+    one, and row states have theirs only where there are any."""
+    columns = {
+        "file": pa.array([r.file for r in records], pa.string()),
+        "src_data_files": pa.array([json.dumps(sorted(r.src_data_files)) for r in records], pa.string()),
+        "output_field_ids": pa.array([json.dumps(list(r.output_field_ids)) for r in records], pa.string()),
+        _MORE: pa.array([json.dumps({name: getattr(r, name) for name in _IN_MORE}) for r in records], pa.string()),
+    }
+    if any(r.states for r in records):
+        columns["states"] = pa.array([r.states for r in records], pa.large_binary())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
@@ -94,8 +98,10 @@ def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
 
 
 def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
-    row = {"states": b"", **stored}  # a field that older releases did not write
+    """None where a field is missing. Earlier releases gave each a column of its own, and wrote neither states nor
+    `rows_older` at first."""
     try:
+        row = {"states": b"", "rows_older": 0, **stored, **json.loads(stored.get(_MORE, "{}"))}
         values = {name: row[name] for name in FragmentRecord.__dataclass_fields__}
         values["src_data_files"] = tuple(json.loads(row["src_data_files"]))
         values["output_field_ids"] = tuple(json.loads(row["output_field_ids"]))

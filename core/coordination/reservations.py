@@ -8,13 +8,14 @@ A holder is a job: one of its workers takes over at once what another one, dead,
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from core.coordination.breaker import Breaker, connect
 from core.domain.ranges import RowRange, subtract
-from core.ports import Grant
+from core.ports import Grant, Reservations
 
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600
@@ -84,6 +85,14 @@ end
 return 1
 """
 
+# KEYS: ranges hash. ARGV: holder.
+_RELEASE_ALL = """
+for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if string.match(f, '^%d+-%d+-(.*)$') == ARGV[1] then redis.call('HDEL', KEYS[1], f) end
+end
+return 1
+"""
+
 
 class GrantAll:
     """Without Redis: jobs run, without sharing."""
@@ -97,6 +106,9 @@ class GrantAll:
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         """Nothing is held."""
 
+    def release_all(self, scopes: Iterable[str], holder: str) -> None:
+        """Nothing is held."""
+
 
 class RedisReservations:
     """Reservations shared by all workers that reach the same Redis. Granted in full while it cannot be reached."""
@@ -107,6 +119,7 @@ class RedisReservations:
         self._reserve = client.register_script(_RESERVE)
         self._renew = client.register_script(_RENEW)
         self._release = client.register_script(_RELEASE)
+        self._release_all = client.register_script(_RELEASE_ALL)
         self._breaker = Breaker()
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant:
@@ -131,6 +144,20 @@ class RedisReservations:
             self._release(keys=_keys(scope), args=[holder, _FINISHED_FOR_SECONDS if finished else 0, *fields])
 
         self._breaker.call(ask, lambda: None)
+
+    def release_all(self, scopes: Iterable[str], holder: str) -> None:
+        def ask() -> None:
+            for scope in scopes:
+                self._release_all(keys=_keys(scope)[:1], args=[holder])
+
+        self._breaker.call(ask, lambda: None)
+
+
+@functools.lru_cache(maxsize=4)
+def reservations_at(url: str, lease_seconds: float) -> Reservations:
+    """Those of a Redis, the same for all who ask in one process: its connection and its breaker outlive a job. Without
+    one, everything is granted."""
+    return RedisReservations(url, lease_seconds) if url else GrantAll()
 
 
 def _keys(scope: str) -> list[str]:
@@ -172,3 +199,8 @@ class InProcessReservations:
             self._held[scope] = [h for h in self._held.get(scope, []) if h[1] != holder or h[0] not in given]
             if finished:
                 self._finished.setdefault(scope, set()).add(holder)
+
+    def release_all(self, scopes: Iterable[str], holder: str) -> None:
+        with self._lock:
+            for scope in scopes:
+                self._held[scope] = [h for h in self._held.get(scope, []) if h[1] != holder]

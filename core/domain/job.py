@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from core.domain.plan import BackfillSpec, ReasonCount
+from core.domain.ranges import RowRange
 from core.domain.view import RefreshResult, RefreshSpec
 
 
@@ -68,9 +69,22 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """What a job waits for; meanings in `protos/leman/v1/jobs.proto`."""
+
+    lane: str
+    fragment_id: int
+    rows: RowRange
+    idle_seconds: float
+    silent: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch. `refresh`: what was asked where the job refreshes
-    a view; `spec` then names the view as its table and nothing else."""
+    """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
+    `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running. `refresh`: what was
+    asked where the job refreshes a view; `spec` then names the view as its table and nothing else."""
 
     job_id: str
     request_id: str
@@ -86,6 +100,9 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
+    stalls: tuple[Stall, ...] = ()
+    handed_back: int = 0
+    retry_of: str = ""
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
 

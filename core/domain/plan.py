@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, UdfDefinition
+from core.domain.udf import CheckpointBounds, FunctionVersion, UdfDefinition
 
 
 class Reason(enum.Enum):
@@ -23,6 +23,17 @@ class Reason(enum.Enum):
     REUSED_FILTER = "reused_filter"
     REUSED_COMPACTED = "reused_compacted"
     HISTORY_LOST = "history_lost"
+
+    __hash__ = object.__hash__  # Enum's own is written in Python, and plans count by reason
+
+
+class ValueState(enum.Enum):
+    """What is known of a row's value. Meanings: `RowState` in `protos/leman/v1/planner.proto`."""
+
+    COMPUTED = "computed"
+    NULL = "null"
+    FAILED = "failed"
+    NOT_COMPUTED = "not_computed"
 
 
 #: Reasons that leave nothing to do.
@@ -46,6 +57,23 @@ class BackfillSpec:
     commit_granularity: int = 0
     num_frags: int = 0
     intra_applier_concurrency: int = 0
+    task_shuffle_diversity: int = 0
+    failed_only: bool = False
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """All numbers by their names in the API; none of them may be negative."""
+        names = (
+            "read_version",
+            "concurrency",
+            "task_size",
+            "commit_granularity",
+            "num_frags",
+            "intra_applier_concurrency",
+            "task_shuffle_diversity",
+        )
+        bounds = asdict(self.checkpoint)
+        return {n: getattr(self, n) for n in names} | {f"checkpoint.{n}": number for n, number in bounds.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +146,24 @@ class FollowedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedRows:
+    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced.
+    They are to be stored once more, as the checkpoint `key` of `fragment_id`, which covers `covered`. `source`: key of
+    the checkpoint, or of the fragment record, that has them; `from_rows` lie there. The first live one of these gets
+    the offset `at`, which lies before `covered` where another fragment has the first ones. `before`: the version that
+    tells which are live; 0: all."""
+
+    fragment_id: int
+    key: str
+    covered: RowRange
+    source: str
+    from_fragment: int
+    from_rows: RowRange
+    at: int
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReasonCount:
     """Fragments with one reason, and their live rows."""
 
@@ -136,9 +182,18 @@ class InputSource:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows with values of an earlier function version, which the column keeps."""
+
+    function: FunctionVersion
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan. With an `input_source` the one input column holds row ids of
-    that table."""
+    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`. `versions`: first
+    halves of fingerprints whose values count as current, the function's own first. With an `input_source` the one
+    input column holds row ids of that table."""
 
     uri: str
     read_version: int
@@ -154,14 +209,19 @@ class PlanHeader:
     rows_to_compute: int = 0
     rows_failed_before: int = 0
     input_field_ids: tuple[int, ...] = ()
+    kept: tuple[KeptRows, ...] = ()
+    failed_only: bool = False
+    rows_not_computed: int = 0
+    versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Header and the fragments with work, in the order of their ids. `followed` is to be stored by whoever runs the
-    plan: planning changes nothing."""
+    plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
     tasks: tuple[FragmentTask, ...]
     followed: tuple[FollowedFile, ...] = ()
+    carried: tuple[CarriedRows, ...] = ()

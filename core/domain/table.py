@@ -41,7 +41,8 @@ class Fragment:
     def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
         """Names of the data files that hold any of the fields, sorted, each once."""
         wanted = set(field_ids)
-        return tuple(sorted({f.path for f in self.files if wanted.intersection(f.field_ids)}))
+        found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
+        return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class TableSnapshot:
     """One version of a table, as far as planning needs it.
 
     `incarnation` tells this table from another one made later under the same uri (see facts: a drop and re-create at
-    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `metadata` is the schema's.
+    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `file_format`: version of
+    the Lance file format that its data is to be written in. `metadata` is the schema's.
     """
 
     uri: str
@@ -74,6 +76,7 @@ class TableSnapshot:
     fields: tuple[TableField, ...]
     fragments: tuple[Fragment, ...] = field(repr=False)
     stable_row_ids: bool = False
+    file_format: tuple[int, int] = (2, 2)
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
 
     def column(self, name: str) -> TableField | None:

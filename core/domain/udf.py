@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -62,6 +62,13 @@ class ErrorPolicy:
     max_error_fraction: float = 0.0
     store_errors: bool = True
 
+    def errors_allowed(self, rows: int) -> int | None:
+        """Rows that may fail in a job over so many; None: any number."""
+        bounds = [self.max_errors] if self.max_errors else []
+        if self.max_error_fraction:
+            bounds.append(int(self.max_error_fraction * rows))
+        return min(bounds, default=None)
+
     def rule_for(self, names: AbstractSet[str], message: str, attempt: int) -> ErrorRule | None:
         """What holds for an exception of the given names after that many attempts; None: the job fails."""
         for rule in self.rules:
@@ -100,6 +107,15 @@ class CheckpointBounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What one call at a time of a function takes on a worker, as asked for; 0 is "not asked"."""
+
+    num_cpus: int = 0
+    num_gpus: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UdfDefinition:
     """A registered function. Name and version identify it for ever. See `protos/leman/v1/udf.proto` for the fields."""
 
@@ -119,6 +135,8 @@ class UdfDefinition:
     batch_size: int = 0
     sql_expression: str = ""
     timeout_seconds: float = 0.0
+    blob: bool = False
+    resources: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +147,35 @@ class ColumnInput:
     field_id: int
 
 
+class FunctionVersion(NamedTuple):
+    """A function, as a column's metadata names it."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
     """What the field metadata of a computed column says.
 
     `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
-    Lance may give it the same field id. With a `source` the function reads that table's columns, and the one input
-    holds row ids of it.
+    Lance may give it the same field id. `kept`: earlier functions of the same inputs whose values count as current, the
+    most recent first. `added_as` is the name that it had when it was added: checkpoint keys hold it, so that a rename
+    does not hide them. Empty: older releases did not write it. With a `source` the function reads that table's columns,
+    and the one input holds row ids of it.
     """
 
     column_id: str
     udf_name: str
     udf_version: str
     inputs: tuple[ColumnInput, ...]
+    added_as: str = ""
+    kept: tuple[FunctionVersion, ...] = ()
     source: InputSource | None = None
+
+    @property
+    def function(self) -> FunctionVersion:
+        return FunctionVersion(self.udf_name, self.udf_version)

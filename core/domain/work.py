@@ -31,8 +31,10 @@ class UdfRef:
 @dataclass(frozen=True, slots=True)
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
-    failed rows are stored in `errors_uri`, or nowhere where it is empty. `input_columns` are those of `input_source`
-    where that is given: the table then holds row ids of it."""
+    failed rows are stored in `errors_uri`, or nowhere where it is empty. A lane at work says every `beat_seconds` that
+    it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
+    failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
+    given: the table then holds row ids of it."""
 
     job_id: str
     uri: str
@@ -50,6 +52,9 @@ class WorkContext:
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1
+    beat_seconds: float = 0.0
+    failed_only: bool = False
+    versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
 
 
@@ -89,6 +94,11 @@ class FragmentWork:
     finish: bool
     condemned: tuple[RowFailure, ...] = ()
     row_states: bytes = b""
+
+    @property
+    def scope(self) -> str:
+        """What its ranges are reserved under."""
+        return f"{self.fragment_id}:{self.fingerprint}"
 
 
 @dataclass(frozen=True, slots=True)

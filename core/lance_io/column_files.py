@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import xxhash
 from lance.file import LanceFileReader, LanceFileWriter
+from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
 from core.domain.plan import StagedFile
+from core.domain.ranges import RowRange
 from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io import footer
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
-from core.row_states import States, StateSummary
+from core.row_states import RowState, States, StateSummary
+from core.udf import binding, blobs
 
 _STATES_KEY = "leman.states"
 _DELETIONS_KEY = "leman.deletions"
@@ -29,12 +37,21 @@ def data_path(uri: str, file: str) -> str:
 class ColumnFileWriter:
     """Writes one column file, batch by batch; memory is bounded by the batch.
 
-    Nothing is published unless `close` is called: a writer that is dropped leaves no file.
+    Nothing is published unless `close` is called: a writer that is dropped leaves no file. `field`: as
+    `blobs.values_field` gives it. `file_format`: that of the table; Lance reads files of others, but cannot always
+    compact them.
     """
 
-    def __init__(self, uri: str, field: pa.Field) -> None:
+    def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
         self._uri = uri
-        self._schema = pa.schema([pa.field(field.name, field.type, nullable=True)])
+        self._version = "{}.{}".format(*file_format)
+        self._copies_slices = _holds_structs(field.type)
+        self._describes_blobs = blobs.is_blob(field) and file_format >= blobs.V2_FORMAT
+        self._field = (
+            _descriptors(field.name, None)[0]
+            if self._describes_blobs
+            else blobs.values_field(field).with_nullable(True)
+        )
         self._writer: LanceFileWriter | None = None
         self._file = ""
         self._rows = 0
@@ -42,28 +59,38 @@ class ColumnFileWriter:
     def open(self, file: str) -> None:
         """Begins the file under its final name. Raises OSError where the store refuses."""
         self._file = file
-        self._writer = LanceFileWriter(data_path(self._uri, file), self._schema)
+        self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
 
     def write(self, values: pa.Array) -> None:
         """Appends values in physical order."""
         if self._writer is None:
             raise RuntimeError("write before open")
-        self._writer.write_batch(pa.record_batch([values], schema=self._schema))
+        if values.offset and self._copies_slices:
+            values = pa.concat_arrays([values])
+        stored = _descriptors(self._field.name, values)[1] if self._describes_blobs else values
+        with panics_as_errors():
+            self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
         self._rows += len(values)
 
     def close(
-        self, states: States | None, filters: frozenset[str], file: str, deletions: Deletions | None = None
+        self,
+        states: States | None,
+        filters: frozenset[str],
+        file: str,
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
     ) -> StagedFile:
-        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks."""
+        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks.
+        `older`: see `core.row_states.encode`."""
         if self._writer is None:
             raise RuntimeError("close before open")
         failed = 0
         computed = self._rows
         if states is not None:
-            buffer = self._writer.add_global_buffer(row_states.encode(states, filters))
+            buffer = self._writer.add_global_buffer(row_states.encode(states, filters, older))
             self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
-            summary = row_states.summarize(states)
-            failed, computed = summary.failed, summary.computed
+            summary = row_states.summarize(states, older=older)
+            failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
         if deletions is not None:
             buffer = self._writer.add_global_buffer(deletions.encode())
             self._writer.add_schema_metadata(_DELETIONS_KEY, str(buffer))
@@ -74,6 +101,26 @@ class ColumnFileWriter:
             self._file = file
         size, digest = digest_of(self._uri, self._file)
         return StagedFile(self._file, size, digest, self._rows, computed, failed)
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """In these Lance panics over a slice that begins later than its array."""
+    if not pa.types.is_nested(kind):
+        return False
+    return bool(pa.types.is_struct(kind)) or any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
+    """Bytes as Lance's newer kind of blob has them. All of them stay in the column file: one file, one digest."""
+    builder = BlobDescriptorArrayBuilder(name)
+    for value in values if values is not None else ():
+        data = value.as_buffer()
+        if data is None:
+            builder.append_null()
+        else:
+            builder.append_inline(data.to_pybytes())
+    field: pa.Field = builder.field
+    return field, builder.finish()
 
 
 def _rename(uri: str, old: str, new: str) -> None:
@@ -111,12 +158,39 @@ def read_states(uri: str, file: str) -> States | None:
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
     """Row states of a partial column file as they are stored; None where it carries none."""
-    return _buffer(uri, file, _STATES_KEY)
+    try:
+        return footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
+    except ValueError:  # a layout that only Lance knows, or damage that it can name
+        with panics_as_errors():
+            return _buffer_in(LanceFileReader(data_path(uri, file)), _STATES_KEY)
 
 
-def _buffer(uri: str, file: str, key: str) -> bytes | None:
-    with panics_as_errors():
-        return _buffer_in(LanceFileReader(data_path(uri, file)), key)
+class ColumnFileReader:
+    """Reads a column file that is in no version of the table. Raises OSError, ValueError and RuntimeError where it is
+    gone or damaged."""
+
+    def __init__(self, uri: str, file: str) -> None:
+        with panics_as_errors():
+            self._reader = LanceFileReader(data_path(uri, file))
+            buffer, lacks = _buffer_in(self._reader, _STATES_KEY), _buffer_in(self._reader, _DELETIONS_KEY)
+        self._states = None if buffer is None else row_states.decode(buffer)
+        self._deleted = None if lacks is None else Deletions.decode(lacks).mask
+
+    def values(self, covered: RowRange) -> pa.Array:
+        """One value for each physical row of a range."""
+        with panics_as_errors():
+            table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
+        return table.column(0).combine_chunks()
+
+    def states(self, covered: RowRange) -> States:
+        """Their states, with the rows that were deleted when the file was written as DELETED."""
+        if self._states is None:
+            found = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        else:
+            found = self._states[covered.start : covered.end].copy()
+        if self._deleted is not None:
+            found[self._deleted[covered.start : covered.end]] = RowState.DELETED
+        return found
 
 
 def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
@@ -127,9 +201,10 @@ def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A staged file that holds what was announced: the version (major, minor) of its format, and the rows that it lacks
-    because they were deleted when it was written."""
+    """A staged file that holds what was announced: the name that its column had, the version (major, minor) of its
+    format, and the rows that it lacks because they were deleted when it was written."""
 
+    column: str
     format: tuple[int, int]
     deletions: Deletions | None
 
@@ -141,14 +216,13 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
     (FILE_DAMAGED: size, digest or unreadable), FailedPrecondition (ROW_COUNT_MISMATCH, TYPE_MISMATCH).
     """
     content = read_verified(uri, staged)
-    written = [(column.name, column.type) for column in content.schema]
-    if written != [(field.name, field.type)]:
-        held = ", ".join(f"{name}: {type_}" for name, type_ in written)
+    if not _holds(content.schema, field):
+        held = ", ".join(f"{column.name}: {column.type}" for column in content.schema)
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
         )
-    return Verified(content.format, content.deletions)
+    return Verified(content.schema.names[0], content.format, content.deletions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +260,35 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
         )
     version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
+
+
+@contextlib.contextmanager
+def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
+    """A file without rows, in the layout of a staged one whose column was renamed since."""
+    writer = ColumnFileWriter(uri, field, file_format)
+    name = f"{staged.file.removesuffix('.lance')}-{uuid.uuid4().hex}.lance"
+    writer.open(name)
+    writer.close(None, frozenset(), name)
+    try:
+        yield name
+    finally:
+        filesystem, path = _filesystem(data_path(uri, name))
+        filesystem.delete_file(path)
+
+
+def _names(field: pa.Field) -> set[str]:
+    """What files call a column: its name, or the one under which it was added, if it was renamed since."""
+    bound = binding.read(field)
+    return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
+
+
+def _holds(written: pa.Schema, field: pa.Field) -> bool:
+    """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
+    it, followed by what describes it; JSON is stored in a binary form."""
+    first = written.field(0)
+    if first.name not in _names(field):
+        return False
+    if blobs.is_blob(field):
+        return blobs.is_blob(first)
+    kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type
+    return len(written) == 1 and first.type == kind

@@ -70,10 +70,15 @@ class StagedFiles:
         (TYPE_MISMATCH) where the column is not the table's.
         """
         verified = column_files.verify(self._uri, staged, output.field.arrow)
-        key = (output.name, output.field.field_ids, output.field.arrow.type, verified.format)
+        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._layouts[key] = self._layout(staged.file, output)
+            with contextlib.ExitStack() as stack:
+                name = staged.file
+                if verified.column != output.name:  # Lance would look for its column by the name in the file
+                    like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                    name = stack.enter_context(like)
+                layout = self._layouts[key] = self._layout(name, output)
         return InstallableFile(
             staged.file,
             LanceDataFile(

@@ -1,15 +1,19 @@
 """A table's fragments, straight from its manifest.
 
 `get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes three times as long
-and twice the memory. The manifest's bytes come from a private call, so the public one is kept as a fallback.
+and twice the memory. The manifest's bytes come from its file, or from a private call where that is not on this
+machine's disk, so the public calls are kept as a fallback.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import struct
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -21,7 +25,8 @@ from core.domain.table import DataFile, Fragment
 _Proto = descriptor_pb2.FieldDescriptorProto
 #: The part of Lance's table.proto that planning reads: (name, number, type, message) by message.
 _LAYOUT: dict[str, list[tuple[str, int, int, str]]] = {
-    "DataFile": [("path", 1, _Proto.TYPE_STRING, ""), ("fields", 2, _Proto.TYPE_INT32, "*")],
+    # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
+    "DataFile": [("path", 1, _Proto.TYPE_STRING, ""), ("fields", 2, _Proto.TYPE_BYTES, "")],
     "DeletionFile": [
         ("read_version", 2, _Proto.TYPE_UINT64, ""),
         ("id", 3, _Proto.TYPE_UINT64, ""),
@@ -35,14 +40,32 @@ _LAYOUT: dict[str, list[tuple[str, int, int, str]]] = {
     ],
     "Manifest": [("fragments", 2, _Proto.TYPE_MESSAGE, "DataFragment")],
 }
-_REPEATED = {"fields", "files", "fragments"}
+_REPEATED = {"files", "fragments"}
+#: The end of a manifest's file: where the message begins, version of the format, magic.
+_FOOTER = struct.Struct("<QHH4s")
+_MAGIC = b"LANC"
+_LENGTH_BYTES = 4
 
 
 def read_fragments(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
     """All fragments in the order of the manifest."""
     with collector_paused():
-        parsed = parse(dataset)
+        parsed = parse(manifest_bytes(dataset))
         return walk(dataset) if parsed is None else parsed
+
+
+def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
+    """The manifest as a protobuf message. Once it is read, the dataset may go: it takes as much memory as the rest."""
+    if "://" not in dataset.uri:
+        name = f"{(1 << 64) - 1 - dataset.version:020d}.manifest"
+        with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
+            file.seek(-_FOOTER.size, os.SEEK_END)
+            position, _, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+            if magic == _MAGIC:
+                file.seek(position)
+                return file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+    serialized: Callable[[], bytes] | None = getattr(dataset._ds, "serialized_manifest", None)
+    return None if serialized is None else serialized()
 
 
 def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
@@ -61,28 +84,44 @@ def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
     return tuple(fragments)
 
 
-def parse(dataset: lance.LanceDataset) -> tuple[Fragment, ...] | None:
-    """From the manifest's bytes; None where Lance has no such call or an old manifest says too little."""
-    serialized: Callable[[], bytes] | None = getattr(dataset._ds, "serialized_manifest", None)
-    if serialized is None:
+def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
+    """From the manifest's bytes; None where there are none or an old manifest says too little."""
+    if not serialized:
         return None
     try:
-        manifest = _manifest_class().FromString(serialized())
+        manifest = _manifest_class().FromString(serialized)
     except DecodeError:
         return None
-    columns: dict[tuple[int, ...], tuple[int, ...]] = {}
+    columns = _Columns()
     fragments = []
     for raw in manifest.fragments:
-        deleted = raw.deletion_file.num_deleted_rows
-        if not raw.physical_rows or (raw.HasField("deletion_file") and not deleted):
+        rows = raw.physical_rows
+        deleted = raw.deletion_file.num_deleted_rows if raw.HasField("deletion_file") else 0
+        if not rows or (not deleted and raw.HasField("deletion_file")):
             return None
-        files = []
-        for file in raw.files:
-            ids = tuple(file.fields)
-            files.append(DataFile(file.path, columns.setdefault(ids, ids)))
+        files = tuple([DataFile(file.path, columns[file.fields]) for file in raw.files])
         deletion_file = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}" if deleted else ""
-        fragments.append(Fragment(raw.id, raw.physical_rows, deleted, tuple(files), deletion_file))
-    return tuple(fragments)
+        fragments.append(Fragment(raw.id, rows, deleted, files, deletion_file))
+    return None if b"" in columns else tuple(fragments)
+
+
+class _Columns(dict[bytes, tuple[int, ...]]):
+    """Field ids by their packed bytes."""
+
+    def __missing__(self, packed: bytes) -> tuple[int, ...]:
+        found = self[packed] = tuple(_varints(packed))
+        return found
+
+
+def _varints(packed: bytes) -> Iterator[int]:
+    """Packed int32 of protobuf; negative ones (columns that are gone) take ten bytes."""
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value - (1 << 64) if value >> 63 else value
+            value = shift = 0
 
 
 @cache
@@ -104,11 +143,14 @@ def _manifest_class() -> Any:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """The garbage collector would look at every new object again and again: three times slower."""
+    """The garbage collector would look at every new object again and again: three times slower. Afterwards they count
+    as old, so that it does not begin with all of them at once."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()

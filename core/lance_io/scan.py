@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import lance
 import numpy as np
@@ -14,11 +14,16 @@ import pyarrow as pa
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, NotFound
 from core.lance_io import deletions
+from core.lance_io.tables import file_format
+from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
-_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES = 32 << 20
 _READAHEAD = 4
+#: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
+_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
 _OFFSET_MASK = (1 << 32) - 1
+_BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
@@ -47,12 +52,18 @@ class FragmentReader:
     def stable_row_ids(self) -> bool:
         return bool(self._dataset.has_stable_row_ids)
 
+    @property
+    def file_format(self) -> tuple[int, int]:
+        """Version of the file format that the table's data is written in."""
+        return file_format(self._dataset)
+
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 64 MB each.
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 32 MB each.
 
-        `columns` may map names to SQL expressions; those are evaluated for no other rows than are given back.
+        Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
+        than are given back.
         """
         if where:
             yield from self._filtered(fragment_id, covered, columns, where)
@@ -71,9 +82,22 @@ class FragmentReader:
             limit=covered.rows,
             with_row_id=True,
             include_deleted_rows=True,
+            blob_handling=_BLOBS_AS_BYTES,
         )
         table = scanner.to_table()
         return table.column(column).combine_chunks() if table.num_rows else table.column(column).chunk(0)
+
+    def null_rows(self, column: str) -> dict[int, Offsets]:
+        """Physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
+        quoted = "`" + column.replace("`", "``") + "`"
+        found: dict[int, list[Offsets]] = {}
+        scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
+        for batch in scanner.to_batches():
+            addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
+            fragments = addresses >> 32
+            for fragment_id in np.unique(fragments).tolist():
+                found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
+        return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
         """For each physical row of `covered`: is it not deleted?"""
@@ -101,11 +125,14 @@ class FragmentReader:
         return fragment
 
     def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
-        scanner = self._fragment(fragment_id).scanner(
+        fragment = self._fragment(fragment_id)
+        ahead = _WIDE if _row_bytes(fragment) * CHUNK_ROWS > _CHUNK_BYTES else {"batch_readahead": _READAHEAD}
+        scanner = fragment.scanner(
             columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
             batch_size=CHUNK_ROWS,
             batch_size_bytes=_CHUNK_BYTES,
-            batch_readahead=_READAHEAD,
+            blob_handling=_BLOBS_AS_BYTES,
+            **ahead,
             **options,
         )
         return iter(scanner.to_batches())
@@ -147,4 +174,10 @@ class FragmentReader:
         if isinstance(columns, Mapping):
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
-        return pa.schema([schema.field(c) for c in columns])
+        return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+
+
+def _row_bytes(fragment: lance.LanceFragment) -> float:
+    """Bytes of a row in the widest of the fragment's files: the columns that are read may well be in that one."""
+    rows = max(1, fragment.physical_rows)
+    return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows

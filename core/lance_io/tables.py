@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.fs as pafs
 from core.domain.table import TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import expressions, filters
-from core.lance_io.manifest import read_fragments
+from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
@@ -71,15 +72,23 @@ class LanceTables:
         Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
         """
         dataset = self._open(uri, version)
-        return TableSnapshot(
+        found = TableSnapshot(
             uri=uri,
             version=dataset.version,
             incarnation=dataset.config().get(INCARNATION_KEY, ""),
             fields=fields_of(dataset),
-            fragments=read_fragments(dataset),
+            fragments=(),
             stable_row_ids=dataset.has_stable_row_ids,
             metadata=dataset.schema.metadata or {},
+            file_format=file_format(dataset),
         )
+        serialized = manifest_bytes(dataset)
+        del dataset
+        with collector_paused():
+            fragments = parse(serialized)
+        if fragments is None:
+            fragments = walk(self._open(uri, found.version))
+        return replace(found, fragments=fragments)
 
     def check_filter(self, uri: str, where: str) -> None:
         """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
@@ -166,6 +175,12 @@ def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
     """The top-level columns, with the Lance ids of each and of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return tuple(TableField(arrow, tuple(_ids(field))) for arrow, field in pairs)
+
+
+def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
+    """Version of the file format that the table's data is written in."""
+    major, minor = dataset.data_storage_version.split(".")
+    return int(major), int(minor)
 
 
 def _ids(field: Any) -> list[int]:

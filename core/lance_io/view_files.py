@@ -22,28 +22,25 @@ from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import fields_of, filesystem_of
 from core.lance_io.view_patches import PATCH_KEY
-from core.lance_io.view_source import blob_sizes, is_blob
+from core.lance_io.view_source import blob_sizes
+from core.udf import blobs
 from core.view_rows import Ids
 
 #: Folder of a view with files that are no data: lists of rows to be evicted.
 REFRESH_FOLDER = "_refresh"
 _BATCH_ROWS = 1 << 13
 _BATCH_BYTES = 32 << 20
-#: Lance writes blobs in another form from 2.2 on, which only its own writer of whole tables can make.
-_BLOB_VERSION = "2.1"
 _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
 
 
 def storage_version(schema: pa.Schema) -> str | None:
     """The file format of a view with these columns; None: Lance's own choice."""
-    return _BLOB_VERSION if any(is_blob(field) for field in schema) else None
+    return "{}.{}".format(*blobs.VIEW_FORMAT) if any(blobs.is_blob(field) for field in schema) else None
 
 
 def stored_field(field: pa.Field) -> pa.Field:
     """How a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
-    if is_blob(field):
-        return pa.field(field.name, pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    return field.with_nullable(True)
+    return blobs.values_field(field) if blobs.is_blob(field) else field.with_nullable(True)
 
 
 def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
@@ -135,36 +132,36 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
     some value or NULL. Raises Aborted (FRAGMENT_GONE)."""
     dataset = _open(uri, version)
     fragment = _fragment(dataset, fragment_id)
-    blobs = [field.name for field in dataset.schema if field.name in set(columns) and is_blob(field)]
+    blob_columns = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
     with panics_as_errors():
         scanner = fragment.scanner(
             columns=list(columns),
             with_row_id=True,
-            with_row_address=bool(blobs),
+            with_row_address=bool(blob_columns),
             include_deleted_rows=True,
             batch_size=_BATCH_ROWS,
             batch_size_bytes=_BATCH_BYTES,
             batch_readahead=2,
         )
         for batch in scanner.to_batches():
-            for piece in _pieces(batch, blobs):
-                yield _with_blobs(dataset, piece, blobs).select(list(columns))
+            for piece in _pieces(batch, blob_columns):
+                yield _with_blobs(dataset, piece, blob_columns).select(list(columns))
 
 
-def _pieces(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch, blob_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more of them."""
-    if not blobs or not batch.num_rows:
+    if not blob_columns or not batch.num_rows:
         yield batch
         return
-    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in blobs], axis=0)) // _BATCH_BYTES
+    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in blob_columns], axis=0)) // _BATCH_BYTES
     starts = np.flatnonzero(np.diff(part, prepend=-1))
     for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, end - start)
 
 
-def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, blobs: Sequence[str]) -> pa.RecordBatch:
+def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, blob_columns: Sequence[str]) -> pa.RecordBatch:
     """With the bytes in the place of their places; NULL in deleted rows."""
-    for blob in blobs:
+    for blob in blob_columns:
         alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
         addresses = batch.column("_rowaddr").filter(alive)
         found = dataset.read_blobs(blob, addresses=addresses, preserve_order=True) if len(addresses) else []

@@ -16,6 +16,7 @@ from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.panics import panics_as_errors
+from core.udf import blobs
 from core.view_rows import NO_IDS, Ids, Mask, contains
 
 _ROWS = 1 << 16
@@ -28,8 +29,6 @@ _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
 _ID = "__leman_row_id"
 _MATCHES = "__leman_matches"
-_BLOB_KEY = b"lance-encoding:blob"
-_BLOB_TYPE = "lance.blob"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,14 +261,7 @@ class SourceRows:
 
     @cached_property
     def _blobs(self) -> frozenset[str]:
-        return frozenset(field.name for field in self._dataset.schema if is_blob(field))
-
-
-def is_blob(field: pa.Field) -> bool:
-    """Whether Lance keeps the column's values apart, and gives their places where it is asked for them."""
-    marked = (field.metadata or {}).get(_BLOB_KEY, b"") == b"true"
-    extension = getattr(field.type, "extension_name", "")
-    return marked or str(extension).startswith(_BLOB_TYPE)
+        return frozenset(field.name for field in self._dataset.schema if blobs.is_blob(field))
 
 
 def blob_sizes(places: pa.Array) -> Ids:

@@ -10,6 +10,8 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import lance
 import numpy as np
@@ -18,12 +20,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
-from core import keys
+from core import keys, row_states
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, NotFound, Unavailable
-from core.lance_io.column_files import read_state_summary
+from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import INCARNATION_KEY, fields_of, filesystem_of
+from core.lance_io.view_files import storage_version
 
 _DIGEST_KEY = "leman.stage"
 _TARGETS_KEY = "leman.stage.targets"
@@ -101,15 +104,16 @@ class Stage:
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole stage. Raises Aborted (STAGE_TAKEN) where they were not computed: a stage
-        that another process lays meanwhile in the place of this one has none yet."""
+        """Values by position in the whole stage; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they were not
+        computed: a stage that another process lays meanwhile in the place of this one has none yet."""
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
         ends = np.cumsum(self.rows)
         first, last = np.searchsorted(ends, [start, start + max(rows, 1) - 1], side="right").tolist()
         if not self._known[tuple(columns)].issuperset(range(first, last + 1)):
             raise taken(self.uri, "values are missing")
-        table = self._dataset.scanner(columns=list(columns), offset=start, limit=rows).to_table().combine_chunks()
+        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+        table = scanner.to_table().combine_chunks()
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
@@ -154,11 +158,14 @@ def taken(uri: str, why: object) -> Aborted:
 
 def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
+    version: Any = storage_version(columns)
     fragments = []
     for ids in parts.values():
         if len(ids):
             table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
-            fragments += write_fragments(table, uri, schema=schema, max_rows_per_file=len(ids))
+            fragments += write_fragments(
+                table, uri, schema=schema, max_rows_per_file=len(ids), data_storage_version=version
+            )
     dataset = lance.LanceDataset.commit(
         uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
     )
@@ -190,9 +197,17 @@ def drop(uri: str) -> None:
 
 
 def _is_complete(uri: str, files: Sequence[str]) -> bool:
-    """Whether all rows are settled: computed, or failed for good."""
-    parsed = [keys.parse_column_file_name(file) for file in files]
-    if not parsed or any(p is None for p in parsed):
+    try:
+        return bool(files) and all(_is_settled(uri, file) for file in files)
+    except (OSError, ValueError):  # somebody drops the stage meanwhile
         return False
-    partial = [read_state_summary(uri, f) for f, p in zip(files, parsed, strict=True) if p is not None and p.partial]
-    return all(summary is not None and not summary.untouched for summary in partial)
+
+
+@lru_cache(maxsize=4096)
+def _is_settled(uri: str, file: str) -> bool:
+    """Whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    name = keys.parse_column_file_name(file)
+    if name is None or not name.partial:
+        return name is not None
+    states = column_files.read_states(uri, file)
+    return states is not None and not row_states.summarize(states).untouched

@@ -40,16 +40,17 @@ class Page:
         return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
 
-def read_page(page_size: int, page_token: str, scope: str) -> Page:
+def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE) -> Page:
     """Takes `page_size` and `page_token` of a request apart.
 
-    `scope` names the listing with all that narrows it, for example `ListJobs /data/lake docs`: a token of
-    another listing is refused. Raises InvalidArgument (BAD_PAGE_TOKEN, BAD_PAGE_SIZE).
+    `most`: items in a page at the most. `scope` names the listing with all that narrows it, for example
+    `ListJobs /data/lake docs`: a token of another listing is refused. Raises InvalidArgument (BAD_PAGE_TOKEN,
+    BAD_PAGE_SIZE).
     """
     if page_size < 0:
         raise InvalidArgument("BAD_PAGE_SIZE", f"page_size is {page_size}; it cannot be negative", field="page_size")
     after = _read_token(page_token, scope) if page_token else None
-    return Page(min(page_size or DEFAULT_SIZE, MAX_SIZE), after, scope)
+    return Page(min(page_size or DEFAULT_SIZE, most), after, scope)
 
 
 def cut(

@@ -9,12 +9,30 @@ import grpc
 import pyarrow as pa
 
 from core.domain.job import FragmentVerdict
-from core.domain.plan import BackfillSpec, FollowedFile, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.plan import (
+    BackfillSpec,
+    CarriedRows,
+    FollowedFile,
+    FragmentTask,
+    OutputField,
+    Plan,
+    PlanHeader,
+    StagedFile,
+)
+from core.domain.udf import FunctionVersion
 from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
 from core.rpc import convert, convert_views
+from core.rpc.convert_carried import carried_from_proto
 from core.rpc.status import error_from_rpc
-from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    commit_pb2,
+    commit_pb2_grpc,
+    planner_pb2,
+    planner_pb2_grpc,
+)
 
 _SETTLED = (
     commit_pb2.FragmentOutcome.STATUS_COMMITTED,
@@ -37,12 +55,14 @@ class PlannerClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = planner_pb2_grpc.PlannerServiceStub(channel)
+        self._catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
         """The whole plan. Raises what the planner says, as `core.errors`."""
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
         followed: list[FollowedFile] = []
+        carried: list[CarriedRows] = []
         try:
             request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
             async for message in self._stub.CreatePlan(request):
@@ -50,13 +70,47 @@ class PlannerClient:
                     header = convert.header_from_proto(message.header)
                 elif message.HasField("followed"):
                     followed.extend(convert.followed_from_proto(f) for f in message.followed.files)
+                elif message.HasField("carried"):
+                    carried.extend(carried_from_proto(c) for c in message.carried.rows)
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, tuple(tasks), tuple(followed))
+        return Plan(header, tuple(tasks), tuple(followed), tuple(carried))
+
+    async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
+        """A registered function; of several versions the last, where none is named. Raises NotFound."""
+        try:
+            request = catalog_pb2.GetUdfRequest(database=database, name=name, version=version)
+            found = (await self._catalog.GetUdf(request)).definition
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        return FunctionVersion(found.name, found.version)
+
+    async def functions_of(self, spec: BackfillSpec) -> list[str]:
+        """`name@version` of the function of the column to fill, and of earlier ones whose values it keeps."""
+        try:
+            table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
+            answer = await self._catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table))
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        for column in answer.computed_columns:
+            if column.name == spec.column:
+                return [str(FunctionVersion(column.udf_name, column.udf_version)), *column.kept_versions]
+        return []
+
+    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
+        """Gives the column to fill another function. Raises what `CatalogService.AlterColumns` says."""
+        column = catalog_pb2.NewColumn(
+            name=spec.column, udf_name=function.name, udf_version=function.version, keep_values=keep_values
+        )
+        table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
+        try:
+            await self._catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=table, columns=[column]))
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         """Raises what the planner says, as `core.errors`."""

@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 
 from core.domain.plan import InputSource
-from core.domain.udf import ColumnBinding, ColumnInput
+from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.errors import DataLoss
 
 COLUMN_ID = b"leman::column_id"
@@ -16,6 +16,8 @@ UDF_NAME = b"leman::udf_name"
 UDF_VERSION = b"leman::udf_version"
 INPUTS = b"leman::inputs"
 SOURCE = b"leman::source"
+ADDED_AS = b"leman::added_as"
+KEPT = b"leman::kept"
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
@@ -27,17 +29,26 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
         UDF_NAME: binding.udf_name.encode(),
         UDF_VERSION: binding.udf_version.encode(),
         INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
+        **({ADDED_AS: binding.added_as.encode()} if binding.added_as else {}),
     }
+    stored.pop(KEPT, None)
     stored.pop(SOURCE, None)
+    if binding.kept:
+        stored[KEPT] = json.dumps(binding.kept, ensure_ascii=False).encode()
     if binding.source is not None:
         stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
     return field.with_metadata(stored)
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
-    """The binding in a field's metadata, as it is stored."""
+    """The binding in a field's metadata, as it is stored; None for what is not to be there."""
     metadata = field.metadata or {}
-    return {key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS)}
+    optional = [ADDED_AS] if ADDED_AS in metadata else []
+    bound: dict[str, str | None] = {
+        key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)
+    }
+    bound[KEPT.decode()] = metadata[KEPT].decode() if KEPT in metadata else None
+    return bound
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
@@ -51,6 +62,8 @@ def read(field: pa.Field) -> ColumnBinding | None:
             udf_name=metadata[UDF_NAME].decode(),
             udf_version=metadata[UDF_VERSION].decode(),
             inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
+            added_as=metadata.get(ADDED_AS, b"").decode(),
+            kept=tuple(FunctionVersion(str(n), str(v)) for n, v in json.loads(metadata.get(KEPT, b"[]"))),
             source=_source(metadata.get(SOURCE)),
         )
     except (KeyError, ValueError, TypeError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
 from core.errors import DataLoss
 
 FORMAT = 1
@@ -47,6 +47,7 @@ def _definition(body: dict[str, Any]) -> UdfDefinition:
         "output_type": _type(body["output_type"]),
         "input_types": tuple(None if t is None else _type(t) for t in body["input_types"]),
         "checkpoint": CheckpointBounds(**body["checkpoint"]),
+        "resources": Resources(**body.get("resources", {})),
         "error_policy": ErrorPolicy(**{**policy, "rules": tuple(_rule(rule) for rule in rules)}),
     }
     return UdfDefinition(**{**body, **read})

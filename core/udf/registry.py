@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
-from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.udf import Resources, UdfDefinition, UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io import expressions
 from core.udf import codec
@@ -29,6 +30,8 @@ MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DEFINITION, _BUNDLE = ".json", ".bundle"
+#: Spark lets tasks share a GPU in equal parts.
+_SHARED_GPU = 0.5
 #: With these a checkpoint key could be read in two ways.
 _SEPARATORS = ("_ver-", "_col-")
 
@@ -59,7 +62,7 @@ class UdfRegistry:
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
         """Stores a function; False: the same one was there already. Its options (`batch_size`, timeout, checkpoint
-        bounds, error policy) may be set anew: they change how it is run, not what it computes.
+        bounds, error policy, resources) may be set anew: they change how it is run, not what it computes.
 
         `bundle` may be empty where its digest is stored. Raises InvalidArgument (BAD_UDF), FailedPrecondition
         (UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING), AlreadyExists (UDF_EXISTS).
@@ -208,14 +211,29 @@ def check_definition(udf: UdfDefinition) -> None:
         raise _bad(udf, "has to name the columns it reads", "input_columns")
     if not 0 <= udf.timeout_seconds < math.inf:
         raise _bad(udf, "needs a timeout of 0 (no bound) or more seconds", "timeout_seconds")
+    if udf.blob and udf.output_type != pa.large_binary():
+        raise _bad(udf, "gives blobs: its output type is large_binary", "output_schema")
+    _check_resources(udf)
+
+
+def _check_resources(udf: UdfDefinition) -> None:
+    wanted = udf.resources
+    if wanted.num_cpus < 0 or wanted.memory_bytes < 0:
+        raise _bad(udf, "cannot ask for less than nothing", "resources")
+    gpus = wanted.num_gpus
+    if not (math.isfinite(gpus) and (0 <= gpus <= _SHARED_GPU or (gpus > 0 and gpus == int(gpus)))):
+        raise _bad(
+            udf, "needs a whole number of GPUs, or a fraction of at most 0.5 of one to share", "resources.num_gpus"
+        )
 
 
 def _check_sql(udf: UdfDefinition) -> None:
     if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
         raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
     policy = udf.error_policy
-    if udf.stateful or udf.batch_size or udf.input_types or policy.rules or policy.max_errors:
-        raise _bad(udf, "is SQL: it has no state, batch size, input types or error policy", "kind")
+    options = udf.stateful or udf.batch_size or udf.input_types or udf.blob or udf.resources != Resources()
+    if options or policy.rules or policy.max_errors:
+        raise _bad(udf, "is SQL: it has no state, batch size, input types, resources or error policy", "kind")
     expressions.check(udf.sql_expression, udf.input_columns)
     read = expressions.inputs(udf.sql_expression, udf.input_columns)
     if not read or set(read) != set(udf.input_columns):
@@ -235,6 +253,7 @@ def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
         timeout_seconds=udf.timeout_seconds,
         checkpoint=udf.checkpoint,
         error_policy=udf.error_policy,
+        resources=udf.resources,
     )
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition
+from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion, UdfDefinition
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
-from core.udf import binding
+from core.row_states import MOST_KEPT
+from core.udf import binding, blobs, storable
 
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
@@ -22,20 +23,21 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 @dataclass(frozen=True, slots=True)
 class NewColumn:
     """A computed column to be added or altered. `input_columns`, if any, take the place of the function's own;
-    `sql_expression`, if any, that of the function."""
+    `sql_expression`, if any, that of the function. `keep_values`: see `kept`."""
 
     name: str
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...] = ()
     sql_expression: str = ""
+    keep_values: bool = False
 
 
 def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
     """The field to add: nullable, with the binding in its metadata.
 
     Raises InvalidArgument (BAD_COLUMN_NAME), AlreadyExists (COLUMN_EXISTS), FailedPrecondition
-    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH).
+    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH, TYPE_NOT_STORABLE).
     """
     check_column_name(column.name)
     if table.column(column.name) is not None:
@@ -53,17 +55,69 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    return binding.bind(pa.field(column.name, udf.output_type, nullable=True), bound_to(column_id, udf, inputs))
+    storable.check(column.name, udf.output_type, table.file_format)
+    bound = bound_to(column_id, udf, inputs, column.name)
+    return binding.bind(output_field(column.name, udf, table.file_format), bound)
 
 
-def bound_to(column_id: str, udf: UdfDefinition, inputs: Sequence[TableField]) -> ColumnBinding:
+def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:
+    """The column of a function as a table of that file format is to have it: nullable, of the type that Lance makes of
+    the function's."""
+    if udf.blob:
+        return blobs.blob_field(name, file_format)
+    return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
+
+
+def bound_to(
+    column_id: str,
+    udf: UdfDefinition,
+    inputs: Sequence[TableField],
+    added_as: str,
+    kept: tuple[FunctionVersion, ...] = (),
+) -> ColumnBinding:
     """The binding of a column to a function that reads these columns."""
     return ColumnBinding(
         column_id=column_id,
         udf_name=udf.name,
         udf_version=udf.version,
         inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
+        added_as=added_as,
+        kept=kept,
     )
+
+
+def kept(
+    column: str, bound: ColumnBinding, udf: UdfDefinition, inputs: Sequence[TableField], table: TableSnapshot
+) -> tuple[FunctionVersion, ...]:
+    """The functions whose values stay current when a column gets another one, the most recent first.
+
+    Raises FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
+    """
+    new = FunctionVersion(udf.name, udf.version)
+    if new == bound.function:
+        return bound.kept
+    by_id = {field.field_id: field for field in table.fields}
+    before = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+    if [field and field.field_id for field in before] != [field.field_id for field in inputs]:
+        raise FailedPrecondition(
+            "KEPT_INPUTS_DIFFER",
+            f"Column {column} cannot keep its values: {bound.function} reads {_listed(i.name for i in bound.inputs)}, "
+            f"{new} reads {_listed(f.name for f in inputs)}. Without keeping them, all rows are computed again",
+            column=column,
+        )
+    found = (bound.function, *(k for k in bound.kept if k != new))
+    if len(found) > MOST_KEPT:
+        raise FailedPrecondition(
+            "TOO_MANY_KEPT",
+            f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it anew first, "
+            "with alter_columns() to its present function and a backfill",
+            column=column,
+        )
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def check_column_name(name: str) -> None:
@@ -99,7 +153,8 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
-        f"UDF expects input columns {list(missing)} which are not found in the table. " + suggest(missing, existing),
+        f"UDF expects input columns {list(missing)} which are not found: "
+        f"Column '{missing[0]}' not found in table schema. {suggest(missing, existing)}",
         columns=",".join(missing),
     )
 
@@ -117,14 +172,15 @@ def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
 def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where a declared type is not that of the column."""
     for column, declared in zip(inputs, udf.input_types, strict=False):
-        if declared is not None and not same_type(declared, column.arrow.type):
+        actual = blobs.values_field(column.arrow).type
+        if declared is not None and not same_type(declared, actual):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
                 f"Type mismatch for column {column.name}: function {udf.name} declares {declared}, the "
-                f"column is {column.arrow.type}. Fix the type annotation, or cast the column",
+                f"column is {actual}. Fix the type annotation, or cast the column",
                 column=column.name,
                 declared=declared,
-                actual=column.arrow.type,
+                actual=actual,
             )
 
 
@@ -134,14 +190,24 @@ def check_output_type(
     advice: str = "Drop the column and add it again, or use another function",
 ) -> None:
     """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
-    if not same_type(udf.output_type, column.arrow.type):
+    actual = blobs.values_field(column.arrow).type
+    if udf.blob and not blobs.is_blob(column.arrow):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {column.name}: function {udf.name} gives blobs, the column is plain {actual}. "
+            f"{advice}",
+            column=column.name,
+            declared="blob",
+            actual=actual,
+        )
+    if not same_type(udf.output_type, actual):
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {column.name}: function {udf.name} gives {udf.output_type}, the "
-            f"column is {column.arrow.type}. {advice}",
+            f"column is {actual}. {advice}",
             column=column.name,
             declared=udf.output_type,
-            actual=column.arrow.type,
+            actual=actual,
         )
 
 
@@ -160,6 +226,8 @@ def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
         return [f.name for f in declared] == [f.name for f in actual] and all(
             same_type(d.type, a.type) for d, a in zip(declared, actual, strict=True)
         )
+    if pa.types.is_dictionary(declared) and pa.types.is_dictionary(actual):
+        return declared.index_type == actual.index_type and same_type(declared.value_type, actual.value_type)
     if pa.types.is_map(declared) and pa.types.is_map(actual):
         return same_type(declared.key_type, actual.key_type) and same_type(declared.item_type, actual.item_type)
     return False

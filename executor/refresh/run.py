@@ -32,6 +32,7 @@ from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged, ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
+from executor.round import lanes_of
 from executor.run import job_error
 from executor.services import Services
 from executor.spark_runner import Cancelled
@@ -88,6 +89,11 @@ class RefreshRun:
     def nothing_to_do(self, plan: RefreshPlan) -> bool:
         """Whether the plan leaves the view as it is."""
         return plan.mode is RefreshMode.NO_OP
+
+    def check_resources(self, plan: RefreshPlan) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
+        for function in plan.functions:
+            lanes_of(function.udf, _spec(self.board.job).concurrency, self._services)
 
     async def finish_at_once(self, plan: RefreshPlan) -> None:
         """The plan left nothing to do."""
@@ -210,6 +216,7 @@ class RefreshRun:
             rows[fragment.fragment_id] = await asyncio.to_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
+        self._tally.expect(sum(map(len, rows.values())), len(plan.functions))
         stage = await self._stage(plan, plan.functions, version, of, rows)
         places = _places(rows, stage)
         missing = dict.fromkeys(rows)
@@ -267,7 +274,7 @@ class RefreshRun:
                 view_version=made,
             )
             self.board.update(table_version=made)
-            self.board.note("commit", f"{len(some)} fragments with {rows} rows are in version {made}")
+            self.board.note("commit", f"{rows:,} rows of {len(some):,} fragments are in version {made}")
 
     # everything else: one commit
 
@@ -293,6 +300,7 @@ class RefreshRun:
         lists = [outcome.append, outcome.recompute_ids]
         rows = np.concatenate(lists)
         of = layout.digest(plan, version, functions, lists)
+        self._tally.expect(len(rows), len(functions))
         parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
         stage = await self._stage(plan, functions, version, of, parts)
         if stage is not None:
@@ -360,7 +368,7 @@ class RefreshRun:
         )
         self.board.update(table_version=made)
         self.board.note(
-            "commit", f"{added} rows added, {changed} recomputed, {gone} evicted in version {made} of the view"
+            "commit", f"{added:,} rows added, {changed:,} recomputed, {gone:,} evicted in version {made} of the view"
         )
 
     # shared

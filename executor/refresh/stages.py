@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from core.domain.plan import BackfillSpec, InputSource
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import LemanError
-from core.udf import binding
+from core.udf import binding, blobs, validation
 from executor.board import JobBoard
 from executor.refresh.tally import RefreshTally
 from executor.run import JobRun
@@ -24,10 +25,33 @@ from executor.spark_runner import Cancelled
 
 #: `__source_row_id` is a stage's first column.
 _ROW_ID_FIELD = 0
+#: Events of a backfill that are told of the refresh; others are about the stage itself.
+_TOLD = frozenset({"error", "resources", "stall", "wait"})
 
 
 async def _keep(_job: Job) -> None:
     """The refresh is the job that history knows."""
+
+
+class _PartBoard(JobBoard):
+    """That of a backfill of the stage: what its watchers would have to know is said of the refresh."""
+
+    def __init__(self, job: Job, whole: JobBoard) -> None:
+        super().__init__(job)
+        self._whole = whole
+
+    def update(self, **changes: Any) -> None:
+        """As that of any board; what is waited for is what the refresh waits for."""
+        super().update(**changes)
+        if "stalls" in changes:
+            self._whole.update(stalls=changes["stalls"])
+
+    def note(self, kind: str, message: str) -> None:
+        """As that of any board, or that of the refresh."""
+        if kind in _TOLD:
+            self._whole.note(kind, message)
+        else:
+            super().note(kind, message)
 
 
 class StageFiller:
@@ -63,9 +87,9 @@ class StageFiller:
         now = time.time()
         parent = self._board.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
-        child = JobRun(
-            Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt), self._services
-        )
+        job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
+        child = JobRun(job, self._services)
+        child.board = _PartBoard(job, self._board)
         self._tally.begin(child.board.tally)
         if self._cancelled:
             raise Cancelled(parent.job_id)
@@ -103,5 +127,6 @@ def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, versio
             inputs=(ColumnInput(SOURCE_ROW_ID, _ROW_ID_FIELD),),
             source=InputSource(source_uri, version, function.column.inputs),
         )
-        fields.append(binding.bind(pa.field(function.column.name, function.udf.output_type), column))
+        made = validation.output_field(function.column.name, function.udf, blobs.VIEW_FORMAT)
+        fields.append(binding.bind(made, column))
     return pa.schema(fields)

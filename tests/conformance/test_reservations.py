@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from core.coordination.reservations import InProcessReservations, RedisReservations
+from core.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from core.domain.ranges import RowRange, merge
 from tests.redis_process import RedisProcess
 
@@ -54,6 +55,18 @@ def test_what_is_held_is_busy_and_the_rest_is_granted(reservations):
     third = reservations.reserve("s", [RowRange(0, 60)], "c")
     assert third.granted == ()
     assert merge(third.busy) == [RowRange(0, 60)]
+
+
+def test_all_of_a_holder_is_given_back(reservations):
+    for scope in ("s", "t", "u"):
+        reservations.reserve(scope, [RowRange(0, 10), RowRange(20, 30)], "a")
+    reservations.reserve("s", [RowRange(10, 20)], "b")
+    reservations.release_all(["s", "t", "nothing reserved here"], "a")
+    assert reservations.reserve("s", [RowRange(0, 30)], "c").busy == (RowRange(10, 20),)
+    assert reservations.reserve("t", [RowRange(0, 30)], "c").granted == (RowRange(0, 30),)
+    assert merge(reservations.reserve("u", [RowRange(0, 30)], "c").busy) == [RowRange(0, 10), RowRange(20, 30)]
+    reservations.renew(["s"], "a")
+    assert reservations.reserve("s", [RowRange(0, 10)], "c").granted == (RowRange(0, 10),), "nothing came back"
 
 
 def test_scopes_do_not_meet(reservations):
@@ -148,3 +161,32 @@ def test_ranges_are_given_out_once_under_contention(redis):
         thread.join()
     assert not clashes
     assert set(owners) == set(range(216))
+
+
+def test_one_connection_outlives_a_redis_that_was_started_again(tmp_path):
+    server = RedisProcess(tmp_path)
+    with server:
+        reservations = RedisReservations(server.url, LEASE_SECONDS)
+        assert reservations.reserve("s", [RowRange(0, 10)], "a").granted
+        assert reservations.reserve("s", [RowRange(0, 10)], "b").granted == ()
+    with RedisProcess(tmp_path, server.sockets):
+        assert reservations.reserve("s", [RowRange(0, 10)], "b").granted, "what was held is forgotten"
+        assert reservations.reserve("s", [RowRange(0, 10)], "a").granted == (), "and it is asked again, not bypassed"
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_has_a_connection_of_its_own(redis):
+    reservations = RedisReservations(redis.url, 60)
+    reservations.reserve("s", [RowRange(0, 10)], "a")
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=reservations.reserve, args=("s", [RowRange(10, 20)], "child"))
+    child.start()
+    child.join(10)
+    assert child.exitcode == 0
+    grant = reservations.reserve("s", [RowRange(0, 30)], "b")
+    assert grant.granted == (RowRange(20, 30),)
+
+
+def test_jobs_of_one_process_share_a_connection():
+    assert reservations_at("redis://127.0.0.1:1/0", 6) is reservations_at("redis://127.0.0.1:1/0", 6)
+    assert reservations_at("redis://127.0.0.1:1/0", 6) is not reservations_at("redis://127.0.0.1:2/0", 6)

@@ -72,6 +72,7 @@ def settings(folder: Path) -> dict[str, str]:
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
+        "LEMAN_SPARK__CLASS_ARCHIVE": "false",
         "LEMAN_CRASH": str(folder),
     }
 

@@ -69,7 +69,9 @@ def add_columns(uri: str, names: Sequence[str], type_: pa.DataType | None = None
 
 
 def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "x") -> pa.Field:
-    bound = ColumnBinding(uuid.uuid4().hex, "f", "v1", (ColumnInput(inputs, base.column(inputs).field_id),))
+    bound = ColumnBinding(
+        uuid.uuid4().hex, "f", "v1", (ColumnInput(inputs, base.column(inputs).field_id),), added_as=name
+    )
     return binding.bind(pa.field(name, type_ or pa.int64()), bound)
 
 

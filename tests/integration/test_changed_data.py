@@ -168,7 +168,8 @@ def test_input_cast(table, evidence):
 
 
 def test_column_cast(table, evidence):
-    """Lance makes another column of it, which no function computes: that is said, and the values stay."""
+    """Lance makes another column of it, which no function computes: that is said, and the values stay. Defined anew, it
+    is filled with what was computed."""
     table.to_lance().alter_columns({"path": "y", "data_type": pa.int32()})
     with pytest.raises(leman.LemanError, match="Column y is not defined in this table: it holds plain data"):
         table.backfill("y")
@@ -176,7 +177,7 @@ def test_column_cast(table, evidence):
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
     table.to_lance().drop_columns(["y"])
     table.add_columns({"y": evidence.double()})
-    assert recomputed(table, evidence) == list(range(ROWS))
+    assert recomputed(table, evidence) == []
 
 
 def test_compacted_when_full(db, table, evidence):
@@ -264,11 +265,11 @@ def test_compacted_after_the_column_was_dropped_and_added_again(table, evidence)
     table.to_lance().drop_columns(["y"])
     compact(table)
     table.add_columns({"y": evidence.double()})
-    assert recomputed(table, evidence) == list(range(ROWS))
+    assert recomputed(table, evidence) == []
 
 
 def test_compacted_while_a_job_runs(db, tmp_path):
-    """What was committed before is kept; the rest is computed for the new fragments."""
+    """What was committed before is kept, the rest is carried over to the new fragment: each row is computed once."""
     gate, path = tmp_path / "gate", str(tmp_path / "gate")
     log = Evidence(tmp_path, "log")
     double = log.double().func
@@ -291,4 +292,4 @@ def test_compacted_while_a_job_runs(db, tmp_path):
     assert gate.exists()
     assert db.job(future.result(timeout=60)).state is JobState.DONE
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
-    assert sorted(x for x in log.seen() if x < 30) == list(range(30))
+    assert sorted(log.seen()) == list(range(ROWS))

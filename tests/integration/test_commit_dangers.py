@@ -341,6 +341,30 @@ def test_file_of_a_dropped_column_is_not_installed_under_another_name(table):
     assert "Column c is not defined in this table" in caught.value.message
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["name is free", "name is another column's"])
+@pytest.mark.parametrize(
+    "value", [7, {"a": 1, "b": [{"c": 2}]}, [[1.5], []]], ids=["number", "struct of lists", "list of lists"]
+)
+def test_file_that_was_staged_before_a_rename_is_installed(table, value, again):
+    type_ = pa.infer_type([value])
+    add_columns(table.uri, ["old"], type_)
+    before = Planner(table, "old")
+    values = [value if i % 2 else None for i in range(ROWS)]
+    staged = before.stage(before.fragments[0], values=values)
+    table.open().alter_columns({"path": "old", "name": "new"})
+    if again:
+        add_columns(table.uri, ["old"], pa.string())
+    request = with_file(Planner(table, "new").request(0, values=values), staged)
+    files = sorted(Path(table.uri, "data").iterdir())
+    submit(request)
+    assert sorted(Path(table.uri, "data").iterdir()) == files
+    assert table.fragment_values(0, "new") == values
+    assert staged.file in table.files(0, "new")
+    assert not again or table.column("old") == [None] * 4 * ROWS
+    table.open().optimize.compact_files(target_rows_per_fragment=4 * ROWS)
+    assert table.column("new")[:ROWS] == values
+
+
 def test_file_of_a_dropped_column_changes_nothing(table):
     request = Planner(table).request(0)
     table.open().drop_columns(["c"])

@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from core import keys
+from core.domain.explain import summarise
 from core.domain.ranges import RowRange
 from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
 from core.lance_io.tables import LanceTables
-from planner.explain import summarise
 from planner.snapshot import PlanReader
 from tests.integration.planner_lake import ROWS, UDF, Lake, rows, states, why
 

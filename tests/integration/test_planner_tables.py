@@ -76,8 +76,9 @@ def test_the_parsed_manifest_agrees_with_lance(uri):
     dataset.delete("id = 5")
     dataset.drop_columns(["body"])
     dataset = lance.dataset(uri)
-    parsed = manifest.parse(dataset)
+    parsed = manifest.parse(manifest.manifest_bytes(dataset))
     assert parsed == manifest.walk(dataset)
+    assert parsed == manifest.parse(dataset._ds.serialized_manifest())
     assert parsed is not None
     assert len(parsed[0].files) == 2
     assert isinstance(parsed[0].files[1], DataFile)

@@ -274,7 +274,7 @@ def stage(lake):
     ids = pa.table({"__source_row_id": pa.array(range(20), pa.int64())})
     dataset = lance.write_dataset(ids, uri, max_rows_per_file=10)
     source = InputSource(lake.uri, 1, ("body",))
-    bound = ColumnBinding("digest-d", "length", "1", (ColumnInput("__source_row_id", 0),), source)
+    bound = ColumnBinding("digest-d", "length", "1", (ColumnInput("__source_row_id", 0),), source=source)
     dataset.add_columns(binding.bind(pa.field("d", pa.int64()), bound))
     return source
 

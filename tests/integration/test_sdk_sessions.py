@@ -99,9 +99,11 @@ def test_command_line(cli, database, endpoint):
     assert cli("plan", db, "numbers", "y")[1]["rows_to_compute"] == 3
     code, job, err = cli("backfill", db, "numbers", "y")
     assert (code, job["state"]) == (3, "DONE_WITH_ERRORS")
-    assert "1 rows failed" in err
+    assert "1 row failed" in err
     assert cli("backfill", db, "numbers", "y")[1]["progress"]["fragments_planned"] == 0
-    (error,) = cli("errors", db, job["job_id"])[1]
+    (group,) = cli("errors", db, job["job_id"])[1]
+    assert (group["error_type"], group["rows"]) == ("ZeroDivisionError", 1)
+    (error,) = cli("errors", db, job["job_id"], "--rows")[1]
     assert (error["error_type"], error["row_address"]) == ("ZeroDivisionError", 1)
     assert [j["state"] for j in cli("jobs", "ls", db)[1]] == ["DONE_WITH_ERRORS"] * 2
     assert cli("jobs", "watch", db, job["job_id"])[0] == 3

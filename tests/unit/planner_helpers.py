@@ -85,7 +85,12 @@ def question(fragments, where="", *, udf=UDF, names=(), **options) -> Question:
 
 
 def plan(asked: Question, *, found=(), records=None, states=None) -> Plan:
-    evidence = Evidence(states=states or {}, keys=list(found), records=records or {})
+    by_slot = {}
+    for key, parsed in asked.family.parse_all(found):
+        if parsed.range is not None:
+            slot = (parsed.sources, parsed.fragment_id)
+            by_slot.setdefault(slot, []).append((parsed.filter_id, parsed.range, key))
+    evidence = Evidence(states=states or {}, found=by_slot, records=records or {})
     return make_plan(asked, look(asked), evidence)
 
 

@@ -49,6 +49,8 @@ def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
         target = getattr(job, name)
         if hasattr(target, "CopyFrom"):
             target.CopyFrom(value)
+        elif hasattr(target, "extend"):
+            target.extend(value)
         else:
             setattr(job, name, value)
     return job
@@ -259,6 +261,22 @@ class _Servicer(
         task.missing.add(start=0, end=1001)
         return self._answer("ExplainPlan", request, context, answer)
 
+    def GetRowStates(self, request, context):
+        answer = planner_pb2.GetRowStatesResponse(
+            version=7, rows_computed=9, rows_null=2, rows_failed=1, rows_not_computed=3
+        )
+        answer.kept.add(udf_name="f", udf_version="0", rows=4)
+        if request.state == planner_pb2.ROW_STATE_FAILED:
+            moved, other = (4 << 32) | 1, (4 << 32) | 7
+            answer.row_addresses.append(other if request.page_token else moved)
+            answer.row_ids.append(-1 if request.page_token else 105)
+            answer.next_page_token = "" if request.page_token else "more"
+        return self._answer("GetRowStates", request, context, answer)
+
+    def RetryJob(self, request, context):
+        answer = jobs_pb2.RetryJobResponse(job=make_job("job-1", "RUNNING", retry_of=request.job_id))
+        return self._answer("RetryJob", request, context, answer)
+
     def CreateJob(self, request, context):
         answer = jobs_pb2.CreateJobResponse(job=make_job("job-1", "RUNNING"))
         return self._answer("CreateJob", request, context, answer)
@@ -283,10 +301,19 @@ class _Servicer(
         return self._answer("CancelJob", request, context, answer)
 
     def ListJobErrors(self, request, context):
-        errors = [jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=-1)]
+        errors = [jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=105)]
         errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1
         answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
         return self._answer("ListJobErrors", request, context, answer)
+
+    def DropView(self, request, context):
+        def drop(r):
+            if r.name not in self._fake.views:
+                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.name}' is not a materialized view")
+            del self._fake.views[r.name]
+            return commit_pb2.DropViewResponse()
+
+        return self._answer("DropView", request, context, drop)
 
     def CollectGarbage(self, request, context):
         answer = commit_pb2.CollectGarbageResponse(

@@ -1,8 +1,12 @@
 """Fragment records as they are stored."""
 
-import pyarrow as pa
+import json
+from dataclasses import replace
 
-from core.checkpoints.records import FragmentRecord
+import pyarrow as pa
+import pytest
+
+from core.checkpoints.records import FragmentRecord, pack, unpack
 from core.domain.plan import FollowedFile, OutputField
 from core.domain.table import TableField
 
@@ -18,15 +22,43 @@ def test_a_record_is_read_as_it_was_written():
     assert (back.src_data_files, back.rows_failed) == (("a.lance", "b.lance"), 1)
 
 
-def test_a_record_from_before_there_were_states_is_read():
-    batch = FragmentRecord.of_followed(FOLLOWED, OUTPUT).to_batch().drop_columns(["states"])
-    back = FragmentRecord.from_batch(batch)
+def as_before(record: FragmentRecord) -> dict[str, object]:
+    """A column for each field, as earlier releases stored a record."""
+    fields = {name: getattr(record, name) for name in FragmentRecord.__dataclass_fields__}
+    lists = {name: json.dumps(list(fields[name])) for name in ("src_data_files", "output_field_ids")}
+    return fields | lists
+
+
+def test_a_record_of_an_earlier_release_is_read():
+    record = FragmentRecord.of_followed(FOLLOWED, OUTPUT)
+    assert FragmentRecord.from_batch(pa.RecordBatch.from_pylist([as_before(record)])) == record
+    row = as_before(record)
+    del row["states"], row["rows_older"]
+    back = FragmentRecord.from_batch(pa.RecordBatch.from_pylist([row]))
     assert back is not None
-    assert back.states == b""
+    assert (back.states, back.rows_older) == (b"", 0)
+
+
+def test_records_with_and_without_states_are_stored_together():
+    one = FragmentRecord.of_followed(FOLLOWED, OUTPUT)
+    other = replace(one, file="d.lance", src_data_files=("a.lance",), states=b"")
+    assert unpack(pack([one, other])) == [replace(one, src_data_files=("a.lance", "b.lance")), other]
+    assert pack([other]).num_columns == 4
 
 
 def test_a_record_without_any_other_field_is_not_used():
-    batch = FragmentRecord.of_followed(FOLLOWED, OUTPUT).to_batch()
+    record = FragmentRecord.of_followed(FOLLOWED, OUTPUT)
+    for name in FragmentRecord.__dataclass_fields__:
+        if name not in ("states", "rows_older"):
+            row = {k: v for k, v in as_before(record).items() if k != name}
+            assert FragmentRecord.from_batch(pa.RecordBatch.from_pylist([row])) is None
+    batch = record.to_batch()
     for name in batch.schema.names:
         if name != "states":
             assert FragmentRecord.from_batch(batch.drop_columns([name])) is None
+
+
+@pytest.mark.parametrize("more", ["{}", "[1]", "no JSON", "null", None])
+def test_a_record_of_which_a_part_cannot_be_read_is_not_used(more):
+    row = FragmentRecord.of_followed(FOLLOWED, OUTPUT).to_batch().to_pylist()[0] | {"more": more}
+    assert FragmentRecord.from_batch(pa.RecordBatch.from_pylist([row])) is None

@@ -416,3 +416,12 @@ def test_checkpoint_key_names_what_it_covers(lab):
     batch = lab.checkpoints[ref.key]
     assert batch.column("y").to_pylist() == list(range(23, 29))
     assert batch.column("_rowaddr").to_pylist() == [1 << 32 | o for o in range(3, 9)]
+
+
+def test_a_full_dictionary_fails_the_job_with_what_to_do(tmp_path):
+    lab = Lab(tmp_path, rows=300, per_fragment=300, output=pa.dictionary(pa.int8(), pa.string()))
+    context = lab.context(lab.udf(str, UdfKind.SCALAR, error_policy=SKIP, batch_size=300))
+    outcome = lab.run(context, lab.work(context, 0, [(0, 300)]))
+    assert outcome.failure is not None
+    assert outcome.failure.reason == "UDF_FAILED"
+    assert "larger index type" in outcome.failure.message

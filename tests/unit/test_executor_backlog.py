@@ -80,12 +80,13 @@ def plans(draw: st.DrawFn) -> list[FragmentTask]:
     st.integers(1, 5),
     st.sampled_from([None, 1e-6, 0.01, 1.0]),
     st.sampled_from([0, 0, 1, 7, 100]),
+    st.sampled_from([0, 0, 1, 3]),
     st.integers(0, 1 << 32),
 )
-def test_everything_is_handed_out_once_and_finished(tasks, lanes, cost, task_size, seed):
+def test_everything_is_handed_out_once_and_finished(tasks, lanes, cost, task_size, diversity, seed):
     rng = random.Random(seed)
     world = Simulation(tasks, rng)
-    backlog = Backlog(tasks, lanes, seconds_per_row=cost, task_size=task_size)
+    backlog = Backlog(tasks, lanes, seconds_per_row=cost, task_size=task_size, diversity=diversity)
     out = backlog.first_units()
     assert len(out) <= lanes
     for _ in range(5000):
@@ -147,3 +148,38 @@ def test_a_fragment_with_nothing_missing_is_assembled(lanes):
     assert unit[0] is not None
     assert unit[0].works[0].finish
     assert unit[0].works[0].ranges == ()
+
+
+def order(diversity: int) -> list[int]:
+    """Fragments in the order in which their units are handed out."""
+    tasks = [task(i, 40, [RowRange(0, 40)]) for i in range(4)]
+    backlog = Backlog(tasks, 1, task_size=10, diversity=diversity)
+    assert backlog.first_units() == []
+    found = []
+    while (unit := backlog.take()) is not None:
+        (work,) = unit.works
+        assert total(work.ranges) == 10
+        found.append(work.fragment_id)
+    return found
+
+
+def test_diversity_is_how_many_fragments_are_handed_out_in_turn():
+    assert order(1) == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert order(2) == [0, 1] * 4 + [2, 3] * 4
+    assert order(3) == [0, 1, 2] * 4 + [3] * 4
+    assert order(0) == [0, 1, 2, 3] * 4, "of all, the one with the most rows left"
+
+
+def test_a_fragment_that_is_done_leaves_its_turn_to_the_next():
+    tasks = [task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate((40, 20, 20))]
+    backlog = Backlog(tasks, 1, task_size=10, diversity=2)
+    found = [unit.works[0].fragment_id for unit in iter(backlog.take, None) if unit is not None]
+    assert found == [0, 1, 0, 1, 0, 2, 0, 2]
+
+
+def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
+    tasks = [task(i, 400, [RowRange(0, 400)]) for i in range(2)]
+    unit = Backlog(tasks, 2, diversity=2).take()
+    assert unit is not None
+    assert total(unit.works[0].ranges) == 200
+    assert unit.budget_seconds

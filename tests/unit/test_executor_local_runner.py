@@ -24,7 +24,9 @@ class Units:
         self.outcomes: list[UnitOutcome] = []
         self.said: list[Hint | UnitOutcome] = []
 
-    async def next_unit(self) -> WorkUnit | None:
+    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
+        assert lane.startswith("thread")
+        assert not beats
         return self.units.pop(0) if self.units else None
 
     def on_hint(self, hint: Hint) -> None:
@@ -98,8 +100,8 @@ def test_cancelled_units_give_back_what_is_left(tmp_path):
     runner = LocalRunner()
 
     class Cancelling(Units):
-        async def next_unit(self) -> WorkUnit | None:
-            unit = await super().next_unit()
+        async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
+            unit = await super().next_unit(lane, beats=beats)
             runner.cancel(context.job_id)
             return unit
 

@@ -1,4 +1,4 @@
-"""One round of a job over a Spark that starts no lane."""
+"""One round of a job over a Spark that starts no lane, and over one that does not say when its lanes have ended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
+from core.domain.job import FragmentVerdict, Job, JobState
+from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import Unavailable
 from executor.board import JobBoard
 from executor.local_runner import LocalRunner
@@ -36,29 +37,89 @@ class DeadSpark:
         return
 
 
-class NoDispatcher:
-    def open(self, *_: object) -> None:
+class SilentSpark:
+    """One lane works units off; Spark itself never reports that its job has ended."""
+
+    def __init__(self, failure: UnitFailure | None = None) -> None:
+        self.failure = failure
+        self.left = False
+
+    async def run_lanes(self, feed: Any, *_: object) -> None:
+        try:
+            while (unit := await feed.next_unit("lane", beats=False)) is not None:
+                results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+                feed.on_outcome(UnitOutcome(unit.unit_id, () if self.failure else results, self.failure))
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.left = True
+            raise
+
+    async def stop_job(self, _: str) -> None:
         return
+
+
+class NoDispatcher:
+    """Its address is the feed itself."""
+
+    def open(self, _: str, feed: Any) -> Any:
+        return feed
 
     async def close(self, _: str) -> None:
         return
 
 
-def test_a_spark_that_starts_no_lane_ends_the_job():
-    async def work() -> None:
-        output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
-        udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-        header = PlanHeader("/lake/t.lance", 1, "i", output, ("x",), udf, "", "")
-        task = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
-        job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
-        services: Any = SimpleNamespace(
-            settings=Settings(), spark=spark, local=LocalRunner(), dispatcher=NoDispatcher(), commits=None, lanes=2
-        )
-        async with asyncio.timeout(10):
-            await Round(JobBoard(job), Plan(header, (task,)), services, None).work()
+class Commits:
+    async def replace_column(
+        self, _header: object, _output: object, batch: Any, **_: object
+    ) -> tuple[int, list[FragmentVerdict]]:
+        return 2, [FragmentVerdict(r.fragment_id, committed=True) for r in batch]
 
+
+async def release(*_: object) -> None:
+    return
+
+
+STAGED = StagedFile("f.lance", 1, "d", 10, 10, 0)
+
+
+async def work(spark: Any) -> Any:
+    output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
+    udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
+    header = PlanHeader("/lake/t.lance", 1, "i", output, ("x",), udf, "", "")
+    tasks = tuple(
+        FragmentTask(i, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),)) for i in range(2)
+    )
+    job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
+    services: Any = SimpleNamespace(
+        settings=Settings(), spark=spark, local=LocalRunner(), dispatcher=NoDispatcher(), commits=Commits(), lanes=2
+    )
+    services.release = release
+    board = JobBoard(job)
+    async with asyncio.timeout(10):
+        unsettled = await Round(board, Plan(header, tasks), services, None).work()
+        await asyncio.sleep(0)
+    return unsettled, board.tally.fragments_committed
+
+
+def test_a_spark_that_starts_no_lane_ends_the_job():
     spark = DeadSpark()
     with pytest.raises(Unavailable) as caught:
-        asyncio.run(work())
+        asyncio.run(work(spark))
     assert caught.value.reason == "SPARK_FAILED"
     assert spark.asked == 3
+
+
+def test_a_round_is_over_when_its_work_is_not_when_spark_says_so():
+    spark = SilentSpark()
+    unsettled, committed = asyncio.run(work(spark))
+    assert unsettled is None
+    assert committed == 2
+    assert spark.left
+
+
+def test_so_is_one_that_has_to_be_planned_again():
+    spark = SilentSpark(UnitFailure("FRAGMENT_GONE", "fragment 0 is gone"))
+    unsettled, committed = asyncio.run(work(spark))
+    assert "fragment 0 is gone" in unsettled.why
+    assert committed == 0
+    assert spark.left

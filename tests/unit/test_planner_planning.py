@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import keys
+from core.domain.explain import summarise
 from core.domain.plan import OutputField, Reason
 from core.domain.ranges import RowRange
 from core.domain.table import DataFile, TableField
 from core.row_states import StateSummary
-from planner.explain import summarise
 from tests.unit.planner_helpers import (
     OTHER,
     UDF,
@@ -183,17 +183,21 @@ def test_rows_of_another_filter_are_known_but_settle_nothing():
     assert task.missing == (RowRange(20, 100),)
 
 
-def test_rows_of_another_filter_that_lie_in_settled_ranges_are_of_no_use():
+def test_rows_of_another_filter_in_settled_ranges_are_named_for_what_a_restore_brings_back():
     found = [range_key(0, 0, 20), range_key(0, 5, 15, "x > 1"), range_key(0, 20, 30, "x > 1")]
     task = only_task(plan(question([fragment(0)]), found=found))
-    assert [(ref.range, ref.settles) for ref in task.checkpoints] == [((0, 20), True), ((20, 30), False)]
+    assert [(ref.range, ref.settles) for ref in task.checkpoints] == [
+        ((0, 20), True),
+        ((5, 15), False),
+        ((20, 30), False),
+    ]
 
 
 def test_under_a_filter_an_unfiltered_checkpoint_settles_nothing():
     """Its rows outside the filter must keep their values."""
     found = [range_key(0, 0, 20), range_key(0, 0, 50, "x > 1")]
     task = only_task(plan(question([fragment(0)], "x > 1", names={"x"}), found=found))
-    assert [(ref.range, ref.settles) for ref in task.checkpoints] == [((0, 50), True)]
+    assert [(ref.range, ref.settles) for ref in task.checkpoints] == [((0, 20), False), ((0, 50), True)]
     assert task.missing == (RowRange(50, 100),)
 
 

@@ -56,7 +56,7 @@ def fragment(number, rows=10, files=None, *, deleted=0, deletion_file=""):
 
 
 def source(version, *fragments, fields=FIELDS, incarnation="inc", stable=True, metadata=None):
-    return TableSnapshot("/db/t.lance", version, incarnation, fields, fragments, stable, metadata or {})
+    return TableSnapshot("/db/t.lance", version, incarnation, fields, fragments, stable, metadata=metadata or {})
 
 
 def view(*files, fields=VIEW_FIELDS, rows=10):

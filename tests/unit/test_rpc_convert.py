@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from core.domain.plan import (
     BackfillSpec,
+    CarriedRows,
     CheckpointRef,
     FollowedFile,
     FragmentTask,
+    KeptRows,
     OutputField,
     PlanHeader,
     Reason,
@@ -20,9 +22,19 @@ from core.domain.plan import (
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    FunctionVersion,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from core.errors import InvalidArgument
 from core.rpc import convert
+from core.rpc.convert_carried import carried_from_proto, carried_to_proto
 from leman.v1 import planner_pb2, udf_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -69,6 +81,10 @@ def udfs(draw):
         error_policy=draw(POLICIES),
         batch_size=draw(COUNT),
         timeout_seconds=draw(st.floats(0, 1e6)),
+        blob=draw(st.booleans()),
+        resources=draw(
+            st.builds(Resources, st.integers(0, 64), st.sampled_from([0.0, 0.25, 3.0]), st.integers(0, 1 << 40))
+        ),
     )
 
 
@@ -96,6 +112,10 @@ HEADERS = st.builds(
     rows_reused=COUNT,
     rows_to_compute=COUNT,
     rows_failed_before=COUNT,
+    kept=st.lists(st.builds(KeptRows, st.builds(FunctionVersion, TEXT, TEXT), COUNT), max_size=2).map(tuple),
+    failed_only=st.booleans(),
+    rows_not_computed=COUNT,
+    versions=TEXTS,
 )
 TASKS = st.builds(
     FragmentTask,
@@ -139,6 +159,8 @@ SPECS = st.builds(
     commit_granularity=SMALL,
     num_frags=SMALL,
     intra_applier_concurrency=SMALL,
+    task_shuffle_diversity=SMALL,
+    failed_only=st.booleans(),
 )
 
 
@@ -158,9 +180,12 @@ def test_headers_survive(header):
 
 @given(st.lists(TASKS, max_size=5))
 def test_tasks_survive_in_order(tasks):
-    raws = [batch.SerializeToString() for batch in convert.task_batches(tasks)]
-    batches = [planner_pb2.FragmentTaskBatch.FromString(raw) for raw in raws]
-    assert [convert.task_from_proto(message) for batch in batches for message in batch.tasks] == tasks
+    made = planner_pb2.FragmentTaskBatch()
+    for task in tasks:
+        convert.add_task(made, task)
+    raw = made.SerializeToString()
+    batch = planner_pb2.FragmentTaskBatch.FromString(raw)
+    assert [convert.task_from_proto(message) for message in batch.tasks] == tasks
 
 
 @given(FOLLOWED)
@@ -175,13 +200,8 @@ def test_specs_survive(spec):
     assert convert.spec_from_proto(planner_pb2.BackfillSpec.FromString(raw)) == spec
 
 
-def test_batches_are_bounded():
-    task = FragmentTask(1, 1, 0, Reason.MISSING, "f", "p", ())
-    sizes = [len(b.tasks) for b in convert.task_batches([task] * (convert.TASKS_PER_MESSAGE + 1))]
-    assert sizes == [convert.TASKS_PER_MESSAGE, 1]
-
-
 def test_every_enum_value_of_the_protos_is_known():
+    assert len({convert.value_state_from_proto(state) for state in planner_pb2.RowState.values()}) == 5
     for reason in planner_pb2.Reason.values()[1:]:
         convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=reason))
     for kind in udf_pb2.UdfDefinition.Kind.values()[1:]:
@@ -224,3 +244,8 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_RETRY)
     (rule,) = convert.udf_from_proto(message).error_policy.rules
     assert rule == ErrorRule(ErrorAction.RETRY)
+
+
+@given(st.builds(CarriedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
+def test_carried_rows_survive_the_wire(carried):
+    assert carried_from_proto(carried_to_proto(carried)) == carried

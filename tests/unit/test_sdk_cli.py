@@ -11,7 +11,8 @@ import pytest
 
 import leman
 from leman.cli import main
-from leman.v1 import jobs_pb2
+from leman.cli._errors import group_errors, message_head
+from leman.v1 import jobs_pb2, udf_pb2
 from tests.unit.sdk_fake import FakeLeman, make_job, status
 
 
@@ -73,12 +74,14 @@ def test_backfill_options_all_arrive(run, db, fake):
         "task-size",
         "commit-granularity",
         "read-version",
+        "task-shuffle-diversity",
     ]
     run("backfill", db, "docs", "n", *(text for i, name in enumerate(sizes) for text in (f"--{name}", str(i + 1))))
     spec = fake.named("CreateJob")[0].backfill
     bounds = spec.checkpoint
     assert [bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size] == [1, 2, 3]
     assert [spec.task_size, spec.commit_granularity, spec.read_version] == [4, 5, 6]
+    assert spec.task_shuffle_diversity == 7
 
 
 def test_quiet_backfill_says_nothing(run, db):
@@ -159,6 +162,15 @@ def test_plan(run, db):
     assert plan["reasons"][1] == {"reason": "MISSING", "fragments": 1, "rows": 1000}
 
 
+def test_a_job_shows_what_it_waits_for(run, db, fake):
+    stall = jobs_pb2.Stall(lane="lane 1", fragment_id=3, message="lane 1 has not moved for 30 s")
+    stall.rows.end = 10
+    fake.scripts["GetJob"] = jobs_pb2.GetJobResponse(job=make_job("job-7", "RUNNING", stalls=[stall]))
+    assert "waits for   lane 1 has not moved for 30 s\n" in run("jobs", "show", db, "job-7")[1]
+    (told,) = json.loads(run("jobs", "show", db, "job-7", "--json")[1])["stalls"]
+    assert (told["lane"], told["fragment_id"], told["rows"]) == ("lane 1", 3, [0, 10])
+
+
 def test_jobs(run, db, fake):
     assert "docs.n" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"
@@ -176,10 +188,40 @@ def test_unknown_job(run, db, fake):
 
 
 def test_errors(run, db):
-    out = run("errors", db, "job-1")[1]
+    out = run("errors", db, "job-1", "--rows")[1]
     assert "ValueError" in out
     assert "bad text" in out
-    assert json.loads(run("errors", db, "job-1", "--json")[1])[0]["row_address"] == (1 << 32) | 5
+    assert json.loads(run("errors", db, "job-1", "--rows", "--json")[1])[0]["row_address"] == (1 << 32) | 5
+    out = run("errors", db, "job-1")[1]
+    assert out.splitlines()[0].split() == ["rows", "error", "message", "for", "example"]
+    (group,) = json.loads(run("errors", db, "job-1", "--json")[1])
+    assert (group["error_type"], group["rows"], group["example"]) == ("ValueError", 1, (1 << 32) | 5)
+
+
+def test_retry(run, db, fake):
+    fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
+    assert run("jobs", "retry", db, "job-0", "--udf", "f@1", "--keep-others", "--quiet")[0] == 0
+    (request,) = fake.named("RetryJob")
+    assert (request.job_id, request.udf_version, request.keep_others) == ("job-0", "1", True)
+    assert run("jobs", "retry", db, "job-0", "--no-wait")[1] == "job-1\n"
+    assert run("jobs", "retry", db, "job-0", "--keep-others")[0] == 2
+
+
+def test_errors_alike_are_one_group():
+    made = [leman.RowError("j", "n", i, -1, "ValueError", f"no number: {i} in '{i}'", "", 1, "1") for i in range(3)]
+    made.append(leman.RowError("j", "n", 9, -1, "KeyError", "'x'", "", 1, "1"))
+    assert [(g.error_type, g.message, g.rows, g.example) for g in group_errors(made)] == [
+        ("ValueError", "no number: … in …", 3, 0),
+        ("KeyError", "…", 1, 9),
+    ]
+    assert len(message_head("a very long message " * 20)) == 80
+
+
+def test_row_states(run, db):
+    out = run("tables", "show", db, "docs", "--states")[1]
+    assert out.splitlines()[-1].split() == ["n", "9", "2", "4", "1", "3"]
+    shown = json.loads(run("tables", "show", db, "docs", "--states", "--json")[1])
+    assert shown["row_states"]["n"]["failed"] == 1
 
 
 def test_tables(run, db):
@@ -192,13 +234,22 @@ def test_tables(run, db):
 
 
 def test_udfs(run, db, fake):
-    def f(x: int) -> int:
+    def f(x: int):
         return x
 
     made = leman.udf(name="f", version="1", data_type=pa.list_(pa.float32()))(f)
     fake.udfs["f", "1"] = made.describe()
     assert "list<item: float>" in run("udfs", "ls", db)[1]
     assert json.loads(run("udfs", "ls", db, "--json")[1])[0]["kind"] == "scalar"
+    options = {"num_cpus": 2, "num_gpus": 0.5, "memory": 2 << 30, "checkpoint_size": 7, "timeout": 1.5, "batch_size": 3}
+    sized = leman.udf(name="g", version="1", blob=True, **{**options, "memory": "2g"})(f)
+    fake.udfs["g", "1"] = sized.describe()
+    shown = run("udfs", "show", db, "g@1")[1]
+    assert "g@1" in shown
+    assert "num_gpus" in shown
+    assert json.loads(run("udfs", "show", db, "g@1", "--json")[1])["options"] == options | {"blob": True}
+    assert json.loads(run("udfs", "show", db, "f@1", "--json")[1])["options"] == {}
+    assert run("udfs", "show", db, "h@1")[0] == 1
     fake.udfs.clear()
 
 

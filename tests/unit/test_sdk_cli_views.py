@@ -89,6 +89,18 @@ def test_wrong_column_is_wrong_usage(run, db, views, column):  # noqa: F811
     assert "NAME=UDF" in err
 
 
+def test_drop_removes_a_view(run, db, fake, views):  # noqa: F811
+    code, out, _ = run("views", "drop", db, "adults", "--force")
+    assert (code, out.strip(), list(views)) == (0, "adults is dropped", [])
+    assert [r.force for r in fake.named("DropView")] == [True]
+
+
+def test_drop_of_a_table_is_refused(run, db, views):  # noqa: F811
+    code, out, err = run("views", "drop", db, "docs")
+    assert (code, out) == (1, "")
+    assert "NOT_A_VIEW" in err
+
+
 def test_refresh_tells_what_it_did(run, db, fake, views):  # noqa: F811
     fake.scripts["WatchJob"] = done(rows_added=3, source_version=9)
     code, _, err = run("refresh", db, "adults", "--src-version", "9", "--policy", "incremental")
@@ -148,3 +160,9 @@ def udf(name):
     from leman.v1 import udf_pb2
 
     return udf_pb2.UdfDefinition(name=name, version="1", input_columns=["text"])
+
+
+def test_states_of_a_views_rows_are_not_kept(run, db, views):  # noqa: F811
+    code, _, err = run("tables", "show", db, "adults", "--states")
+    assert code == 1
+    assert "is a view and keeps no states of its rows" in err

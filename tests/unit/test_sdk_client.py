@@ -12,7 +12,7 @@ import pytest
 
 import leman
 from leman import _channel, errors
-from leman.v1 import catalog_pb2, jobs_pb2
+from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
 from tests.unit.sdk_fake import FakeLeman, make_job, status
 
 
@@ -467,7 +467,31 @@ def test_errors_and_addresses(docs):
     error = docs.get_errors(job_id="job-1", column_name="n")[0]
     assert (error.fragment_id, error.offset, error.error_type) == (1, 5, "ValueError")
     assert str(error) == "n, fragment 1, row 5: ValueError: bad text"
-    assert docs.get_failed_row_addresses(job_id="job-1") == [(1 << 32) | 5]
+    assert docs.get_failed_row_addresses(column_name="n") == [(4 << 32) | 1, (4 << 32) | 7], "both pages"
+    assert docs.get_failed_row_addresses(job_id="job-1") == [(4 << 32) | 1], "row 105, where it is now"
+    assert docs.get_failed_row_addresses(job_id="job-1", column_name="another") == []
+    with pytest.raises(errors.InvalidArgument, match="job_id, column_name or both"):
+        docs.get_failed_row_addresses()
+
+
+def test_row_states(docs):
+    states = docs.row_states("n")
+    assert (states.computed, states.null, states.failed, states.not_computed) == (9, 2, 1, 3)
+    assert states.kept == (leman.KeptRows("f", "0", 4),)
+
+
+def test_retry(fake, db, docs):
+    assert db.retry_job("job-0", progress=False) == "job-1"
+    (request,) = fake.named("RetryJob")
+    assert (request.job_id, request.udf_name, request.keep_others) == ("job-0", "", False)
+    assert request.request_id
+    fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
+    future = db.job_future("job-0").retry(udf="f@1", keep_others=True)
+    assert future.job_id == "job-1"
+    request = fake.named("RetryJob")[1]
+    assert (request.udf_name, request.udf_version, request.keep_others) == ("f", "1", True)
+    with pytest.raises(errors.InvalidArgument, match="keep_others needs udf"):
+        db.retry_job("job-0", keep_others=True)
 
 
 def test_tracebacks_end_at_the_callers_line(fake, docs):

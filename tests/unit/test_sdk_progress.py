@@ -80,6 +80,12 @@ def test_view_has_three_lines_on_any_terminal(width):
     assert max(map(len, lines)) <= width
 
 
+def test_view_tells_what_does_not_move():
+    stall = jobs_pb2.Stall(lane="lane 1", message="lane 1 has not moved for 30 s at rows 0 to 9 of fragment 3")
+    text = shown(render("docs.n", job(stalls=[stall]), 120))
+    assert "  lane 1 has not moved for 30 s at rows 0 to 9 of fragment 3" in text.splitlines()
+
+
 def test_view_before_the_plan():
     assert "planning" in shown(render("docs.n", None, 80))
     assert "planning" in shown(render("docs.n", job("PLANNING"), 80))
@@ -148,6 +154,10 @@ def test_choice_of_display():
     [
         (job("CANCELLED"), r"docs\.n: cancelled, 500 rows are kept \(job-1\)"),
         (job("DONE_WITH_ERRORS"), r".*; 3 rows failed and stay NULL: leman errors db job-1"),
+        (
+            job("DONE_WITH_ERRORS", {**HALF, "rows_failed": 1, "rows_evaluated": 1}),
+            r".*: 1 row computed, .*; 1 row failed and stays NULL: leman errors db job-1",
+        ),
         (
             job("DONE_WITH_ERRORS", progress={}, plan_summary="nothing to do"),
             r".*nothing to do \(0 ms\); rows that failed before stay NULL",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import uuid
 from typing import Optional
 
 import cloudpickle
@@ -212,10 +213,45 @@ def test_refused_targets(target):
         leman.udf(target)
 
 
-@pytest.mark.parametrize("option", ["num_cpus", "num_gpus", "memory"])
-def test_resources_are_not_taken_yet(option):
-    with pytest.raises(TypeError, match=option):
-        leman.udf(**{option: 1})
+def test_resources_on_the_wire():
+    made = leman.udf(num_cpus=2, num_gpus=0.5, memory="1.5 GiB")(plain).describe().resources
+    assert (made.num_cpus, made.num_gpus, made.memory_bytes) == (2, 0.5, 3 << 29)
+    assert not leman.udf(plain).describe().HasField("resources")
+    for memory, asked in [(1000, 1000), ("512m", 512 << 20), ("2G", 2 << 30), ("10 kB", 10240), ("7", 7)]:
+        assert leman.udf(memory=memory)(plain).describe().resources.memory_bytes == asked
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"num_cpus": n} for n in (0, -1, 1.5, True, "2")),
+        *({"num_gpus": n} for n in (0, -1, 0.7, 1.5, float("nan"), float("inf"), True, "1")),
+        *({"memory": n} for n in (0, -5, 1.5, "", "2 apples", True)),
+    ],
+    ids=str,
+)
+def test_refused_resources(options):
+    with pytest.raises(UdfDefinitionError, match=next(iter(options))):
+        leman.udf(**options)
+
+
+def test_resources_leave_the_version_alone():
+    assert leman.udf(num_cpus=4, memory="1g")(plain).version == leman.udf(plain).version
+
+
+def test_blob_output():
+    def letters(x):
+        return b"x" * x
+
+    made = leman.udf(blob=True, name="b")(letters)
+    field = pa.ipc.read_schema(pa.py_buffer(made.describe().output_schema)).field(0)
+    assert field.type == made.data_type == pa.large_binary()
+    assert field.metadata == {b"lance-encoding:blob": b"true"}
+    other = leman.udf(data_type=pa.large_binary(), name="b")(letters)
+    assert other.version != made.version
+    assert not pa.ipc.read_schema(pa.py_buffer(other.describe().output_schema)).field(0).metadata
+    with pytest.raises(UdfDefinitionError, match="a blob is bytes"):
+        leman.udf(blob=True, data_type=pa.int64())(letters)
 
 
 def test_lambda_needs_a_name():
@@ -398,3 +434,54 @@ def test_udf_survives_pickling_by_reference_of_leman():
     made = leman.udf(plain)
     copy = pickle.loads(cloudpickle.dumps(made))
     assert (copy.name, copy.version, copy.data_type) == (made.name, made.version, made.data_type)
+
+
+@pytest.mark.parametrize(
+    ("returned", "data_type"),
+    [
+        (str, pa.int32()),
+        (int, pa.string()),
+        (float, pa.decimal128(5, 2)),
+        (list[str], pa.list_(pa.float32())),
+        (list[float], pa.float32()),
+        (bytes, pa.string()),
+        (datetime.date, pa.timestamp("us")),
+        (str | None, pa.bool_()),
+        (int, pa.uuid()),
+    ],
+)
+def test_data_type_that_contradicts_the_annotation(returned, data_type):
+    def f(x):
+        return x
+
+    f.__annotations__["return"] = returned
+    with pytest.raises(UdfDefinitionError, match=r"Type mismatch: UDF 'f' is annotated to return"):
+        leman.udf(data_type=data_type)(f)
+
+
+@pytest.mark.parametrize(
+    ("returned", "data_type"),
+    [
+        (int, pa.int8()),
+        (int, pa.float32()),
+        (int, pa.decimal128(5, 2)),
+        (float, pa.float16()),
+        (str, pa.large_string()),
+        (str, pa.dictionary(pa.int8(), pa.string())),
+        (str | None, pa.json_()),
+        (bytes, pa.uuid()),
+        (uuid.UUID, pa.uuid()),
+        (bool, pa.bool8()),
+        (list[float], pa.list_(pa.float32(), 4)),
+        (list[float], pa.fixed_shape_tensor(pa.float32(), [2, 2])),
+        (dict, pa.struct([("a", pa.int32())])),
+        (object, pa.int32()),
+        (datetime.datetime, pa.timestamp("ns", "UTC")),
+    ],
+)
+def test_data_type_that_fits_the_annotation(returned, data_type):
+    def f(x):
+        return x
+
+    f.__annotations__["return"] = returned
+    assert leman.udf(data_type=data_type)(f).data_type == data_type

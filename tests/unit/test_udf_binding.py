@@ -16,7 +16,7 @@ FIELD = pa.field("c", pa.int64(), metadata={"mine": "stays"})
 
 
 def sourced():
-    return binding.bind(FIELD, ColumnBinding("id", "f", "1", PLAIN.inputs, SOURCE))
+    return binding.bind(FIELD, ColumnBinding("id", "f", "1", PLAIN.inputs, source=SOURCE))
 
 
 def test_source_is_read_as_it_was_written():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import threading
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from core.domain.udf import (
     ErrorAction,
     ErrorPolicy,
     ErrorRule,
+    Resources,
     UdfDefinition,
     UdfKind,
 )
@@ -73,13 +75,44 @@ def test_the_same_again_is_no_news(registry):
 def test_options_may_change_under_the_same_version(registry):
     registry.put(UDF, BUNDLE)
     changed = dataclasses.replace(
-        UDF, batch_size=64, timeout_seconds=1.5, checkpoint=CheckpointBounds(), error_policy=ErrorPolicy()
+        UDF,
+        batch_size=64,
+        timeout_seconds=1.5,
+        checkpoint=CheckpointBounds(),
+        error_policy=ErrorPolicy(),
+        resources=Resources(2, 0.5, 1 << 30),
     )
     assert registry.put(changed) is False
     assert registry.get("embed", "3f2a") == changed
     with pytest.raises(AlreadyExists):
         registry.put(dataclasses.replace(changed, stateful=False))
     assert registry.get("embed", "3f2a") == changed
+
+
+def test_a_definition_of_an_older_release_is_read(registry, tmp_path):
+    registry.put(INSTALLED)
+    path = tmp_path / "_leman" / "udfs" / "f@1.json"
+    document = json.loads(path.read_text())
+    del document["definition"]["resources"], document["definition"]["blob"]
+    path.write_text(json.dumps(document))
+    assert registry.get("f") == INSTALLED
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("resources", {"resources": Resources(num_cpus=-1)}),
+        ("resources", {"resources": Resources(memory_bytes=-1)}),
+        ("resources.num_gpus", {"resources": Resources(num_gpus=-1.0)}),
+        ("resources.num_gpus", {"resources": Resources(num_gpus=0.7)}),
+        ("resources.num_gpus", {"resources": Resources(num_gpus=float("nan"))}),
+        ("output_schema", {"blob": True, "output_type": pa.binary()}),
+    ],
+)
+def test_refused_resources_and_blobs(registry, field, change):
+    with pytest.raises(InvalidArgument) as caught:
+        registry.put(dataclasses.replace(INSTALLED, **change))
+    assert caught.value.field == f"definition.{field}"
 
 
 def test_other_content_under_the_same_name_and_version_is_refused(registry):

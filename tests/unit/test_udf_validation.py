@@ -37,12 +37,13 @@ def refused(kind, reason, column=COLUMN, udf=UDF):
 def test_the_new_field_says_who_fills_it():
     field = validation.new_field(COLUMN, UDF, TABLE, "id")
     assert (field.name, field.type, field.nullable) == ("n", pa.int32(), True)
-    assert binding.read(field) == ColumnBinding("id", "count", "1", (ColumnInput("body", 0),))
+    assert binding.read(field) == ColumnBinding("id", "count", "1", (ColumnInput("body", 0),), "n")
     assert set(field.metadata) == {
         b"leman::column_id",
         b"leman::udf_name",
         b"leman::udf_version",
         b"leman::inputs",
+        b"leman::added_as",
     }
     assert field.metadata[b"leman::inputs"] == b'[["body", 0]]'
 

@@ -20,6 +20,8 @@ class BackfillParameters(TypedDict, total=False):
     - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints; they
       override what the function asks for. Default: about five seconds of work.
     - `task_size`: rows in a unit of work. Default: chosen from the measured cost.
+    - `task_shuffle_diversity`: units of so many fragments are handed out in turn. With 1 one fragment after
+      the other is completed. Default: of all, the one with the most rows left next.
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
       job.
     - `num_frags`: compute at most this many fragments, for a sample run. Default: all.
@@ -33,6 +35,7 @@ class BackfillParameters(TypedDict, total=False):
     min_checkpoint_size: int | None
     max_checkpoint_size: int | None
     task_size: int | None
+    task_shuffle_diversity: int | None
     commit_granularity: int | None
     num_frags: int | None
 
@@ -49,6 +52,7 @@ class BackfillOptions:
     min_checkpoint_size: int | None = None
     max_checkpoint_size: int | None = None
     task_size: int | None = None
+    task_shuffle_diversity: int | None = None
     commit_granularity: int | None = None
     num_frags: int | None = None
 
@@ -81,12 +85,19 @@ class BackfillOptions:
                 max_checkpoint_size=self.max_checkpoint_size or 0,
             ),
             task_size=self.task_size or 0,
+            task_shuffle_diversity=self.task_shuffle_diversity or 0,
             commit_granularity=self.commit_granularity or 0,
             num_frags=self.num_frags or 0,
         )
 
 
-_INT32 = ("concurrency", "intra_applier_concurrency", "commit_granularity", "num_frags")
+_INT32 = (
+    "concurrency",
+    "intra_applier_concurrency",
+    "task_shuffle_diversity",
+    "commit_granularity",
+    "num_frags",
+)
 
 
 def _check_count(name: str, value: Any) -> None:

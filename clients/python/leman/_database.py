@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -11,16 +12,18 @@ from leman import _wire, local
 from leman._boundary import boundary
 from leman._channel import Remote, Services
 from leman._embedded import Embedded, check_answers
-from leman._future import JobFuture
-from leman._model import Job, RowError, UdfInfo
+from leman._future import JobFuture, wait
+from leman._model import Job, Progress, RowError, UdfInfo
 from leman._paging import list_errors, pages
 from leman._query import Query, create_view
 from leman._registration import Registration
+from leman._retry import retry_job
 from leman._table import Table, check_name
+from leman._udf import UDF
 from leman._view import View
 from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
-from leman.v1 import catalog_pb2, jobs_pb2
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
 
 
 @boundary
@@ -159,6 +162,19 @@ class Database:
         return create_view(self, name, query, max_rows_per_fragment)
 
     @boundary
+    def drop_view(self, name: str, *, force: bool = False) -> None:
+        """Removes a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
+        fails. The source and the registered functions stay.
+
+        A view that is the source of another view of this database is not dropped, unless with `force`: the other one
+        then keeps its rows, and cannot be refreshed any more. Views of other databases are not looked for.
+
+        Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
+        """
+        request = commit_pb2.DropViewRequest(database=self.uri, name=check_name(name, "view"), force=force)
+        self._services.commits("DropView", request)
+
+    @boundary
     def table_names(self) -> list[str]:
         """The tables, by name."""
         requests = pages(
@@ -180,6 +196,13 @@ class Database:
         return [_wire.udf_info(item) for page in requests for item in page.definitions]
 
     @boundary
+    def udf(self, name: str) -> UdfInfo:
+        """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
+        udf_name, _, version = name.partition("@")
+        request = catalog_pb2.GetUdfRequest(database=self.uri, name=udf_name, version=version)
+        return _wire.udf_info(self._services.catalog("GetUdf", request).definition)
+
+    @boundary
     def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
         """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all)."""
         requests = pages(
@@ -199,6 +222,36 @@ class Database:
     def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
         """As `Table.get_errors`, for whoever has no more than a job's id."""
         return list_errors(self._services, self.uri, job_id, column_name, limit)
+
+    @boundary
+    def retry_job(
+        self,
+        job_id: str,
+        *,
+        udf: UDF | str | None = None,
+        keep_others: bool = False,
+        progress: bool | Callable[[Progress], object] | None = None,
+    ) -> str:
+        """As `retry_job_async`, but waits and returns the new job's id. `progress` and errors: as `Table.backfill`."""
+        future = self.retry_job_async(job_id, udf=udf, keep_others=keep_others)
+        return wait(future, f"retry of {job_id}", progress=progress).job_id
+
+    @boundary
+    def retry_job_async(self, job_id: str, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
+        """Calls the function again for the rows of an ended job's column that are marked as failed, and for no others.
+        They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
+        since counts as not computed: a plain backfill computes it. The job's `where` holds for its retry.
+
+        `udf`: another function, or another version, which is the column's from then on. `keep_others`: then the other
+        rows keep their values and count as current; the version is recorded per row, `plan_backfill` names the rows
+        that keep an earlier one's, and `alter_columns` to the same function makes those stale. Without `keep_others`
+        all of them are stale, as after `alter_columns`, and the job computes them too.
+
+        Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
+        (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
+        keep_others with a function of other inputs (KEPT_INPUTS_DIFFER).
+        """
+        return retry_job(self._services, self._registration, self.uri, job_id, udf, keep_others=keep_others)
 
     def job_future(self, job_id: str) -> JobFuture:
         """To watch, cancel or wait for a job that someone started. Does not ask whether it exists."""

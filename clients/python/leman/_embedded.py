@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import grpc
 
+from leman import local
 from leman._channel import Endpoints, ask
 from leman.errors import StartFailed
 
@@ -64,6 +66,14 @@ class Embedded:
         log.parent.mkdir(parents=True, exist_ok=True)
         before = log.stat().st_size if log.exists() else 0
         child = _spawn(self._database, self._folder, log)
+        meanwhile = threading.Thread(target=local.prepare, name="leman-local", daemon=True)
+        meanwhile.start()
+        try:
+            return self._wait(child, log, before)
+        finally:
+            meanwhile.join()
+
+    def _wait(self, child: subprocess.Popen[bytes], log: Path, before: int) -> Endpoints:
         end = time.monotonic() + self._deadline
         while time.monotonic() < end:
             found = self._running()

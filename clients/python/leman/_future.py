@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -11,11 +12,15 @@ from leman import _wire
 from leman._boundary import boundary
 from leman._channel import Patience, Services
 from leman._model import Job, JobEvent, JobState, Progress
+from leman._registration import Registration
+from leman._udf import UDF
 from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
-from leman.progress import Display, errors_command
+from leman.progress import Display, errors_command, make_display, result_line
 from leman.v1 import jobs_pb2
 
 _STREAM_SECONDS = 60.0
+
+log = logging.getLogger("leman")
 
 
 class JobFuture:
@@ -53,6 +58,14 @@ class JobFuture:
         """Asks it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
         request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
         return _wire.job(self._services.jobs("CancelJob", request).job).state
+
+    @boundary
+    def retry(self, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
+        """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
+        from leman._retry import retry_job  # noqa: PLC0415 - it makes futures
+
+        registration = Registration(self._services, self._database)
+        return retry_job(self._services, registration, self._database, self.job_id, udf, keep_others=keep_others)
 
     @boundary
     def result(self, timeout: float | None = None) -> str:
@@ -130,6 +143,16 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
             future.cancel()
         raise
     return last if last is not None else future.job()
+
+
+def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:
+    """Shows a job until its end, with a warning in the log where rows failed. Raises as `check_ended`."""
+    display = make_display(progress, name)
+    job = follow(future, display)
+    if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
+        log.warning("%s", result_line(job))
+    check_ended(job)
+    return job
 
 
 def check_ended(job: Job) -> None:

@@ -71,6 +71,33 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows with values of an earlier version of the column's function, which the column keeps."""
+
+    udf_name: str
+    udf_version: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowStates:
+    """Rows of a computed column by what is known of their value; deleted rows are not counted.
+
+    `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
+    NULL; `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on
+    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: never
+    computed, or stale; the next backfill computes them.
+    """
+
+    version: int
+    computed: int
+    null: int
+    failed: int
+    not_computed: int
+    kept: tuple[KeptRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobError:
     """Why a job failed: a word for programs, a sentence for people, and facts."""
 
@@ -81,7 +108,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
 
     sequence: int
     time: datetime.datetime
@@ -119,14 +146,35 @@ class RefreshResult:
             "evicted": self.rows_evicted,
             "reused": self.rows_reused,
         }
-        rows = ", ".join(f"{count:,} rows {what}" for what, count in counts.items() if count) or "no row changed"
+        each = [f"{n:,} {'row' if n == 1 else 'rows'} {what}" for what, n in counts.items() if n]
+        rows = ", ".join(each) or "no row changed"
         return f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}; source version {self.source_version}"
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """Something that a running job waits for and that has not moved for a while; `str` of it is a sentence.
+
+    `rows` of `fragment_id` are at hand in `lane`, a worker process: physical offsets, the end exclusive; -1: there is
+    no fragment. A lane that is `silent` does not even say that it lives: its work has been given to another one.
+    """
+
+    lane: str
+    fragment_id: int
+    rows: tuple[int, int]
+    idle_seconds: float
+    silent: bool
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. One that refreshes a
-    view has no `column` and says in `refresh_result` what it did so far."""
+    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
+    waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
+    refreshes a view has no `column` and says in `refresh_result` what it did so far."""
 
     job_id: str
     state: JobState
@@ -144,6 +192,8 @@ class Job:
     attempt: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
+    stalls: tuple[Stall, ...] = ()
+    retry_of: str = ""
     refresh_result: RefreshResult | None = None
 
     @property
@@ -187,7 +237,8 @@ class RowError:
 
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
-    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`."""
+    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`.
+    `options`: those of `leman.udf` that were given."""
 
     name: str
     version: str
@@ -196,16 +247,19 @@ class UdfInfo:
     data_type: pa.DataType
     stateful: bool
     sql_expression: str = ""
+    options: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column of a table and the function that computes it from other columns."""
+    """A column of a table and the function that computes it from other columns. `kept_versions`: earlier functions,
+    `name@version`, whose values it keeps."""
 
     name: str
     udf_name: str
     udf_version: str
     input_columns: tuple[str, ...]
+    kept_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

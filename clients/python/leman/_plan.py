@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leman._model import ReasonCount
+from leman._model import KeptRows, ReasonCount
 
 REASONS = {
-    "REUSED": "written by this function version from these inputs",
+    "REUSED": "written by this function version, or by one whose values are kept, from these inputs",
     "STAGED": "computed, not committed yet",
     "MISSING": "never computed",
     "UDF_CHANGED": "computed by another version of the function",
@@ -34,7 +34,8 @@ class FragmentDecision:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a backfill would do, and why. `fragments`: the first few with work; `str()` is for people."""
+    """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
+    earlier version of the function computed them; `str()` is for people."""
 
     table: str
     column: str
@@ -50,6 +51,7 @@ class Plan:
     reasons: tuple[ReasonCount, ...]
     fragments: tuple[FragmentDecision, ...]
     summary: str
+    kept: tuple[KeptRows, ...] = ()
 
     def __str__(self) -> str:
         inputs = ", ".join(self.input_columns)
@@ -59,6 +61,11 @@ class Plan:
             + (f", where {self.where}" if self.where else ""),
             f"  {self.rows_to_compute:,} of {self.rows_total:,} rows to compute, {self.rows_reused:,} reused"
             + (f", {self.rows_failed_before:,} failed before" if self.rows_failed_before else ""),
+        ]
+        lines += [
+            f"  {kept.rows:,} rows keep values of {kept.udf_name}@{kept.udf_version}: alter_columns() to"
+            f" {self.udf_name}@{self.udf_version} makes them stale"
+            for kept in self.kept
         ]
         if self.reasons:
             rows = [("fragments", "rows", "reason", "")]

@@ -9,11 +9,12 @@ from leman._model import Job, JobState, Progress
 from leman.progress import duration
 
 _BAR_WIDTHS = (8, 40)
+_STALLS_SHOWN = 3
 _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue"}
 
 
 def render(name: str, job: Job | None, width: int) -> Group:
-    """Bar, counts of the three row states, speed: three lines of at most `width` characters."""
+    """Bar, counts of the three row states, speed, what does not move: lines of at most `width` characters."""
     if job is None or job.state in (JobState.PENDING, JobState.PLANNING):
         return Group(_line().append(name, "bold").append("  planning"))
     progress = job.progress
@@ -29,7 +30,8 @@ def render(name: str, job: Job | None, width: int) -> Group:
         second.append("■ ", _STYLES[state]).append(f"{state} {rows:,}   ")
     if progress.rows_failed:
         second.append(f"✗ failed {progress.rows_failed:,}", "red")
-    return Group(first, second, _line().append("  " + _speed(job), "dim"))
+    stalls = [_line().append(f"  {stall}", "yellow") for stall in job.stalls[:_STALLS_SHOWN]]
+    return Group(first, second, _line().append("  " + _speed(job), "dim"), *stalls)
 
 
 def _line() -> Text:

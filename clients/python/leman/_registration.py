@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from leman._channel import Services
+from leman._types import is_blob
 from leman._udf import UDF
 from leman._wire import schema
 from leman.errors import InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
@@ -58,6 +59,7 @@ class Registration:
         definition.timeout_seconds = wanted.timeout_seconds
         definition.checkpoint.CopyFrom(wanted.checkpoint)
         definition.error_policy.CopyFrom(wanted.error_policy)
+        definition.resources.CopyFrom(wanted.resources)
         self._services.catalog(
             "RegisterUdf", catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
         )
@@ -107,6 +109,7 @@ def _interface(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
         "input_columns": list(definition.input_columns),
         "types of its parameters": [] if all(pa.types.is_null(type_) for type_ in declared) else declared,
         "data_type": schema(definition.output_schema).field(0).type,
+        "blob": is_blob(schema(definition.output_schema).field(0)),
         "being a class": definition.stateful,
     }
 
@@ -116,6 +119,9 @@ def _options(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
     return {
         "batch_size": definition.batch_size,
         "timeout": definition.timeout_seconds,
+        "num_cpus": definition.resources.num_cpus,
+        "num_gpus": definition.resources.num_gpus,
+        "memory": definition.resources.memory_bytes,
         "checkpoint_size": bounds.checkpoint_size,
         "min_checkpoint_size": bounds.min_checkpoint_size,
         "max_checkpoint_size": bounds.max_checkpoint_size,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from leman._types import type_of
+from leman._types import gives, type_of
 from leman.errors import UdfDefinitionError
 
 
@@ -134,6 +134,13 @@ def _columns(name: str, kind: Kind, inputs: list[inspect.Parameter], given: list
     return columns
 
 
+def blob_type(name: str, data_type: Any) -> pa.DataType:
+    """The type of a function's values that are blobs. Raises UdfDefinitionError where another is given."""
+    if data_type not in (None, pa.binary(), pa.large_binary()):
+        raise UdfDefinitionError(f"UDF '{name}': a blob is bytes: leave data_type out, or give pa.large_binary()")
+    return pa.large_binary()
+
+
 def check_columns(given: Any, what: str) -> list[str]:
     """`given` as a list of column names. Raises UdfDefinitionError for anything else, be it a lone string."""
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -147,6 +154,11 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
     if data_type is not None:
         if not isinstance(data_type, pa.DataType):
             raise UdfDefinitionError(f"UDF '{name}': data_type is a pyarrow type such as pa.int32(), not {data_type!r}")
+        if kind == Kind.SCALAR and not gives(returned, data_type):
+            wanted = returned.__name__ if type(returned) is type else str(returned)
+            raise UdfDefinitionError(
+                f"Type mismatch: UDF '{name}' is annotated to return {wanted}, its data_type is {data_type}. Fix one"
+            )
         return data_type
     found = type_of(returned)
     if found is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,23 +13,21 @@ from leman import _garbage, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
 from leman._channel import Services
-from leman._future import JobFuture, check_ended, follow
+from leman._future import JobFuture, wait
 from leman._garbage import CheckpointCollection, StoredFile
-from leman._model import JobState, Progress, RowError, TableInfo
+from leman._model import Progress, RowError, RowStates, TableInfo
 from leman._paging import list_errors
 from leman._plan import Plan
 from leman._query import Query
 from leman._registration import Registration
+from leman._retry import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._udf import UDF
 from leman.errors import InvalidArgument, NotSupported
-from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 if TYPE_CHECKING:
     import lance
-
-log = logging.getLogger("leman")
 
 NewColumn = UDF | str | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs."""
@@ -110,10 +107,14 @@ class Table:
         return version
 
     @boundary
-    def alter_columns(self, columns: Mapping[str, NewColumn]) -> int:
+    def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
         """Gives computed columns other functions: all of them or none. Their values stay and are stale: the next
         `backfill` computes them again. With the earlier function again, those that were not computed again since are
         current.
+
+        `keep_values`: values that the functions so far computed stay current instead; the new one, which has to have
+        the same inputs, computes only rows that failed or were never computed. `plan_backfill` names the rows that keep
+        an earlier function's values. Without `keep_values`, values kept before are stale too.
 
         `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads
         if their parameters have the same names. A column keeps its type. Returns the table version with the change.
@@ -122,6 +123,8 @@ class Table:
         """
         request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         request.columns.extend(self._wanted("alter_columns", columns))
+        for wanted in request.columns:
+            wanted.keep_values = keep_values
         version: int = self._services.catalog("AlterColumns", request).version
         return version
 
@@ -146,12 +149,7 @@ class Table:
         TypeMismatch, TableNotFound, InvalidArgument.
         """
         future = self.backfill_async(column, udf=udf, **parameters)
-        display = make_display(progress, f"{self.name}.{column}")
-        job = follow(future, display)
-        if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
-            log.warning("%s", result_line(job))
-        check_ended(job)
-        return job.job_id
+        return wait(future, f"{self.name}.{column}", progress=progress).job_id
 
     @boundary
     def backfill_async(
@@ -180,9 +178,40 @@ class Table:
         """
         return list_errors(self._services, self._database, job_id, column_name, limit)
 
-    def get_failed_row_addresses(self, *, job_id: str, column_name: str | None = None) -> list[int]:
-        """Row addresses (fragment id << 32 | physical offset) of the rows in `get_errors`."""
-        return [error.row_address for error in self.get_errors(job_id=job_id, column_name=column_name)]
+    @boundary
+    def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> list[int]:
+        """Row addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now, in the latest
+        version: those that a retry would try again, wherever compaction has moved them.
+
+        `job_id`: only rows on which this job failed, told by their row ids; on a table without stable row ids by the
+        addresses that they had then, which hold until a compaction. `column_name`: may be left out where `job_id` says
+        it. Raises JobNotFound, ColumnNotDefined, InvalidArgument where neither is given.
+        """
+        if job_id is None:
+            if column_name is None:
+                raise InvalidArgument("get_failed_row_addresses() takes job_id, column_name or both")
+            return self.rows_in_state(column_name, "failed")
+        request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
+        column = self._services.jobs("GetJob", request).job.spec.column
+        if column_name not in (None, column):
+            return []
+        rows = rows_in_state(self._services, self._ref(), column, "failed")
+        return failed_rows_of_job(self._services, self._database, job_id, column, rows)
+
+    @boundary
+    def row_states(self, column: str) -> RowStates:
+        """Tells rows that are computed (with NULL or another value), that failed, and that were never computed, apart:
+        how many there are of each. Raises TableNotFound, ColumnNotDefined."""
+        return row_states(self._services, self._ref(), check_name(column, "column"))
+
+    @boundary
+    def rows_in_state(self, column: str, state: str) -> list[int]:
+        """Addresses (fragment id << 32 | physical offset), in the latest version, of a computed column's rows that are
+        `computed`, `null` (computed, and the value is NULL), `failed` or `not_computed`: see `RowStates`.
+
+        Raises TableNotFound, ColumnNotDefined, InvalidArgument.
+        """
+        return list(rows_in_state(self._services, self._ref(), check_name(column, "column"), state))
 
     @boundary
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:

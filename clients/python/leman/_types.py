@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import types
 import typing
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +61,30 @@ _FAMILIES: dict[Any, tuple[Callable[[pa.DataType], bool], ...]] = {
     datetime.time: (pa.types.is_time,),
     datetime.timedelta: (pa.types.is_duration,),
 }
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+BLOB_KEY = b"lance-encoding:blob"
+_EXTENSION_KEY = b"ARROW:extension:name"
+_BLOB_EXTENSION = "lance.blob.v2"
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether a column's values are blobs, of either kind that Lance has."""
+    metadata = field.metadata or {}
+    name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
+    return name == _BLOB_EXTENSION or metadata.get(BLOB_KEY) == b"true"
+
+
+def values_type(field: pa.Field) -> pa.DataType:
+    """Type of a column's values as a function is given them: blobs are bytes."""
+    return pa.large_binary() if is_blob(field) else field.type
 
 
 def type_of(annotation: Any) -> pa.DataType | None:
@@ -84,6 +108,8 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
     """Whether a scalar function's annotation allows values of an Arrow type; True where it says nothing."""
     if pa.types.is_dictionary(actual):
         return accepts(annotation, actual.value_type)
+    if isinstance(actual, pa.BaseExtensionType):
+        return _accepts_extension(annotation, actual)
     annotation = _without_none(annotation)
     if _is_list_annotation(annotation):
         is_list = any(is_kind(actual) for is_kind in _LISTS)
@@ -92,6 +118,26 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
         return any(is_kind(actual) for is_kind in _LISTS)
     families = _FAMILIES.get(annotation) if isinstance(annotation, type) else None
     return families is None or any(is_kind(actual) for is_kind in families)
+
+
+def gives(annotation: Any, output: pa.DataType) -> bool:
+    """Whether what a scalar function's annotation says that it returns fits an Arrow type; True where it says nothing.
+    Whole numbers fit where others do."""
+    if _without_none(annotation) is int and (pa.types.is_floating(output) or pa.types.is_decimal(output)):
+        return True
+    if isinstance(output, pa.UuidType):
+        return _without_none(annotation) is bytes or accepts(annotation, output)
+    return accepts(annotation, output)
+
+
+def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
+    """As `accepts`: JSON is given as text, a tensor as a list, others as their own Python type or that of their
+    storage."""
+    if isinstance(actual, pa.UuidType):
+        return not isinstance(annotation, type) or annotation in (object, uuid.UUID)
+    if isinstance(actual, pa.Bool8Type):
+        return accepts(annotation, pa.bool_())
+    return accepts(annotation, actual.storage_type)
 
 
 def _without_none(annotation: Any) -> Any:

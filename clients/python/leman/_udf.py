@@ -12,8 +12,8 @@ from typing import Any, overload
 import pyarrow as pa
 
 from leman._bundle import make_bundle
-from leman._signature import Signature, read_signature
-from leman._types import accepts
+from leman._signature import Signature, blob_type, read_signature
+from leman._types import BLOB_KEY, accepts, values_type
 from leman._udf_options import UdfOptions
 from leman._version_digest import derive_version
 from leman.error_handling import ErrorHandlingConfig
@@ -40,8 +40,10 @@ class UDF:
         *,
         explicit_version: str = "",
         bound: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        blob: bool = False,
     ) -> None:
         self.name = name
+        self.blob = blob
         self.options = options
         self._target = target
         self._signature = signature
@@ -85,7 +87,9 @@ class UDF:
         if self._explicit_version:
             return self._explicit_version
         s = self._signature
-        interface = (self.kind, s.input_columns, s.input_types, s.output_type)
+        interface: tuple[Any, ...] = (self.kind, s.input_columns, s.input_types, s.output_type)
+        if self.blob:  # others keep the version that they had before there were blobs
+            interface = (*interface, "blob")
         return derive_version(interface, self._target, self._bound)
 
     @property
@@ -125,11 +129,11 @@ class UDF:
         Columns that the table does not have are left to the service to report.
         """
         for annotation, column in zip(self._signature.input_values, columns, strict=False):
-            if column in table.names and not accepts(annotation, table.field(column).type):
+            if column in table.names and not accepts(annotation, values_type(table.field(column))):
                 wanted = getattr(annotation, "__name__", str(annotation))
                 raise TypeMismatch(
                     f"Type mismatch for column {column}: UDF '{self.name}' declares {wanted}, the column is"
-                    f" {table.field(column).type}. Fix the annotation or cast the column."
+                    f" {values_type(table.field(column))}. Fix the annotation or cast the column."
                 )
 
     def describe(self) -> udf_pb2.UdfDefinition:
@@ -137,13 +141,14 @@ class UDF:
         s, o = self._signature, self.options
         types = s.input_types or (None,) * len(s.input_columns)
         fields = [pa.field(column, type_ or pa.null()) for column, type_ in zip(s.input_columns, types, strict=True)]
+        output = pa.field("value", s.output_type, metadata={BLOB_KEY: b"true"} if self.blob else None)
         return udf_pb2.UdfDefinition(
             name=self.name,
             version=self.version,
             kind=udf_pb2.UdfDefinition.Kind.Value(f"KIND_{s.kind.name}"),
             input_columns=s.input_columns,
             input_schema=pa.schema(fields).serialize().to_pybytes(),
-            output_schema=pa.schema([pa.field("value", s.output_type)]).serialize().to_pybytes(),
+            output_schema=pa.schema([output]).serialize().to_pybytes(),
             stateful=self.stateful,
             checkpoint=udf_pb2.CheckpointBounds(
                 checkpoint_size=o.checkpoint_size or 0,
@@ -153,6 +158,7 @@ class UDF:
             error_policy=o.error_handling.proto(),
             batch_size=o.batch_size or 0,
             timeout_seconds=o.timeout or 0.0,
+            resources=o.resources(),
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:
@@ -182,6 +188,7 @@ class UDF:
             self.options,
             explicit_version=self._explicit_version,
             bound=(args, kwargs),
+            blob=self.blob,
         )
 
     def _check_constructible(self) -> None:
@@ -211,6 +218,10 @@ def udf(
     max_checkpoint_size: int | None = ...,
     error_handling: ErrorHandlingConfig | None = ...,
     timeout: float | None = ...,
+    num_cpus: int | None = ...,
+    num_gpus: float | None = ...,
+    memory: int | str | None = ...,
+    blob: bool = ...,
 ) -> Callable[[Callable[..., Any]], UDF]: ...
 def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     target: Callable[..., Any] | None = None,
@@ -226,6 +237,10 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     max_checkpoint_size: int | None = None,
     error_handling: ErrorHandlingConfig | None = None,
     timeout: float | None = None,
+    num_cpus: int | None = None,
+    num_gpus: float | None = None,
+    memory: int | str | None = None,
+    blob: bool = False,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
     """Makes a function, or a class with `__call__`, into one that computes a column.
 
@@ -249,6 +264,9 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
       worker process each time counts as raising `WorkerLost`.
     - `timeout`: seconds that one call may take (a row of a scalar function, a batch of the others). A call
       that takes longer is ended with its process, and its row counts as raising `UdfTimeout`.
+    - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function
+      takes. A Spark cluster gives it to them; on one machine fewer run at once, and GPUs are refused.
+    - `blob`: the function returns bytes that Lance is to keep as blobs, read through `take_blobs`.
 
     Raises UdfDefinitionError (a ValueError and TypeError) for what can be told now.
     """
@@ -259,10 +277,13 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
         max_checkpoint_size,
         error_handling or ErrorHandlingConfig(),
         timeout,
+        num_cpus,
+        num_gpus,
+        memory,
     )
 
     def decorate(function: Callable[..., Any]) -> UDF:
-        return _make(function, name, version, data_type, input_columns, options)
+        return _make(function, name, version, data_type, input_columns, options, blob=blob)
 
     return decorate if target is None else decorate(target)
 
@@ -274,6 +295,8 @@ def _make(
     data_type: pa.DataType | None,
     input_columns: Sequence[str] | None,
     options: UdfOptions,
+    *,
+    blob: bool,
 ) -> UDF:
     if isinstance(target, UDF):
         raise UdfDefinitionError(f"{target.name} is a UDF already")
@@ -288,8 +311,10 @@ def _make(
     if version is not None and (not isinstance(version, str) or not _NAME.fullmatch(version)):
         raise UdfDefinitionError(f"version={version!r}: a version is 1 to 128 letters, digits, '_', '.' or '-'")
     method = isinstance(target, type)
+    if blob:
+        data_type = blob_type(chosen, data_type)
     signature = read_signature(chosen, function, data_type, input_columns, method=method)
-    return UDF(target, chosen, signature, options, explicit_version=version or "")
+    return UDF(target, chosen, signature, options, explicit_version=version or "", blob=bool(blob))
 
 
 def _is_callable_class(target: Any) -> bool:

@@ -142,14 +142,35 @@ class View(Table):
         """Raises NotSupported: a view's columns come from its query."""
         raise NotSupported(f"'{self.name}' is a view: make another one whose query has the column")
 
+    def row_states(self, column: str) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: see `describe` and `get_errors`."""
+        raise self._without_states()
+
+    def rows_in_state(self, column: str, state: str) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: see `describe` and `get_errors`."""
+        raise self._without_states()
+
+    def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> NoReturn:  # noqa: ARG002 - as in Table
+        """Raises NotSupported: see `get_errors`."""
+        raise self._without_states()
+
+    def _without_states(self) -> NotSupported:
+        return NotSupported(
+            f"'{self.name}' is a view and keeps no states of its rows: describe() counts those without values, "
+            "get_errors() lists those that a refresh failed on"
+        )
+
     @boundary
-    def alter_columns(self, columns: Mapping[str, NewColumn]) -> int:
+    def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
         """Gives function columns of the view other functions: all of them or none. The next refresh computes these
         columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
-        `(function, [columns of the source])`. Returns the version of the view with the change.
+        `(function, [columns of the source])`. Returns the version of the view with the change. `keep_values` is for
+        tables: all values of a view's column are of one function.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
+        if keep_values:
+            raise NotSupported(f"'{self.name}' is a view: all values of a column are of one function")
         request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())

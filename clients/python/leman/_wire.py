@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,18 @@ from leman._model import (
     JobError,
     JobEvent,
     JobState,
+    KeptRows,
     Progress,
     ReasonCount,
     RefreshResult,
     RowError,
+    RowStates,
+    Stall,
     TableInfo,
     UdfInfo,
 )
 from leman._plan import FragmentDecision, Plan
+from leman._types import is_blob
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 
 
@@ -48,6 +53,19 @@ def job(message: jobs_pb2.Job) -> Job:
         created_at=_time(message.created_at),
         updated_at=_time(message.updated_at),
         refresh_result=refresh_result(message.refresh_result) if message.HasField("refresh_result") else None,
+        stalls=tuple(_stall(stall) for stall in message.stalls),
+        retry_of=message.retry_of,
+    )
+
+
+def _stall(message: jobs_pb2.Stall) -> Stall:
+    return Stall(
+        lane=message.lane,
+        fragment_id=message.fragment_id,
+        rows=(message.rows.start, message.rows.end),
+        idle_seconds=message.idle_seconds,
+        silent=message.silent,
+        message=message.message,
     )
 
 
@@ -87,7 +105,25 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
         data_type=schema(message.output_schema).field(0).type,
         stateful=message.stateful,
         sql_expression=message.sql_expression,
+        options=_udf_options(message),
     )
+
+
+def _udf_options(message: udf_pb2.UdfDefinition) -> dict[str, object]:
+    """Those options of `leman.udf` that were given; `error_handling` is left out."""
+    bounds, resources = message.checkpoint, message.resources
+    all_of_them: dict[str, object] = {
+        "batch_size": message.batch_size,
+        "checkpoint_size": bounds.checkpoint_size,
+        "min_checkpoint_size": bounds.min_checkpoint_size,
+        "max_checkpoint_size": bounds.max_checkpoint_size,
+        "timeout": message.timeout_seconds,
+        "num_cpus": resources.num_cpus,
+        "num_gpus": resources.num_gpus,
+        "memory": resources.memory_bytes,
+        "blob": is_blob(schema(message.output_schema).field(0)),
+    }
+    return {name: value for name, value in all_of_them.items() if value}
 
 
 def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableInfo:
@@ -100,7 +136,8 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
         fragment_count=message.fragment_count,
         schema=schema(message.schema),
         computed_columns=tuple(
-            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns)) for c in message.computed_columns
+            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), tuple(c.kept_versions))
+            for c in message.computed_columns
         ),
         stable_row_ids=message.stable_row_ids,
     )
@@ -124,7 +161,24 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
         reasons=tuple(_reason_count(count) for count in header.reasons),
         fragments=tuple(_decision(task) for task in message.tasks),
         summary=message.summary,
+        kept=_kept(header.kept),
     )
+
+
+def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
+    """Counts of rows by state."""
+    return RowStates(
+        version=message.version,
+        computed=message.rows_computed,
+        null=message.rows_null,
+        failed=message.rows_failed,
+        not_computed=message.rows_not_computed,
+        kept=_kept(message.kept),
+    )
+
+
+def _kept(messages: Iterable[planner_pb2.KeptRows]) -> tuple[KeptRows, ...]:
+    return tuple(KeptRows(kept.udf_name, kept.udf_version, kept.rows) for kept in messages)
 
 
 def schema(data: bytes) -> pa.Schema:

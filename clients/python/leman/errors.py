@@ -12,7 +12,9 @@
     ├── FailedPrecondition                        table or function is not ready for the request
     │   ├── ColumnNotDefined (ValueError)         no add_columns() for this column yet
     │   ├── InputColumnMissing (ValueError, KeyError)
-    │   └── TypeMismatch (TypeError)
+    │   ├── TypeMismatch (TypeError)
+    │   ├── TypeNotStorable (TypeError)           Lance does not store the type that a function gives
+    │   └── ResourcesNotAvailable                 a function asks for what no worker has
     ├── Aborted                                   the table changed meanwhile: try again
     ├── Unavailable (ConnectionError)             no service answers
     │   └── StartFailed                           the embedded services did not come up
@@ -152,6 +154,18 @@ class TypeMismatch(FailedPrecondition, TypeError):
     default_reason = "TYPE_MISMATCH"
 
 
+class TypeNotStorable(FailedPrecondition, TypeError):
+    """Lance does not store the type that a function gives, or not in the table's file format."""
+
+    default_reason = "TYPE_NOT_STORABLE"
+
+
+class ResourcesNotAvailable(FailedPrecondition):
+    """A function asks for CPUs, GPUs or memory that no worker has."""
+
+    default_reason = "RESOURCES_NOT_AVAILABLE"
+
+
 class Aborted(LemanError):
     """The table changed while the request was served; the same call again may succeed."""
 
@@ -264,9 +278,11 @@ BY_REASON: dict[str, type[LemanError]] = {
         ColumnNotFound,
         InputColumnMissing,
         JobNotFound,
+        ResourcesNotAvailable,
         TableExists,
         TableNotFound,
         TypeMismatch,
+        TypeNotStorable,
         UdfExists,
         UdfNotFound,
         VersionNotFound,

@@ -157,7 +157,8 @@ def result_line(job: Job) -> str:
         why = job.error.message.splitlines()[0] if job.error is not None and job.error.message else "no reason given"
         return f"{name}: failed: {why} ({job.job_id})"
     if job.state is JobState.CANCELLED:
-        return f"{name}: cancelled, {progress.rows_checkpointed:,} rows are kept ({job.job_id})"
+        kept = "is" if progress.rows_checkpointed == 1 else "are"
+        return f"{name}: cancelled, {_rows(progress.rows_checkpointed)} {kept} kept ({job.job_id})"
     took = duration(progress.elapsed_seconds)
     if job.refresh_result is not None:
         text = f"{name}: {job.refresh_result} ({took})"
@@ -170,7 +171,8 @@ def result_line(job: Job) -> str:
         return text
     if not progress.rows_failed:
         return f"{text}; rows that failed before stay NULL"
-    return f"{text}; {progress.rows_failed:,} rows failed and stay NULL: {errors_command(job)}"
+    stay = "stays" if progress.rows_failed == 1 else "stay"
+    return f"{text}; {_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
 
 
 def errors_command(job: Job) -> str:
@@ -190,8 +192,12 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
 def _work(progress: Progress) -> str:
-    computed = f"{progress.rows_evaluated:,} rows computed"
+    computed = f"{_rows(progress.rows_evaluated)} computed"
     if progress.rows_reused:
         computed += f", {progress.rows_reused:,} reused"
     return computed

@@ -30,8 +30,9 @@ from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from executor import apply
+from executor import apply, checkpointing
 from executor.backlog import Backlog
+from executor.carrying import carry_over
 from executor.context import work_context
 from executor.unit import UnitRunner
 from planner.catalog import Catalog
@@ -178,7 +179,12 @@ class System:
         self._runner.run(self._lanes.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)))
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        return PlanReader(LanceTables()).plan(spec)
+        """As a job plans: what is stored elsewhere is carried over first."""
+        plan = PlanReader(LanceTables()).plan(spec)
+        store = LanceCheckpointStore(checkpoint_root(self.uri))
+        while plan.carried and carry_over(store, plan, lambda: False):
+            plan = PlanReader(LanceTables()).plan(spec)
+        return plan
 
     def compute(
         self, spec: BackfillSpec, made: Made, fate: Fate, stored: Callable[[str, pa.RecordBatch], None]
@@ -260,5 +266,6 @@ async def _lanes() -> Lanes:
 def _points(fate: Fate) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apply, "crash_point", fate.at)
+        patch.setattr(checkpointing, "crash_point", fate.at)
         patch.setattr(group_commit, "crash_point", lambda _: None)
         yield

@@ -19,6 +19,8 @@ Layout = Mapping[int, Collection[int]]  # fragment → ids of live rows
 COMPACTION_IS_FREE = True
 
 ID, X, Z = 0, 1, 2
+#: How the oracle calls what was carried over, before the fragment and the key from where.
+_CARRIED = "carried from "
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Column:
     function: str = ""
     version: int = 0
     inputs: tuple[tuple[str, int], ...] = ()  # (name when added, identity)
+    added_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,10 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
+        self._handed_on: dict[Slot, dict[str, frozenset[int]]] = {}  # what was carried over: from link to link
+        self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
+        self._of_retries: set[tuple[str, tuple[object, ...]]] = set()  # (checkpoint key, what it was written under)
 
     # what happens to the table
 
@@ -173,6 +179,29 @@ class Oracle:
         if COMPACTION_IS_FREE:
             for number in layout.keys() - before.keys():
                 self._carry(before, self.state.fragments[number])
+                self._carry_stored({n: f for n, f in before.items() if n not in layout}, number)
+
+    def _carry_stored(self, gone: Mapping[int, Fragment], number: int) -> None:
+        """What was stored for the rows of a fragment that compaction took away is carried over."""
+        made = self.state.fragments[number]
+        files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
+        known = [*self._stored.items(), *self._handed_on.items()]
+        stored = [(slot, key, ids) for slot, by_key in known for key, ids in by_key.items()]
+        for slot, key, ids in [*stored, *files]:
+            old = gone.get(slot.fragment)
+            if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
+                continue
+            now = replace(slot, fragment=number, tokens=tuple((i, made.token(i)) for i, _ in slot.tokens))
+            self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
+
+    def _carried(self, slot: Slot, key: str, ids: Collection[int]) -> None:
+        """Rows that may be carried over: they may be evaluated, or not. Tests of carrying over say it exactly."""
+        for known in (self._loose.setdefault(_loose(slot), {}), self._handed_on.setdefault(slot, {})):
+            known[key] = known.get(key, frozenset[int]()).union(ids)
+
+    def _know(self, slot: Slot, key: str, ids: Collection[int]) -> None:
+        self._stored.setdefault(slot, {})[key] = frozenset(ids)
+        self._loose.setdefault(_loose(slot), {})[key] = frozenset(ids)
 
     def _carry(self, before: Mapping[int, Fragment], made: Fragment) -> None:
         """What was known of the rows of a compacted fragment is known still, of the same inputs in new files."""
@@ -197,7 +226,7 @@ class Oracle:
 
     def add_column(self, name: str, function: str, version: int, inputs: tuple[str, ...]) -> None:
         bound = tuple((n, self.state.columns[n].identity) for n in inputs)
-        self.state.columns[name] = Column(next(self._numbers) + 100, function, version, bound)
+        self.state.columns[name] = Column(next(self._numbers) + 100, function, version, bound, name)
 
     def drop_column(self, name: str) -> None:
         gone = self.state.columns.pop(name).identity
@@ -252,7 +281,7 @@ class Oracle:
         column = self.state.columns[name]
         inputs = self.input_identities(name)
         return {
-            number: self._ask(name, column, version or column.version, inputs, where, number, fragment)
+            number: self._ask(column, version or column.version, inputs, where, number, fragment)
             for number, fragment in self.state.fragments.items()
             if fragment.live
         }
@@ -265,7 +294,6 @@ class Oracle:
 
     def _ask(
         self,
-        name: str,
         column: Column,
         version: int,
         inputs: tuple[int, ...],
@@ -279,15 +307,18 @@ class Oracle:
         file = fragment.files.get(column.identity)
         settled = file.known(fingerprint) & fragment.live if file is not None else set()
         asked = {i for i in fragment.live if where.matches(self.row(i))}
-        slot = Slot(column.function, version, name, tokens, number)
+        slot = Slot(column.function, version, column.added_as, tokens, number)
         own = {column.identity, *inputs}
         read = sorted({self.state.columns[n].identity for n in where.reads} - own)
         where_id = (where.text, tuple((i, fragment.token(i)) for i in read)) if where.text else ()
+        staged = self._usable(slot, where_id, fingerprint, target, fragment.live)
+        if staged is None and not (file is not None and (file.fingerprint == fingerprint or file.known(fingerprint))):
+            self._carry_replaced(slot)
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
+        optional |= (asked - settled) & self._spoiled.get(slot, set())
         needed -= optional
-        staged = self._usable(slot, where_id, fingerprint, target, fragment.live)
         if staged is not None:
             needed, optional = set[int](), set[int]()  # only to be installed, or refused where rows came back
         return Asked(
@@ -303,6 +334,35 @@ class Oracle:
             where_id,
         )
 
+    def _carry_replaced(self, slot: Slot) -> None:
+        """Files whose place another one took, or that were made for a column of the same name that is gone."""
+        for (at, where), staged in list(self._records.items()):
+            if at == slot and slot.fragment not in self.broken:
+                self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
+
+    def plan_failed(self, name: str) -> dict[int, Asked]:
+        """What a retry finds: failed rows are asked for and no others. Other files' checkpoints say nothing."""
+        parts = {}
+        for number, plain in self.plan(name, 0, Where()).items():
+            fragment = self.state.fragments[number]
+            failed = frozenset(i for i in plain.known if self._fails(name, plain, i))
+            under = ("failed", plain.target)
+            stored = {
+                i
+                for key, ids in self._stored.get(plain.slot, {}).items()
+                if (key, under) in self._of_retries
+                for i in ids
+            }
+            live = frozenset(fragment.live)
+            staged = self._usable(plain.slot, under, plain.fingerprint, plain.target, fragment.live)
+            part = replace(plain, asked=failed, needed=failed - stored, optional=frozenset(), where=under, live=live)
+            parts[number] = part if staged is None else replace(part, needed=frozenset(), live=staged.live)
+        return parts
+
+    def _fails(self, name: str, part: Asked, i: int) -> bool:
+        arguments = [self.state.rows[i].get(identity) for identity, _ in part.fingerprint.inputs]
+        return self._values(self.state.columns[name].function, part.fingerprint.version, i, arguments[1])[1]
+
     def _usable(
         self, slot: Slot, where: tuple[object, ...], fingerprint: Fingerprint, target: int, live: set[int]
     ) -> Staged | None:
@@ -316,13 +376,16 @@ class Oracle:
 
     def stored(self, part: Asked, key: str, ids: Collection[int]) -> None:
         """A checkpoint was written."""
-        self._stored.setdefault(part.slot, {})[key] = frozenset(ids)
-        self._loose.setdefault(_loose(part.slot), {})[key] = frozenset(ids)
+        self._of_retries.add((key, part.where))
+        self._know(part.slot, key, ids)
 
-    def damaged(self, key: str) -> None:
-        """A checkpoint was damaged: its rows are not known any more."""
-        for keys in self._stored.values():
-            keys.pop(key, None)
+    def damaged(self, key: str, fragment: int) -> None:
+        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before. Others of
+        the fragment may hold them, or may have been left aside for the one that was damaged."""
+        for slot, by_key in self._stored.items():
+            if slot.fragment == fragment:
+                self._spoiled.setdefault(slot, set()).update(*by_key.values())
+                by_key.pop(key, None)
 
     def staged(self, part: Asked) -> None:
         """A column file and its record were written."""

@@ -88,3 +88,25 @@ def test_checkpoints_hold_the_rows_that_were_known_from_a_file_since_replaced(ma
     machine._run_backfill("c", 3, where, 3)
     machine._run_backfill("c", 2)
     machine._run_backfill("c", 3, where)
+
+
+def test_rows_beside_the_filter_keep_the_values_of_another_version(machine):
+    machine._run_backfill("c", 3, FILTERS[0])
+    machine._run_backfill("c", 3, FILTERS[1], 2)
+    machine._run_backfill("c", 2)
+    machine._run_backfill("c", 3, FILTERS[1])
+
+
+def test_rows_that_a_restore_brings_back_are_known_from_another_filter(machine):
+    before = machine.system.open().version
+    machine._run_backfill("c", 0, FILTERS[1], 3)
+    machine.update(1, unrelated=True)
+    machine._run_backfill("c", 0, interval=3)
+    restore(machine, before)
+    machine._run_backfill("c", 0)
+
+
+def test_a_staged_file_is_installed_after_its_column_was_renamed(machine):
+    machine._run_backfill("c", 0, fate=Fate("before_commit"))
+    machine.rename("output", True)
+    machine._run_backfill("e", 0)

@@ -85,6 +85,7 @@ class Machine(RuleBasedStateMachine):
         for name in ("c", "d", "e"):
             if self._computable(name):
                 self._backfill(BackfillSpec(self.system.database, "t", name), 0, Where())
+                self._compare()
                 assert not self.system.plan(BackfillSpec(self.system.database, "t", name)).tasks
 
     # the table
@@ -134,11 +135,14 @@ class Machine(RuleBasedStateMachine):
         """A step is over: counts it and compares the whole table."""
         Machine.steps[name] += 1
         Machine.changed[name] += changed
+        self._compare()
+        self.oracle.remember(self.system.open().version)
+
+    def _compare(self) -> None:
         found, wanted = self.system.rows(), self.oracle.table()
         assert found.keys() == wanted.keys()
         wrong = {i: (found[i], wanted[i]) for i in wanted if found[i] != wanted[i]}
         assert not wrong, wrong
-        self.oracle.remember(self.system.open().version)
 
     @initialize(seed=numbers)
     def begin(self, seed: int) -> None:
@@ -324,6 +328,33 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         self._run_backfill(name, version, where, 3, task_size, meanwhile=meanwhile, number=number)
 
+    @rule(name=names, interval=intervals, kill=st.sampled_from(["", "", *KILLS]), passes=st.integers(1, 4))
+    @precondition(lambda self: self.registers)  # through the services: tests/integration/test_retry.py
+    def retry(self, name: str, interval: int, kill: str, passes: int) -> None:
+        """Failed rows are tried again, by the same function: in vain."""
+        if not self._computable(name):
+            self._run_backfill(name, 0)
+            return
+        spec = BackfillSpec(self.system.database, "t", name, checkpoint=CheckpointBounds(interval), failed_only=True)
+        before = self.system.open().version
+        fate = Fate(kill, passes)
+        evaluated = self._backfill_once(spec, fate)
+        self._step("retry", changed=bool(evaluated) or before != self.system.open().version)
+
+    def _backfill_once(self, spec: BackfillSpec, fate: Fate) -> int:
+        """A round of a retry: the rows that fail again are there to be tried again."""
+        parts = self.oracle.plan_failed(spec.column)
+        made = Made(self.system.plan(spec))
+        open_parts = {t.fragment_id: parts[t.fragment_id] for t in made.plan.tasks}
+        left = {i for f, p in parts.items() if f not in open_parts for i in p.needed}
+        assert not left, f"not planned: {sorted(left)}"
+        if not made.plan.tasks:
+            return 0
+        evaluated = self._compute(spec, made, open_parts, fate)
+        if not fate.dead:
+            self._commit(spec, made, open_parts, fate)
+        return evaluated
+
     def _run_backfill(
         self,
         name: str,
@@ -379,7 +410,7 @@ class Machine(RuleBasedStateMachine):
                 self._meanwhile(number)
             meanwhile = ""
             self._commit(spec, made, open_parts, fate)
-            if fate.dead:
+            if fate.dead or not self._computable(spec.column) or not all(self._has(c) for c in where.reads):
                 return total
         raise AssertionError("planned again and again")
 
@@ -435,6 +466,11 @@ class Machine(RuleBasedStateMachine):
             self._keep_late(spec, made, parts, fragments[len(half) :])
             fragments = half
         request = made.request(self.system.uri, fragments)
+        if not self._is_there(spec.column, parts):
+            with pytest.raises(LemanError) as refused:
+                self.system.submit(request)
+            assert refused.value.reason == "COLUMN_NOT_DEFINED"
+            return
         result = self.system.submit(request)
         self._land(spec.column, parts, verdicts(result))
         tasks = {t.fragment_id: t for t in made.plan.tasks}
@@ -446,6 +482,11 @@ class Machine(RuleBasedStateMachine):
             self.system.restart_coordinator()
             again = verdicts(self.system.submit(request))
             assert again == verdicts(result), (again, result)
+
+    def _is_there(self, name: str, parts: dict[int, Asked]) -> bool:
+        """Whether the planned column is in the table: a restore may have taken it away."""
+        found = self.oracle.state.columns.get(name)
+        return found is not None and all(part.fingerprint.column == found.identity for part in parts.values())
 
     def _land(self, name: str, parts: dict[int, Asked], found: dict[int, tuple[Status, str]]) -> None:
         for fragment, (status, reason) in found.items():
@@ -496,7 +537,9 @@ class Machine(RuleBasedStateMachine):
         if key is None:
             self._run_backfill("c", 1 + number % 3, FILTERS[number % 4], 3, fate=Fate("worker.file_written", 2))
             return
-        self.oracle.damaged(key)
+        parsed = keys.parse_range_key(key)
+        assert parsed is not None
+        self.oracle.damaged(key, parsed.fragment_id)
         self._step("damage")
 
     def _meanwhile(self, number: int) -> None:
@@ -525,7 +568,7 @@ def run(machine: type[Machine], examples: int, steps: int) -> float:
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],  # it takes minutes
         derandomize=not LONG,
         database=None,
     )

@@ -34,5 +34,5 @@ def _logged(name: str, version: int) -> Callable[[int, int | None], int | None]:
     return call
 
 
-f1, f2, f3 = (_logged("f", v) for v in (1, 2, 3))
+f1, f2, f3, f4, f5, f6 = (_logged("f", v) for v in range(1, 7))
 g1, g2, g3 = (_logged("g", v) for v in (1, 2, 3))

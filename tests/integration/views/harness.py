@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 from commit_coordinator.lanes import Lanes, Limits
 from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest, Status
 from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
 from core.domain.job import FragmentVerdict, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
@@ -24,6 +26,7 @@ from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, Vi
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
+from executor.carrying import carry_over
 from executor.dispatch import Dispatcher, LaneAddress
 from executor.local_runner import LocalRunner
 from executor.messages import Hello
@@ -174,6 +177,8 @@ class System:
             _nothing,
             _nothing,
             _nothing,
+            _nothing,
+            _carry_over,
         )
 
     async def _start(self) -> Lanes:
@@ -214,12 +219,17 @@ class System:
         job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, backfill, 0, 0, refresh=spec)
         run = RefreshRun(job, self.services)
         plan = await run.plan()
+        run.check_resources(plan)
         await (run.finish_at_once(plan) if run.nothing_to_do(plan) else run.run(plan))
         return run.board.job
 
 
 async def _nothing(*_: object) -> None:
     """Neither history nor error store is looked at."""
+
+
+async def _carry_over(plan: Plan, stopped: Callable[[], bool]) -> int:
+    return await asyncio.to_thread(carry_over, LanceCheckpointStore(checkpoint_root(plan.header.uri)), plan, stopped)
 
 
 def rows_of(uri: str) -> tuple[list[int], list[dict[str, Any]]]:

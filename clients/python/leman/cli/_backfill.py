@@ -68,6 +68,9 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     min_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the least.")] = None,
     max_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the most.")] = None,
     task_size: Annotated[int | None, typer.Option(min=1, help="Rows in a unit of work.")] = None,
+    task_shuffle_diversity: Annotated[
+        int | None, typer.Option(min=1, help="Fragments whose units are handed out in turn.")
+    ] = None,
     commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
     read_version: VersionOption = None,
     num_frags: FragmentsOption = None,
@@ -90,6 +93,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             min_checkpoint_size=min_checkpoint_size,
             max_checkpoint_size=max_checkpoint_size,
             task_size=task_size,
+            task_shuffle_diversity=task_shuffle_diversity,
             commit_granularity=commit_granularity,
             read_version=read_version,
             num_frags=num_frags,

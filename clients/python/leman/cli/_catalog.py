@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from leman._model import RowStates
 from leman._view_model import ViewInfo
 from leman.cli._options import (
     DatabaseArgument,
@@ -14,11 +17,12 @@ from leman.cli._options import (
     TokenOption,
     open_database,
 )
-from leman.cli._output import print_json, print_line, print_table
+from leman.cli._output import plain, print_json, print_line, print_table
 from leman.cli._views import print_view
+from leman.errors import NotSupported
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
-udfs = typer.Typer(help="Lists registered functions.", no_args_is_help=True)
+udfs = typer.Typer(help="Lists and shows registered functions.", no_args_is_help=True)
 
 
 @tables.command("ls")
@@ -49,6 +53,9 @@ def tables_show(
     db: DatabaseArgument,
     table: TableArgument,
     *,
+    with_states: Annotated[
+        bool, typer.Option("--states", help="Count the rows of computed columns: computed, NULL, failed, not computed.")
+    ] = False,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
@@ -56,9 +63,13 @@ def tables_show(
 ) -> None:
     """Shows the columns of a table and what computes them."""
     with open_database(db, endpoint, token, tls_ca) as database:
-        found = database.open_table(table).describe()
+        opened = database.open_table(table)
+        found = opened.describe()
+        if with_states and isinstance(found, ViewInfo):
+            raise NotSupported(f"'{table}' is a view and keeps no states of its rows: leave --states out")
+        states = {c.name: opened.row_states(c.name) for c in found.computed_columns if with_states}
     if as_json:
-        print_json(found)
+        print_json({**plain(found), "row_states": states} if with_states else found)
         return
     if isinstance(found, ViewInfo):
         print_view(found)
@@ -74,6 +85,15 @@ def tables_show(
         ("column", "type", "computed by", "function version"),
         [(f.name, f.type, computed.get(f.name), versions.get(f.name)) for f in found.schema],
     )
+    if states:
+        print_line("")
+        headings = ("column", "computed", "of these NULL", "of earlier versions", "failed", "not computed")
+        print_table(headings, [(name, *_counts(s)) for name, s in states.items()])
+
+
+def _counts(states: RowStates) -> list[str]:
+    kept = sum(k.rows for k in states.kept)
+    return [f"{n:,}" for n in (states.computed, states.null, kept, states.failed, states.not_computed)]
 
 
 @udfs.command("ls")
@@ -98,3 +118,30 @@ def udfs_ls(
             for u in found
         ],
     )
+
+
+@udfs.command("show")
+def udfs_show(
+    db: DatabaseArgument,
+    name: Annotated[str, typer.Argument(help="The function's name, or name@version.", show_default=False)],
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows a registered function with its options: one version, or else the newest."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.udf(name)
+    if as_json:
+        print_json(found)
+        return
+    facts = {
+        "kind": found.kind + (", class" if found.stateful else ""),
+        "reads": ", ".join(found.input_columns),
+        "returns": found.data_type,
+        **({"expression": found.sql_expression} if found.sql_expression else {}),
+        **found.options,
+    }
+    print_line(f"{found.name}@{found.version}\n")
+    print_table(("", ""), list(facts.items()))

@@ -8,6 +8,7 @@ import typer
 
 from leman._model import Job
 from leman.cli._backfill import end, follow_job
+from leman.cli._errors import group_errors, print_groups
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -21,7 +22,7 @@ from leman.cli._options import (
 from leman.cli._output import print_json, print_line, print_table
 from leman.progress import duration, result_line
 
-app = typer.Typer(help="Lists, shows, watches and cancels jobs.", no_args_is_help=True)
+app = typer.Typer(help="Lists, shows, watches, cancels and retries jobs.", no_args_is_help=True)
 
 
 @app.command("ls")
@@ -103,22 +104,55 @@ def cancel(
             print_line(f"{job_id}: {state}")
 
 
+@app.command("retry")
+def retry(  # noqa: PLR0913 - a command's options, all by name
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    udf: Annotated[
+        str | None, typer.Option(metavar="NAME[@VERSION]", help="With this registered function, from now on.")
+    ] = None,
+    keep_others: Annotated[
+        bool, typer.Option("--keep-others", help="With --udf: rows that did not fail keep their values.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Computes the failed rows of a job's column again. With another function and without --keep-others, all rows."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others)
+        job = future.job()
+        if not no_wait:
+            job = follow_job(future, f"{job.table}.{job.column}", quiet=quiet)
+        elif not as_json:
+            print_line(job.job_id)
+    end(job, as_json=as_json)
+
+
 def errors(  # noqa: PLR0913 - a command's options, all by name
     db: DatabaseArgument,
     job_id: JobArgument,
     *,
     column: Annotated[str | None, typer.Option(help="Only of this column.")] = None,
     limit: LimitOption = 20,
-    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Print the tracebacks too.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="List the rows instead of counting them.")] = False,
+    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="List them with their tracebacks.")] = False,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists the rows of a job for which the function failed, and why."""
+    """Counts the rows of a job for which the function failed, by exception and message, or lists them."""
+    listed = rows or tracebacks
     with open_database(db, endpoint, token, tls_ca) as database:
-        found = database.get_errors(job_id, column, limit)
-    if as_json:
+        found = database.get_errors(job_id, column, limit if listed else None)
+    if not listed:
+        print_groups(group_errors(found), limit, as_json=as_json)
+    elif as_json:
         print_json(found)
     elif tracebacks:
         for error in found:
@@ -167,6 +201,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("column" if job.column else "view", job.target),
         *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),
         ("plan", job.plan_summary),
+        *([("retry of", job.retry_of)] if job.retry_of else []),
         ("rows", rows),
         ("fragments", f"{progress.fragments_committed:,} of {progress.fragments_planned:,} committed"),
         ("seconds", seconds),
@@ -176,6 +211,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("begun", f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}"),
         ("changed", f"{job.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"),
     ]
+    details.extend(("waits for", stall) for stall in job.stalls)
     if job.where:
         details.insert(4, ("where", job.where))
     if job.error is not None:

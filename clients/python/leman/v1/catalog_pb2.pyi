@@ -258,6 +258,7 @@ class NewColumn(_message.Message):
     UDF_VERSION_FIELD_NUMBER: _builtins.int
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
     SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
+    KEEP_VALUES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the column. Lance allows no `.` in it."""
     udf_name: _builtins.str
@@ -267,6 +268,11 @@ class NewColumn(_message.Message):
     sql_expression: _builtins.str
     """An expression over this table's columns, see UdfDefinition.sql_expression. It is registered as function `sql`, with
     a version that follows from the expression, the columns it reads and its type. Without `input_columns`.
+    """
+    keep_values: _builtins.bool
+    """AlterColumns: values that the column's functions so far computed stay current, and are told apart from then on (see
+    PlanHeader.kept); only rows that failed, or were not computed, are left to the new function. It has to have the same
+    inputs. Without it the values are stale, also those that were kept before.
     """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -282,10 +288,11 @@ class NewColumn(_message.Message):
         udf_version: _builtins.str = ...,
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
         sql_expression: _builtins.str = ...,
+        keep_values: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "keep_values", b"keep_values", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,6 +458,7 @@ class ComputedColumn(_message.Message):
     UDF_NAME_FIELD_NUMBER: _builtins.int
     UDF_VERSION_FIELD_NUMBER: _builtins.int
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    KEPT_VERSIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the column."""
     udf_name: _builtins.str
@@ -461,6 +469,10 @@ class ComputedColumn(_message.Message):
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Columns of the table that it reads, in the order of its parameters."""
 
+    @_builtins.property
+    def kept_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Earlier functions whose values the column keeps, the most recent first: `name@version`."""
+
     def __init__(
         self,
         *,
@@ -468,10 +480,11 @@ class ComputedColumn(_message.Message):
         udf_name: _builtins.str = ...,
         udf_version: _builtins.str = ...,
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        kept_versions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "kept_versions", b"kept_versions", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

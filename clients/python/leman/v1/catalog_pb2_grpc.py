@@ -129,7 +129,8 @@ class CatalogServiceServicer(object):
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
         (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
         COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
-        columns of its source then, and the next refresh computes the column for every row, and no other.
+        columns of its source then, and the next refresh computes the column for every row, and no other; `keep_values` is
+        refused (INVALID_ARGUMENT, BAD_REQUEST).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,7 +56,8 @@ class CatalogServiceStub:
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
     (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
     COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
-    columns of its source then, and the next refresh computes the column for every row, and no other.
+    columns of its source then, and the next refresh computes the column for every row, and no other; `keep_values` is
+    refused (INVALID_ARGUMENT, BAD_REQUEST).
     """
     DescribeTable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]
     """Schema, version, rows and computed columns of one table."""
@@ -99,7 +100,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
     (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
     COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
-    columns of its source then, and the next refresh computes the column for every row, and no other.
+    columns of its source then, and the next refresh computes the column for every row, and no other; `keep_values` is
+    refused (INVALID_ARGUMENT, BAD_REQUEST).
     """
     DescribeTable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]  # type: ignore[assignment]
     """Schema, version, rows and computed columns of one table."""
@@ -169,7 +171,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
         (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
         COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
-        columns of its source then, and the next refresh computes the column for every row, and no other.
+        columns of its source then, and the next refresh computes the column for every row, and no other; `keep_values` is
+        refused (INVALID_ARGUMENT, BAD_REQUEST).
         """
 
     @_abc_1.abstractmethod

@@ -88,6 +88,8 @@ class Job(_message.Message):
     PLAN_SUMMARY_FIELD_NUMBER: _builtins.int
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
     REFRESH_RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -103,7 +105,9 @@ class Job(_message.Message):
     table_version: _builtins.int
     """Version of the table after the job's last commit; 0: it committed nothing."""
     attempt: _builtins.int
-    """How often an executor has begun the job: more than once when one died."""
+    """How often an executor has begun the job: more than once when one died or was stopped."""
+    retry_of: _builtins.str
+    """The job whose failed rows it tried again; empty: it is no retry."""
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
         """What was asked."""
@@ -129,6 +133,12 @@ class Job(_message.Message):
         """Fragments by reason, from the first plan."""
 
     @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
+        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_ROUNDS rounds of
+        LEMAN_WRITER__STALL_ROUND_SECONDS). Each was an event of kind `stall` too.
+        """
+
+    @_builtins.property
     def refresh(self) -> _planner_pb2.RefreshSpec:
         """What was asked, where the job refreshes a view; `spec` then names the view as its table and nothing else."""
 
@@ -152,16 +162,62 @@ class Job(_message.Message):
         plan_summary: _builtins.str = ...,
         table_version: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        retry_of: _builtins.str = ...,
+        stalls: _abc.Iterable[Global___Stall] | None = ...,
         refresh: _planner_pb2.RefreshSpec | None = ...,
         refresh_result: Global___RefreshResult | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Stall(_message.Message):
+    """Something that a job waits for and that has not moved for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    lane: _builtins.str
+    """The worker process that a unit of work was given to; empty: it is not one that the job waits for."""
+    fragment_id: _builtins.int
+    """The fragment at hand; -1: none."""
+    idle_seconds: _builtins.float
+    """For how long."""
+    silent: _builtins.bool
+    """The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one."""
+    message: _builtins.str
+    """All of this for a person."""
+    @_builtins.property
+    def rows(self) -> _planner_pb2.RowRange:
+        """Rows at hand, as physical offsets: those that the function was called with last, if it was called."""
+
+    def __init__(
+        self,
+        *,
+        lane: _builtins.str = ...,
+        fragment_id: _builtins.int = ...,
+        rows: _planner_pb2.RowRange | None = ...,
+        idle_seconds: _builtins.float = ...,
+        silent: _builtins.bool = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "idle_seconds", b"idle_seconds", "lane", b"lane", "message", b"message", "rows", b"rows", "silent", b"silent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stall: _TypeAlias = Stall  # noqa: Y015
 
 @_typing.final
 class RefreshResult(_message.Message):
@@ -582,7 +638,7 @@ class JobEvent(_message.Message):
     sequence: _builtins.int
     """Grows within a job."""
     kind: _builtins.str
-    """What: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`."""
+    """What: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
     message: _builtins.str
     """For a person."""
     @_builtins.property
@@ -654,6 +710,72 @@ class CancelJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
+
+@_typing.final
+class RetryJobRequest(_message.Message):
+    """See JobService.RetryJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    UDF_NAME_FIELD_NUMBER: _builtins.int
+    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    KEEP_OTHERS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job, which has ended."""
+    udf_name: _builtins.str
+    """Name of a registered function that takes the place of the column's; empty: the same function again."""
+    udf_version: _builtins.str
+    """Its version; empty: the one registered last."""
+    keep_others: _builtins.bool
+    """With another function: the rows that did not fail keep their values."""
+    request_id: _builtins.str
+    """Chosen by the caller. The same id and body gives the same job; the same id with another body is refused."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        udf_name: _builtins.str = ...,
+        udf_version: _builtins.str = ...,
+        keep_others: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "keep_others", b"keep_others", "request_id", b"request_id", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryJobRequest: _TypeAlias = RetryJobRequest  # noqa: Y015
+
+@_typing.final
+class RetryJobResponse(_message.Message):
+    """See JobService.RetryJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The new job."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryJobResponse: _TypeAlias = RetryJobResponse  # noqa: Y015
 
 @_typing.final
 class ListJobErrorsRequest(_message.Message):

@@ -62,6 +62,11 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
                 _registered_method=True)
+        self.RetryJob = channel.unary_unary(
+                '/leman.v1.JobService/RetryJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.RetryJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.RetryJobResponse.FromString,
+                _registered_method=True)
         self.ListJobErrors = channel.unary_unary(
                 '/leman.v1.JobService/ListJobErrors',
                 request_serializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.SerializeToString,
@@ -112,6 +117,25 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetryJob(self, request, context):
+        """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+        no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+        inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+
+        With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+        true: they keep their values and count as current, the function's version is recorded per row, and rows that
+        failed under the earlier version are the only ones computed; false: they are stale, as after
+        CatalogService.AlterColumns, and the job computes them too.
+
+        The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
+        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+        view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+        it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListJobErrors(self, request, context):
         """The rows of a job for which the function failed.
         """
@@ -146,6 +170,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'RetryJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.RetryJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.RetryJobResponse.SerializeToString,
             ),
             'ListJobErrors': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobErrors,
@@ -291,6 +320,33 @@ class JobService(object):
             '/leman.v1.JobService/CancelJob',
             leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/RetryJob',
+            leman_dot_v1_dot_jobs__pb2.RetryJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.RetryJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,21 @@ class JobServiceStub:
     """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]
     """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are."""
+    RetryJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]
+    """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+    no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+    inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+
+    With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+    true: they keep their values and count as current, the function's version is recorded per row, and rows that
+    failed under the earlier version are the only ones computed; false: they are stale, as after
+    CatalogService.AlterColumns, and the job computes them too.
+
+    The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
+    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+    view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+    it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+    """
     ListJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]
     """The rows of a job for which the function failed."""
 
@@ -75,6 +90,21 @@ class JobServiceAsyncStub(JobServiceStub):
     """
     CancelJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are."""
+    RetryJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]  # type: ignore[assignment]
+    """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+    no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+    inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+
+    With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+    true: they keep their values and count as current, the function's version is recorded per row, and rows that
+    failed under the earlier version are the only ones computed; false: they are stale, as after
+    CatalogService.AlterColumns, and the job computes them too.
+
+    The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
+    (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+    view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+    it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+    """
     ListJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]  # type: ignore[assignment]
     """The rows of a job for which the function failed."""
 
@@ -127,6 +157,27 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CancelJobResponse, _abc.Awaitable[_jobs_pb2.CancelJobResponse]]:
         """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are."""
+
+    @_abc_1.abstractmethod
+    def RetryJob(
+        self,
+        request: _jobs_pb2.RetryJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.RetryJobResponse, _abc.Awaitable[_jobs_pb2.RetryJobResponse]]:
+        """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+        no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+        inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+
+        With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+        true: they keep their values and count as current, the function's version is recorded per row, and rows that
+        failed under the earlier version are the only ones computed; false: they are stale, as after
+        CatalogService.AlterColumns, and the job computes them too.
+
+        The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
+        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
+        view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
+        it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+        """
 
     @_abc_1.abstractmethod
     def ListJobErrors(

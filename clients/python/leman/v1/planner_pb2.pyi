@@ -30,7 +30,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_UNSPECIFIED: _Reason.ValueType  # 0
     """Not a valid value."""
     REASON_REUSED: _Reason.ValueType  # 1
-    """Its column file was written by this function version from these inputs."""
+    """Its column file was written by this function version, or by one whose values are kept, from these inputs."""
     REASON_STAGED: _Reason.ValueType  # 2
     """A column file for it was written but not committed yet; it only has to be committed."""
     REASON_MISSING: _Reason.ValueType  # 3
@@ -56,7 +56,7 @@ class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 """Not a valid value."""
 REASON_REUSED: Reason.ValueType  # 1
-"""Its column file was written by this function version from these inputs."""
+"""Its column file was written by this function version, or by one whose values are kept, from these inputs."""
 REASON_STAGED: Reason.ValueType  # 2
 """A column file for it was written but not committed yet; it only has to be committed."""
 REASON_MISSING: Reason.ValueType  # 3
@@ -76,6 +76,38 @@ REASON_REUSED_COMPACTED: Reason.ValueType  # 9
 REASON_HISTORY_LOST: Reason.ValueType  # 10
 """Its values may come from a compaction, but the versions that would tell were cleaned away."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
+
+class _RowState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RowStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROW_STATE_UNSPECIFIED: _RowState.ValueType  # 0
+    """Not a valid value."""
+    ROW_STATE_COMPUTED: _RowState.ValueType  # 1
+    """The function gave this value, which may be NULL, from the inputs as they are now."""
+    ROW_STATE_NULL: _RowState.ValueType  # 2
+    """As ROW_STATE_COMPUTED, and the value is NULL."""
+    ROW_STATE_FAILED: _RowState.ValueType  # 3
+    """The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
+    ROW_STATE_NOT_COMPUTED: _RowState.ValueType  # 4
+    """Nobody computed it yet, or its value is stale; the next backfill computes it."""
+
+class RowState(_RowState, metaclass=_RowStateEnumTypeWrapper):
+    """What is known of a row's value in a computed column."""
+
+ROW_STATE_UNSPECIFIED: RowState.ValueType  # 0
+"""Not a valid value."""
+ROW_STATE_COMPUTED: RowState.ValueType  # 1
+"""The function gave this value, which may be NULL, from the inputs as they are now."""
+ROW_STATE_NULL: RowState.ValueType  # 2
+"""As ROW_STATE_COMPUTED, and the value is NULL."""
+ROW_STATE_FAILED: RowState.ValueType  # 3
+"""The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
+ROW_STATE_NOT_COMPUTED: RowState.ValueType  # 4
+"""Nobody computed it yet, or its value is stale; the next backfill computes it."""
+Global___RowState: _TypeAlias = RowState  # noqa: Y015
 
 class _RefreshMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -167,6 +199,8 @@ class BackfillSpec(_message.Message):
     COMMIT_GRANULARITY_FIELD_NUMBER: _builtins.int
     NUM_FRAGS_FIELD_NUMBER: _builtins.int
     INTRA_APPLIER_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    FAILED_ONLY_FIELD_NUMBER: _builtins.int
+    TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     udf_name: _builtins.str
@@ -188,6 +222,15 @@ class BackfillSpec(_message.Message):
     intra_applier_concurrency: _builtins.int
     """Threads in each worker process that call the function at the same time; 0: one. At most
     `concurrency` times as many calls run at once.
+    """
+    failed_only: _builtins.bool
+    """Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
+    column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+    """
+    task_shuffle_diversity: _builtins.int
+    """Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+    visible early; with more, no single fragment decides when the job ends. 0: of all, the one with the most rows left
+    next.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -212,10 +255,12 @@ class BackfillSpec(_message.Message):
         commit_granularity: _builtins.int = ...,
         num_frags: _builtins.int = ...,
         intra_applier_concurrency: _builtins.int = ...,
+        failed_only: _builtins.bool = ...,
+        task_shuffle_diversity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,13 +292,16 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
 @_typing.final
 class CreatePlanResponse(_message.Message):
-    """One message of the stream: the first holds the header, the others hold tasks, or what was followed."""
+    """One message of the stream: the first holds the header, the others hold tasks, what was followed or what is to be
+    carried over.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     FOLLOWED_FIELD_NUMBER: _builtins.int
+    CARRIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PlanHeader:
         """First message."""
@@ -266,18 +314,23 @@ class CreatePlanResponse(_message.Message):
     def followed(self) -> Global___FollowedFileBatch:
         """Further messages."""
 
+    @_builtins.property
+    def carried(self) -> Global___CarriedRowsBatch:
+        """Further messages."""
+
     def __init__(
         self,
         *,
         header: Global___PlanHeader | None = ...,
         tasks: Global___FragmentTaskBatch | None = ...,
         followed: Global___FollowedFileBatch | None = ...,
+        carried: Global___CarriedRowsBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed", "carried"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -303,6 +356,10 @@ class PlanHeader(_message.Message):
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    FAILED_ONLY_FIELD_NUMBER: _builtins.int
+    ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
     INPUT_SOURCE_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
@@ -322,6 +379,10 @@ class PlanHeader(_message.Message):
     """Rows that failed under this function version and these inputs, and stay failed."""
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
+    failed_only: _builtins.bool
+    """The request was for failed rows only."""
+    rows_not_computed: _builtins.int
+    """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
     @_builtins.property
     def output(self) -> Global___OutputField:
         """The output column."""
@@ -341,6 +402,16 @@ class PlanHeader(_message.Message):
     @_builtins.property
     def input_field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Lance field ids of the input columns, their children included, for ReplaceColumn.input_field_ids."""
+
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
+        """Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
+        version first. They count as reused.
+        """
+
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """First halves of fingerprints whose values count as current: of the function's own version, then of those kept."""
 
     @_builtins.property
     def input_source(self) -> Global___InputSource:
@@ -363,15 +434,49 @@ class PlanHeader(_message.Message):
         rows_failed_before: _builtins.int = ...,
         where: _builtins.str = ...,
         input_field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        kept: _abc.Iterable[Global___KeptRows] | None = ...,
+        failed_only: _builtins.bool = ...,
+        rows_not_computed: _builtins.int = ...,
+        versions: _abc.Iterable[_builtins.str] | None = ...,
         input_source: Global___InputSource | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "kept", b"kept", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanHeader: _TypeAlias = PlanHeader  # noqa: Y015
+
+@_typing.final
+class KeptRows(_message.Message):
+    """Rows with values of an earlier function version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UDF_NAME_FIELD_NUMBER: _builtins.int
+    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    udf_name: _builtins.str
+    """The function."""
+    udf_version: _builtins.str
+    """Its version."""
+    rows: _builtins.int
+    """How many rows, deleted ones not counted where a whole fragment is of that version."""
+    def __init__(
+        self,
+        *,
+        udf_name: _builtins.str = ...,
+        udf_version: _builtins.str = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeptRows: _TypeAlias = KeptRows  # noqa: Y015
 
 @_typing.final
 class InputSource(_message.Message):
@@ -532,8 +637,10 @@ class FragmentTask(_message.Message):
     """True when `current_file` holds values that were computed under this fingerprint for some of the rows."""
     row_states: _builtins.bytes
     """Row states of `current_file` where it carries none itself, because compaction wrote it: 4 bytes length (little
-    endian) of a JSON header {rows, untouched, failed, computed, filters}, the header, zlib of two bits a row (0
-    untouched, 1 computed, 2 failed; the first row lowest).
+    endian) of a JSON header {rows, untouched, failed, computed, filters, older}, the header, zlib of two bits a row (0
+    untouched, 1 computed, 2 failed; the first row lowest). Where `older` is there, it is one byte a row: the two low
+    bits say the state, the others the version: 0 the file's own, n the n-th of `older`, a list of [first half of the
+    fingerprint, computed rows, failed rows].
     """
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
@@ -653,6 +760,88 @@ class FollowedFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowedFile: _TypeAlias = FollowedFile  # noqa: Y015
+
+@_typing.final
+class CarriedRowsBatch(_message.Message):
+    """A piece of the plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___CarriedRows]:
+        """In the order of their sources."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___CarriedRows] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CarriedRowsBatch: _TypeAlias = CarriedRowsBatch  # noqa: Y015
+
+@_typing.final
+class CarriedRows(_message.Message):
+    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced. Whoever
+    runs the plan stores them once more, and plans again: then they are found, and not computed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    COVERED_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FROM_FRAGMENT_FIELD_NUMBER: _builtins.int
+    FROM_ROWS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    BEFORE_VERSION_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """The fragment that has the rows now."""
+    key: _builtins.str
+    """Key of the checkpoint that is to be stored."""
+    source: _builtins.str
+    """Key of the checkpoint, or of the fragment record, that has the rows."""
+    from_fragment: _builtins.int
+    """The fragment for which they were computed."""
+    at: _builtins.int
+    """Offset, in the fragment that has them now, of the first one that is not deleted. It lies before `covered` where
+    another fragment has the first ones.
+    """
+    before_version: _builtins.int
+    """The version of the table that tells which of them are not deleted; 0: none is."""
+    @_builtins.property
+    def covered(self) -> Global___RowRange:
+        """What it covers."""
+
+    @_builtins.property
+    def from_rows(self) -> Global___RowRange:
+        """Where they lie in it."""
+
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        key: _builtins.str = ...,
+        covered: Global___RowRange | None = ...,
+        source: _builtins.str = ...,
+        from_fragment: _builtins.int = ...,
+        from_rows: Global___RowRange | None = ...,
+        at: _builtins.int = ...,
+        before_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["covered", b"covered", "from_rows", b"from_rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "before_version", b"before_version", "covered", b"covered", "fragment_id", b"fragment_id", "from_fragment", b"from_fragment", "from_rows", b"from_rows", "key", b"key", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CarriedRows: _TypeAlias = CarriedRows  # noqa: Y015
 
 @_typing.final
 class RowRange(_message.Message):
@@ -815,6 +1004,106 @@ class ExplainPlanResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
+
+@_typing.final
+class GetRowStatesRequest(_message.Message):
+    """See PlannerService.GetRowStates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """A computed column."""
+    state: Global___RowState.ValueType
+    """List the addresses of the rows in this state; unspecified: only count."""
+    page_size: _builtins.int
+    """At most this many addresses; 0: 10,000. More than 100,000 is read as 100,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        column: _builtins.str = ...,
+        state: Global___RowState.ValueType = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRowStatesRequest: _TypeAlias = GetRowStatesRequest  # noqa: Y015
+
+@_typing.final
+class GetRowStatesResponse(_message.Message):
+    """See PlannerService.GetRowStates. Counts leave deleted rows out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
+    ROWS_NULL_FIELD_NUMBER: _builtins.int
+    ROWS_FAILED_FIELD_NUMBER: _builtins.int
+    ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    ROW_ADDRESSES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ROW_IDS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version of the table that this is about."""
+    rows_computed: _builtins.int
+    """Rows with a value that the function gave, NULL or not."""
+    rows_null: _builtins.int
+    """Of these, rows whose value is NULL."""
+    rows_failed: _builtins.int
+    """Rows for which the function failed."""
+    rows_not_computed: _builtins.int
+    """Rows that the next backfill computes."""
+    next_page_token: _builtins.str
+    """For the next page; empty: this was the last."""
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
+        """Of the computed rows, those with values of earlier versions that the column keeps."""
+
+    @_builtins.property
+    def row_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """fragment id << 32 | physical offset of rows in the state asked for, ascending; one page."""
+
+    @_builtins.property
+    def row_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Row ids of the rows in `row_addresses`, where the table's row ids are stable; -1 for each otherwise."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        rows_computed: _builtins.int = ...,
+        rows_null: _builtins.int = ...,
+        rows_failed: _builtins.int = ...,
+        rows_not_computed: _builtins.int = ...,
+        kept: _abc.Iterable[Global___KeptRows] | None = ...,
+        row_addresses: _abc.Iterable[_builtins.int] | None = ...,
+        next_page_token: _builtins.str = ...,
+        row_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "next_page_token", b"next_page_token", "row_addresses", b"row_addresses", "row_ids", b"row_ids", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "rows_not_computed", b"rows_not_computed", "rows_null", b"rows_null", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRowStatesResponse: _TypeAlias = GetRowStatesResponse  # noqa: Y015
 
 @_typing.final
 class RefreshSpec(_message.Message):

@@ -49,6 +49,11 @@ class PlannerServiceStub(object):
                 request_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
                 _registered_method=True)
+        self.GetRowStates = channel.unary_unary(
+                '/leman.v1.PlannerService/GetRowStates',
+                request_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
+                _registered_method=True)
         self.PlanRefresh = channel.unary_unary(
                 '/leman.v1.PlannerService/PlanRefresh',
                 request_serializer=leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.SerializeToString,
@@ -78,6 +83,14 @@ class PlannerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRowStates(self, request, context):
+        """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PlanRefresh(self, request, context):
         """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
         FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
@@ -99,6 +112,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ExplainPlan,
                     request_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.FromString,
                     response_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.SerializeToString,
+            ),
+            'GetRowStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRowStates,
+                    request_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.SerializeToString,
             ),
             'PlanRefresh': grpc.unary_unary_rpc_method_handler(
                     servicer.PlanRefresh,
@@ -165,6 +183,33 @@ class PlannerService(object):
             '/leman.v1.PlannerService/ExplainPlan',
             leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
             leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRowStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.PlannerService/GetRowStates',
+            leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
+            leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

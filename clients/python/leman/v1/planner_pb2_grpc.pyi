@@ -42,6 +42,10 @@ class PlannerServiceStub:
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]
     """The header alone, and a sample of the decisions: a dry run."""
+    GetRowStates: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]
+    """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+    """
     PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]
     """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
     FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
@@ -62,6 +66,10 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]  # type: ignore[assignment]
     """The header alone, and a sample of the decisions: a dry run."""
+    GetRowStates: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]  # type: ignore[assignment]
+    """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+    """
     PlanRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]  # type: ignore[assignment]
     """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
     FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
@@ -91,6 +99,16 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.ExplainPlanResponse, _abc.Awaitable[_planner_pb2.ExplainPlanResponse]]:
         """The header alone, and a sample of the decisions: a dry run."""
+
+    @_abc_1.abstractmethod
+    def GetRowStates(
+        self,
+        request: _planner_pb2.GetRowStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.GetRowStatesResponse, _abc.Awaitable[_planner_pb2.GetRowStatesResponse]]:
+        """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
+        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+        """
 
     @_abc_1.abstractmethod
     def PlanRefresh(

@@ -24,8 +24,8 @@ class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
     `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-    the options (`checkpoint`, `error_policy`, `batch_size`, `timeout_seconds`) and nothing else, or it is refused with
-    ALREADY_EXISTS.
+    the options (`checkpoint`, `error_policy`, `batch_size`, `timeout_seconds`, `resources`) and nothing else, or it is
+    refused with ALREADY_EXISTS.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -75,6 +75,7 @@ class UdfDefinition(_message.Message):
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
@@ -86,7 +87,9 @@ class UdfDefinition(_message.Message):
     `input_columns`; empty, or a field of type null where nothing was declared.
     """
     output_schema: _builtins.bytes
-    """The output type: an Arrow IPC schema message with exactly one field."""
+    """The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
+    field asks for a blob column; its type is then large_binary.
+    """
     entrypoint: _builtins.str
     """`package.module:name`, installed on every worker."""
     sql_expression: _builtins.str
@@ -118,6 +121,10 @@ class UdfDefinition(_message.Message):
     def error_policy(self) -> Global___ErrorPolicy:
         """What happens to rows for which it raises."""
 
+    @_builtins.property
+    def resources(self) -> Global___Resources:
+        """What it takes on a worker while it runs."""
+
     def __init__(
         self,
         *,
@@ -135,16 +142,52 @@ class UdfDefinition(_message.Message):
         error_policy: Global___ErrorPolicy | None = ...,
         batch_size: _builtins.int = ...,
         timeout_seconds: _builtins.float = ...,
+        resources: Global___Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_code) -> _WhichOneofReturnType_code | None: ...
 
 Global___UdfDefinition: _TypeAlias = UdfDefinition  # noqa: Y015
+
+@_typing.final
+class Resources(_message.Message):
+    """What one lane (one process that calls the function) takes on a worker. Zero means that nothing was asked.
+
+    On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
+    machine (`local`) the executor runs fewer lanes at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
+    for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_CPUS_FIELD_NUMBER: _builtins.int
+    NUM_GPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    num_cpus: _builtins.int
+    """Cores of a lane."""
+    num_gpus: _builtins.float
+    """GPUs of a lane: a whole number, or a fraction of at most 0.5 of one that several lanes share."""
+    memory_bytes: _builtins.int
+    """Memory of a lane in bytes."""
+    def __init__(
+        self,
+        *,
+        num_cpus: _builtins.int = ...,
+        num_gpus: _builtins.float = ...,
+        memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "num_cpus", b"num_cpus", "num_gpus", b"num_gpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resources: _TypeAlias = Resources  # noqa: Y015
 
 @_typing.final
 class PythonBundle(_message.Message):

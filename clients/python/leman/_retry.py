@@ -1,0 +1,75 @@
+"""Trying failed rows again, and finding them."""
+
+from __future__ import annotations
+
+import uuid
+
+from leman import _wire
+from leman._channel import Services
+from leman._future import JobFuture
+from leman._model import RowStates
+from leman._paging import list_errors
+from leman._registration import Registration
+from leman._udf import UDF
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+
+STATES = {
+    "computed": planner_pb2.ROW_STATE_COMPUTED,
+    "null": planner_pb2.ROW_STATE_NULL,
+    "failed": planner_pb2.ROW_STATE_FAILED,
+    "not_computed": planner_pb2.ROW_STATE_NOT_COMPUTED,
+}
+"""What `Table.rows_in_state` can be asked for."""
+
+_PAGE = 100_000
+
+
+def retry_job(
+    services: Services,
+    registration: Registration,
+    database: str,
+    job_id: str,
+    udf: UDF | str | None,
+    *,
+    keep_others: bool,
+) -> JobFuture:
+    """See `Database.retry_job_async`."""
+    if keep_others and udf is None:
+        raise InvalidArgument("keep_others needs udf=: with the same function all other rows stay as they are anyway")
+    found = None if udf is None else registration.resolve(udf)
+    request = jobs_pb2.RetryJobRequest(
+        database=database, job_id=job_id, keep_others=keep_others, request_id=uuid.uuid4().hex
+    )
+    if found is not None:
+        request.udf_name, request.udf_version = found.name, found.version
+    job = _wire.job(services.jobs("RetryJob", request).job)
+    return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
+
+
+def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> RowStates:
+    """Counts of a column's rows by state."""
+    request = planner_pb2.GetRowStatesRequest(table=table, column=column)
+    return _wire.row_states(services.planner("GetRowStates", request))
+
+
+def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, state: str) -> dict[int, int]:
+    """Current addresses of the rows in a state, ascending, to their stable row ids or -1. Raises InvalidArgument."""
+    if state not in STATES:
+        raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
+    request = planner_pb2.GetRowStatesRequest(table=table, column=column, state=STATES[state], page_size=_PAGE)
+    rows: dict[int, int] = {}
+    while True:
+        answer = services.planner("GetRowStates", request)
+        rows |= zip(answer.row_addresses, answer.row_ids, strict=True)
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return rows
+
+
+def failed_rows_of_job(services: Services, database: str, job_id: str, column: str, rows: dict[int, int]) -> list[int]:
+    """Those of a column's failed rows (address to stable row id, or to -1) on which a job failed."""
+    errors = list_errors(services, database, job_id, column, None)
+    ids = {error.row_id for error in errors if error.row_id >= 0}
+    places = {error.row_address for error in errors}
+    return [address for address, row_id in rows.items() if (row_id in ids if row_id >= 0 else address in places)]

@@ -1,0 +1,50 @@
+"""A plan in words: `leman plan` and a job's summary say the same. Pure."""
+
+from __future__ import annotations
+
+from core.domain.plan import SETTLED, Plan, PlanHeader
+
+
+def summarise(plan: Plan) -> str:
+    """One sentence for a person."""
+    header = plan.header
+    fragments = sum(count.fragments for count in header.reasons)
+    current = sum(count.fragments for count in header.reasons if count.reason in SETTLED)
+    if not fragments:
+        return "the table has no rows: nothing to do"
+    notes = _notes(header)
+    if header.failed_only:
+        return "; ".join([_failed_rows(plan, fragments), *notes])
+    if current == fragments:
+        return "; ".join([f"{current:,} of {fragments:,} fragments are current: nothing to do", *notes])
+    parts = [f"{len(plan.tasks):,} of {fragments:,} fragments to do ({_why(header)})"]
+    parts.append(f"about {header.rows_to_compute:,} rows to compute")
+    if len(plan.tasks) < fragments - current:
+        parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
+    parts.append(f"{current:,} reused")
+    return "; ".join([*parts, *notes])
+
+
+def _failed_rows(plan: Plan, fragments: int) -> str:
+    if not plan.tasks:
+        return "no row is marked as failed: nothing to do"
+    rows = plan.header.rows_to_compute
+    staged = sum(task.staged is not None for task in plan.tasks)
+    again = f"{rows:,} failed rows to try again in {len(plan.tasks):,} of {fragments:,} fragments"
+    return again + (f", {staged:,} of them only to be committed" if staged else "")
+
+
+def _why(header: PlanHeader) -> str:
+    open_counts = [count for count in header.reasons if count.reason not in SETTLED]
+    return ", ".join(f"{count.fragments:,} {count.reason.value.replace('_', ' ')}" for count in open_counts)
+
+
+def _notes(header: PlanHeader) -> list[str]:
+    """What stays as it is although someone may want it otherwise."""
+    notes = []
+    if header.rows_failed_before:
+        notes.append(f"{header.rows_failed_before:,} rows failed before and stay failed")
+    if header.rows_not_computed:
+        notes.append(f"{header.rows_not_computed:,} rows are not computed: a backfill computes them")
+    notes += [f"{kept.rows:,} rows keep values of {kept.function}" for kept in header.kept]
+    return notes

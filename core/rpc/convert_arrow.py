@@ -1,0 +1,49 @@
+"""Arrow schemas and enum values of messages ↔ domain values.
+
+Raises InvalidArgument: UNKNOWN_VALUE for an enum value that this release does not know, BAD_SCHEMA for bytes that are
+no Arrow schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import pyarrow as pa
+
+from core.errors import InvalidArgument
+
+Number = TypeVar("Number", bound=int)
+Value = TypeVar("Value")
+
+
+def schema_to_bytes(schema: pa.Schema) -> bytes:
+    """An Arrow IPC schema message."""
+    return bytes(schema.serialize())
+
+
+def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
+    """The schema of an IPC schema message; `field` names the request's field in the error."""
+    try:
+        return pa.ipc.read_schema(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise InvalidArgument(
+            "BAD_SCHEMA", f"{field} is not an Arrow IPC schema message: {error}", field=field
+        ) from None
+
+
+def field_from_bytes(raw: bytes, field: str) -> pa.Field:
+    """The one field of an IPC schema message."""
+    schema = schema_from_bytes(raw, field)
+    if len(schema) != 1:
+        raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
+    return schema.field(0)
+
+
+def known(table: Mapping[Number, Value], number: Number, field: str) -> Value:
+    """The value of an enum's number; `field` names the request's field in the error."""
+    value = table.get(number)
+    if value is None:
+        listed = ", ".join(str(n) for n in sorted(table))
+        raise InvalidArgument("UNKNOWN_VALUE", f"{field} is {number}; known are {listed}", field=field)
+    return value

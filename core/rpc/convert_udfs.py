@@ -1,0 +1,158 @@
+"""Functions and their options in protobuf messages ↔ domain values. See `core.rpc.convert` for what is raised."""
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
+from core.rpc.convert_arrow import field_from_bytes, known, schema_from_bytes, schema_to_bytes
+from core.udf import blobs
+from leman.v1 import udf_pb2
+
+_KIND_TO = {
+    UdfKind.SCALAR: udf_pb2.UdfDefinition.KIND_SCALAR,
+    UdfKind.ARRAY: udf_pb2.UdfDefinition.KIND_ARRAY,
+    UdfKind.RECORD_BATCH: udf_pb2.UdfDefinition.KIND_RECORD_BATCH,
+    UdfKind.SQL: udf_pb2.UdfDefinition.KIND_SQL,
+}
+_ACTION_TO = {
+    ErrorAction.FAIL: udf_pb2.ErrorRule.ACTION_FAIL,
+    ErrorAction.SKIP: udf_pb2.ErrorRule.ACTION_SKIP,
+    ErrorAction.RETRY: udf_pb2.ErrorRule.ACTION_RETRY,
+}
+_KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
+_ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
+
+
+def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
+    message = udf_pb2.UdfDefinition(
+        name=udf.name,
+        version=udf.version,
+        kind=_KIND_TO[udf.kind],
+        input_columns=udf.input_columns,
+        input_schema=_input_schema(udf),
+        output_schema=schema_to_bytes(pa.schema([_output_field(udf)])),
+        stateful=udf.stateful,
+        checkpoint=bounds_to_proto(udf.checkpoint),
+        error_policy=error_policy_to_proto(udf.error_policy),
+        batch_size=udf.batch_size,
+        timeout_seconds=udf.timeout_seconds,
+        resources=resources_to_proto(udf.resources),
+    )
+    if udf.bundle_sha256:
+        message.python_bundle.sha256 = udf.bundle_sha256
+        message.python_bundle.python_version = udf.bundle_python
+        message.python_bundle.size_bytes = udf.bundle_size
+    elif udf.entrypoint:
+        message.entrypoint = udf.entrypoint
+    elif udf.sql_expression:
+        message.sql_expression = udf.sql_expression
+    return message
+
+
+def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
+    policy = message.error_policy if message.HasField("error_policy") else None
+    output = field_from_bytes(message.output_schema, "output_schema")
+    return UdfDefinition(
+        name=message.name,
+        version=message.version,
+        kind=known(_KIND_FROM, message.kind, "kind"),
+        input_columns=tuple(message.input_columns),
+        output_type=output.type,
+        input_types=_input_types(message.input_schema),
+        bundle_sha256=message.python_bundle.sha256,
+        bundle_python=message.python_bundle.python_version,
+        bundle_size=message.python_bundle.size_bytes,
+        entrypoint=message.entrypoint,
+        stateful=message.stateful,
+        checkpoint=bounds_from_proto(message.checkpoint),
+        error_policy=ErrorPolicy() if policy is None else error_policy_from_proto(policy),
+        batch_size=message.batch_size,
+        sql_expression=message.sql_expression,
+        timeout_seconds=message.timeout_seconds,
+        blob=blobs.is_blob(output),
+        resources=resources_from_proto(message.resources),
+    )
+
+
+def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
+    """None where nothing was asked, so that the message is absent."""
+    if resources == Resources():
+        return None
+    return udf_pb2.Resources(
+        num_cpus=resources.num_cpus, num_gpus=resources.num_gpus, memory_bytes=resources.memory_bytes
+    )
+
+
+def resources_from_proto(message: udf_pb2.Resources) -> Resources:
+    return Resources(message.num_cpus, message.num_gpus, message.memory_bytes)
+
+
+def bounds_to_proto(bounds: CheckpointBounds) -> udf_pb2.CheckpointBounds:
+    return udf_pb2.CheckpointBounds(
+        checkpoint_size=bounds.checkpoint_size,
+        min_checkpoint_size=bounds.min_checkpoint_size,
+        max_checkpoint_size=bounds.max_checkpoint_size,
+    )
+
+
+def bounds_from_proto(message: udf_pb2.CheckpointBounds) -> CheckpointBounds:
+    return CheckpointBounds(message.checkpoint_size, message.min_checkpoint_size, message.max_checkpoint_size)
+
+
+def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
+    rules = [
+        udf_pb2.ErrorRule(
+            action=_ACTION_TO[rule.action],
+            exception_types=rule.exception_types,
+            message_pattern=rule.message_pattern,
+            max_attempts=rule.max_attempts,
+            initial_backoff_seconds=rule.initial_backoff_seconds,
+            max_backoff_seconds=rule.max_backoff_seconds,
+        )
+        for rule in policy.rules
+    ]
+    return udf_pb2.ErrorPolicy(
+        rules=rules,
+        max_errors=policy.max_errors,
+        max_error_fraction=policy.max_error_fraction,
+        store_errors=policy.store_errors,
+    )
+
+
+def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
+    """Zero attempts and a zero longest pause, which a caller gets by leaving them out, mean the defaults."""
+    default = ErrorRule(ErrorAction.RETRY)
+    rules = tuple(
+        ErrorRule(
+            action=known(_ACTION_FROM, rule.action, "error_policy.rules.action"),
+            exception_types=tuple(rule.exception_types),
+            message_pattern=rule.message_pattern,
+            max_attempts=rule.max_attempts or default.max_attempts,
+            initial_backoff_seconds=rule.initial_backoff_seconds,
+            max_backoff_seconds=rule.max_backoff_seconds or default.max_backoff_seconds,
+        )
+        for rule in message.rules
+    )
+    return ErrorPolicy(rules, message.max_errors, message.max_error_fraction, message.store_errors)
+
+
+def _output_field(udf: UdfDefinition) -> pa.Field:
+    return pa.field("output", udf.output_type, metadata={blobs.BLOB_KEY: b"true"} if udf.blob else None)
+
+
+def _input_schema(udf: UdfDefinition) -> bytes:
+    if not udf.input_types:
+        return b""
+    types = [pa.null() if declared is None else declared for declared in udf.input_types]
+    pairs = zip(udf.input_columns, types, strict=True)
+    return schema_to_bytes(pa.schema([pa.field(name, type_) for name, type_ in pairs]))
+
+
+def _input_types(raw: bytes) -> tuple[pa.DataType | None, ...]:
+    if not raw:
+        return ()
+    schema = schema_from_bytes(raw, "input_schema")
+    return tuple(None if pa.types.is_null(field.type) else field.type for field in schema)

@@ -1,0 +1,130 @@
+"""Which Arrow types a column of a Lance table can have. Pure; docs/types.md is made by a test that asks Lance."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from core.errors import FailedPrecondition
+
+#: From this file format on structs can be NULL.
+_NULL_STRUCTS = (2, 1)
+#: From this one on there are maps, and fixed-size lists of structs.
+_MAPS = (2, 2)
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
+_INSTEAD = {
+    "decimal32": "Use pa.decimal128 with the same precision and scale",
+    "decimal64": "Use pa.decimal128 with the same precision and scale",
+    "interval": "Use pa.duration, or three integers in a struct",
+    "list view": "Use pa.list_",
+    "union": "Use a struct with one nullable field for each alternative",
+    "run-end encoded": "Use the type of its values: Lance encodes runs by itself",
+    "empty struct": "Give the struct a field",
+    "map with sorted keys": "Use pa.map_ without keys_sorted",
+    "fixed-size list of values of varying length": "Use pa.list_",
+    "fixed-size list of size 0": "Use pa.list_",
+    "dictionary of other values than text, bytes, numbers": "Use the type of its values",
+}
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type that a column of this type has once Lance stored it: views become plain, dictionaries unordered."""
+    if pt.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, kind.value_type)
+    if pt.is_list(kind):
+        return pa.list_(_stored(kind.value_field))
+    if pt.is_large_list(kind):
+        return pa.large_list(_stored(kind.value_field))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(_stored(kind.value_field), kind.list_size)
+    if pt.is_struct(kind):
+        return pa.struct([_stored(field) for field in kind])
+    if pt.is_map(kind) and not kind.keys_sorted:
+        return pa.map_(_stored(kind.key_field), _stored(kind.item_field))
+    return _PLAIN[kind] if pt.is_string_view(kind) or pt.is_binary_view(kind) else kind
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    return field.with_type(stored_type(field.type))
+
+
+def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a type that a table of this file format cannot hold."""
+    found = _refusal(kind, file_format)
+    if found is None:
+        return
+    part, advice = found
+    inside = "" if part == kind else f" ({part} in {kind})"
+    raise FailedPrecondition(
+        "TYPE_NOT_STORABLE",
+        f"Column '{column}' cannot have the type {kind}: Lance does not store it{inside}. {advice}",
+        column=column,
+        type=kind,
+    )
+
+
+def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:
+    """The part of a type that Lance does not store, and what to do; None where it stores all."""
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "lance.blob.v2":
+            return kind, "Use @leman.udf(blob=True): the function returns bytes"
+        return _refusal(kind.storage_type, file_format)
+    name = _not_stored(kind)
+    if name:
+        return kind, _INSTEAD[name]
+    if pt.is_struct(kind) and file_format < _NULL_STRUCTS:
+        return kind, "Its file format knows no NULL struct. " + _REWRITE.format(*_NULL_STRUCTS)
+    fixed_structs = pt.is_fixed_size_list(kind) and pt.is_struct(kind.value_type)
+    if (pt.is_map(kind) or fixed_structs) and file_format < _MAPS:
+        return kind, _REWRITE.format(*_MAPS)
+    parts = (_refusal(child, file_format) for child in _children(kind))
+    return next((part for part in parts if part is not None), None)
+
+
+def _not_stored(kind: pa.DataType) -> str:
+    """The name under which `_INSTEAD` has a type that no file format holds; empty for all others."""
+    found = {
+        "decimal32": pt.is_decimal32(kind),
+        "decimal64": pt.is_decimal64(kind),
+        "interval": pt.is_interval(kind),
+        "list view": pt.is_list_view(kind) or pt.is_large_list_view(kind),
+        "union": pt.is_union(kind),
+        "run-end encoded": pt.is_run_end_encoded(kind),
+        "empty struct": pt.is_struct(kind) and kind.num_fields == 0,
+        "map with sorted keys": pt.is_map(kind) and kind.keys_sorted,
+        "fixed-size list of values of varying length": pt.is_fixed_size_list(kind) and _varies(kind.value_type),
+        "fixed-size list of size 0": pt.is_fixed_size_list(kind) and kind.list_size == 0,
+        "dictionary of other values than text, bytes, numbers": (
+            pt.is_dictionary(kind) and not _in_dictionary(kind.value_type)
+        ),
+    }
+    return next((name for name, holds in found.items() if holds), "")
+
+
+def _varies(kind: pa.DataType) -> bool:
+    """Whether values of a type differ in length. In structs of a fixed-size list, texts may, lists may not."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _varies(kind.storage_type)
+    if pt.is_fixed_size_list(kind):
+        return _varies(kind.value_type)
+    if pt.is_struct(kind):
+        return any(pt.is_nested(child) and _varies(child) for child in _children(kind))
+    return not (pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind) or pt.is_null(kind))
+
+
+def _in_dictionary(kind: pa.DataType) -> bool:
+    plain = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind)
+    return bool(plain or pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind))
+
+
+def _children(kind: pa.DataType) -> list[pa.DataType]:
+    if pt.is_struct(kind):
+        return [field.type for field in kind]
+    if pt.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return [kind.value_type]
+    if pt.is_dictionary(kind):
+        return [kind.value_type]
+    return []

@@ -1,0 +1,174 @@
+"""How many lanes a job gets for what its function asks, and what Spark is asked for each. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from core.domain.udf import Resources, UdfDefinition
+from core.errors import FailedPrecondition
+
+_GPU_AMOUNT = "spark.executor.resource.gpu.amount"
+_GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What there is: on one machine (`local`), all of it; on a Spark cluster, in each executor. 0: not known.
+    `dynamic`: Spark starts executors as they are asked for."""
+
+    local: bool
+    cores: int = 0
+    memory_bytes: int = 0
+    gpus: float = 0.0
+    dynamic: bool = False
+    gpu_script: str = ""
+    gpu_vendor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneProfile:
+    """What Spark is asked for each lane; `executor_*` for the executors to start, 0 where it starts none."""
+
+    cpus: int = 1
+    gpus: float = 0.0
+    executor_cores: int = 0
+    executor_gpus: int = 0
+    executor_memory_bytes: int = 0
+    gpu_script: str = ""
+    gpu_vendor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How many there are to be, what Spark is asked for each (None: nothing), and what is to be said about it."""
+
+    count: int
+    profile: LaneProfile | None = None
+    note: str = ""
+
+
+def lanes_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> Lanes:
+    """The lanes of a job that wants so many. Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function
+    asks for more than there is. `find` is called where it asks for something."""
+    if udf.resources == Resources():
+        return Lanes(wanted)
+    cluster = find()
+    if cluster.local:
+        return _on_one_machine(udf, wanted, cluster)
+    return Lanes(wanted, *(_of_new_executors(udf, cluster) if cluster.dynamic else _in_executors(udf, cluster)))
+
+
+def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> Lanes:
+    asked = udf.resources
+    if asked.num_gpus:
+        raise _missing(
+            udf,
+            f"num_gpus={asked.num_gpus:g}",
+            "Spark runs in local mode and hands out no GPUs",
+            f"Give the executor a Spark cluster (LEMAN_SPARK__MASTER) whose executors have GPUs ({_GPU_AMOUNT}), or "
+            "leave num_gpus out and choose the device in the function",
+        )
+    _check_cpus(udf, cluster)
+    _check_memory(udf, cluster)
+    bounds = [wanted]
+    reasons = []
+    if asked.num_cpus:
+        bounds.append(cluster.cores // asked.num_cpus)
+        reasons.append(f"num_cpus={asked.num_cpus} of {cluster.cores} cores")
+    if asked.memory_bytes:
+        bounds.append(cluster.memory_bytes // asked.memory_bytes)
+        reasons.append(f"memory={_size(asked.memory_bytes)} of {_size(cluster.memory_bytes)}, which is not enforced")
+    count = min(bounds)
+    return Lanes(count, note=f"at most {count} lanes at once, for {' and '.join(reasons)}")
+
+
+def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile, str]:
+    """Executors are there as they are: fewer lanes share one."""
+    asked = udf.resources
+    _check_cpus(udf, cluster)
+    _check_memory(udf, cluster)
+    if asked.num_gpus > cluster.gpus:
+        raise _missing(
+            udf,
+            f"num_gpus={asked.num_gpus:g}",
+            f"a Spark executor has {cluster.gpus:g}",
+            f"Set {_GPU_AMOUNT} in LEMAN_SPARK__CONF to what the workers have, or turn dynamic allocation on",
+        )
+    cpus, memory = max(asked.num_cpus, 1), ""
+    if asked.memory_bytes and cluster.memory_bytes and cluster.cores:
+        together = min(cluster.cores, cluster.memory_bytes // asked.memory_bytes)
+        cpus = max(cpus, math.ceil(cluster.cores / together))
+        memory = f", for memory={_size(asked.memory_bytes)} of {_size(cluster.memory_bytes)} in an executor"
+    elif asked.memory_bytes:
+        memory = f"; memory={_size(asked.memory_bytes)} bounds nothing: set spark.executor.cores and dynamic allocation"
+    return LaneProfile(cpus, asked.num_gpus), f"each lane takes {_cores(cpus)}{_gpus(asked)} of an executor{memory}"
+
+
+def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile, str]:
+    """Spark starts executors that fit the lanes."""
+    asked = udf.resources
+    cpus = max(asked.num_cpus, 1)
+    if asked.num_gpus and not cluster.gpu_script:
+        raise _missing(
+            udf,
+            f"num_gpus={asked.num_gpus:g}",
+            "Spark does not know how its executors find their GPUs",
+            f"Set {_GPU_SCRIPT} in LEMAN_SPARK__CONF",
+        )
+    cores = max(cluster.cores, cpus)
+    together = cores // cpus
+    gpus = math.ceil(asked.num_gpus)
+    if gpus:
+        together = min(together, int(gpus / asked.num_gpus))
+    memory = asked.memory_bytes * together
+    script = (cluster.gpu_script, cluster.gpu_vendor) if gpus else ("", "")
+    profile = LaneProfile(cpus, asked.num_gpus, cores, gpus, memory, *script)
+    share = f", {_size(asked.memory_bytes)}" if asked.memory_bytes else ""
+    return profile, f"each lane takes {_cores(cpus)}{_gpus(asked)}{share} of executors that Spark starts for them"
+
+
+def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
+    asked = udf.resources.num_cpus
+    if cluster.cores and asked > cluster.cores:
+        where = "the machine" if cluster.local else "a Spark executor"
+        raise _missing(
+            udf,
+            f"num_cpus={asked}",
+            f"{where} has {_cores(cluster.cores)} for lanes",
+            "Ask for fewer, or raise LEMAN_EXECUTOR__SLOTS" if cluster.local else "Raise spark.executor.cores",
+        )
+
+
+def _check_memory(udf: UdfDefinition, cluster: Cluster) -> None:
+    asked = udf.resources.memory_bytes
+    if cluster.memory_bytes and asked > cluster.memory_bytes:
+        where = "the machine" if cluster.local else "a Spark executor"
+        raise _missing(
+            udf,
+            f"memory={_size(asked)}",
+            f"{where} has {_size(cluster.memory_bytes)}",
+            "Ask for less, or use a smaller batch_size" if cluster.local else "Raise spark.executor.memoryOverhead",
+        )
+
+
+def _missing(udf: UdfDefinition, asked: str, there_is: str, advice: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"Function {udf.name} asks for {asked}: {there_is}. {advice}",
+        udf=udf.name,
+        asked=asked,
+    )
+
+
+def _cores(number: int) -> str:
+    return f"{number} core" + ("s" if number > 1 else "")
+
+
+def _gpus(asked: Resources) -> str:
+    return f" and {asked.num_gpus:g} GPU" if asked.num_gpus else ""
+
+
+def _size(amount: int) -> str:
+    return f"{amount / (1 << 30):.3g} GiB" if amount >= 1 << 30 else f"{amount / (1 << 20):.3g} MiB"

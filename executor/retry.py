@@ -1,0 +1,98 @@
+"""What a retry of a job is asked to do: the specification of the job that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, Plan
+from core.domain.udf import FunctionVersion
+from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from core.rpc.peers import PlannerClient
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """See `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
+
+    job_id: str
+    udf_name: str = ""
+    udf_version: str = ""
+    keep_others: bool = False
+
+
+async def specification(planner: PlannerClient, job: Job, retry: Retry) -> BackfillSpec:
+    """Checks the retry of an ended job and gives the column its function, where that is to be another one.
+
+    Doing so twice changes nothing: a caller whose first try died asks again. Raises FailedPrecondition (JOB_RUNNING,
+    NOT_A_BACKFILL, KEEP_OTHERS_FUNCTION), InvalidArgument (BAD_REQUEST), and what the planner says.
+    """
+    if not job.state.terminal:
+        raise FailedPrecondition(
+            "JOB_RUNNING", f"Job {job.job_id} has not ended: cancel it, or wait for its end", job_id=job.job_id
+        )
+    if job.refresh is not None:
+        raise FailedPrecondition(
+            "NOT_A_BACKFILL",
+            f"Job {job.job_id} refreshed view {job.spec.table}: refresh the view again",
+            job_id=job.job_id,
+        )
+    if (retry.keep_others or retry.udf_version) and not retry.udf_name:
+        raise InvalidArgument(
+            "BAD_REQUEST", "keep_others and udf_version need udf_name, the function to be used", field="udf_name"
+        )
+    # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
+    spec = replace(job.spec, num_frags=0, read_version=0, failed_only=True)
+    if not retry.udf_name:
+        own = not spec.udf_name or await _is_own(planner, job)
+        return replace(spec, udf_name="", udf_version="") if own else spec
+    wanted = await planner.find_udf(spec.database, retry.udf_name, retry.udf_version)
+    if wanted == FunctionVersion(job.udf_name, job.udf_version):
+        return replace(spec, udf_name=wanted.name, udf_version=wanted.version)
+    if retry.keep_others:
+        await _check_kept(planner, job, wanted)
+    await planner.alter_column(spec, wanted, keep_values=retry.keep_others)
+    return replace(spec, udf_name="", udf_version="", failed_only=retry.keep_others)
+
+
+async def _is_own(planner: PlannerClient, job: Job) -> bool:
+    """Whether the job computed with the column's function, or with one whose values it keeps."""
+    return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.spec)
+
+
+async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion) -> None:
+    """The job's values have to be those of the column's own functions: others would not be kept, but be stale."""
+    if await _is_own(planner, job):
+        return
+    raise FailedPrecondition(
+        "KEEP_OTHERS_FUNCTION",
+        f"Job {job.job_id} computed column {job.spec.column} with {job.udf_name}@{job.udf_version}, which is not the "
+        f"column's function: its values cannot be kept beside those of {wanted}. Retry without keep_others",
+        job_id=job.job_id,
+    )
+
+
+def check_worth(job: Job, plan: Plan) -> None:
+    """Raises FailedPrecondition (NOTHING_TO_RETRY) where a job ended early and left no failed row: what it left undone
+    is a backfill's business."""
+    if plan.tasks or job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
+        return
+    raise FailedPrecondition(
+        "NOTHING_TO_RETRY",
+        f"Job {job.job_id} ended {job.state.value}, and no row of column {job.spec.column} is marked as failed: "
+        "run the backfill again, it goes on where the job stopped",
+        job_id=job.job_id,
+    )
+
+
+def check_same(known: Job, retry: Retry) -> None:
+    """Raises AlreadyExists (REQUEST_ID_REUSED) where a request id was used for another job than this retry."""
+    same = known.retry_of == retry.job_id
+    if retry.udf_name:
+        same = same and retry.udf_name == known.udf_name and retry.udf_version in ("", known.udf_version)
+        # a spec that names the function is that of the job's own: then there is nothing else to keep
+        same = same and (bool(known.spec.udf_name) or known.spec.failed_only is retry.keep_others)
+    if not same:
+        raise AlreadyExists(
+            "REQUEST_ID_REUSED", f"request id {known.request_id} was used for another job: choose a new one"
+        )

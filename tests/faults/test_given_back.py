@@ -1,0 +1,55 @@
+"""What a job reserved is free as soon as it has ended, however it ended: nobody waits for reservations to expire."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import leman
+from tests.faults.lake import Evidence, Lake
+from tests.integration.evidence import numbers
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark]
+
+ROWS = 400
+
+
+def reserved(lake: Lake, job_id: str) -> list[str]:
+    """Ranges that a job has reserved."""
+    with lake.redis() as redis:
+        scopes = [key for key in redis.scan_iter("leman:reservation:*") if redis.type(key) == b"hash"]
+        fields = [field.decode() for key in scopes for field in redis.hkeys(key)]
+    return [field for field in fields if field.endswith(job_id)]
+
+
+def begin(db: leman.Database, name: str, udf: leman.UDF) -> leman.JobFuture:
+    table = db.create_table(name, numbers(ROWS), max_rows_per_file=100)
+    table.add_columns({"y": udf})
+    return table.backfill_async("y", task_size=100)
+
+
+def test_of_a_cancelled_job(lake, db, evidence: Evidence):
+    """Its workers sit in the function and are killed there: they give nothing back themselves."""
+    future = begin(db, "cancelled_early", evidence.double(seconds=30))
+    evidence.wait(2)
+    assert reserved(lake, future.job_id)
+    future.cancel()
+    with pytest.raises(leman.JobCancelled):
+        future.result(timeout=60)
+    assert not reserved(lake, future.job_id)
+
+
+def test_of_a_failed_job(lake, db, evidence: Evidence):
+    """One lane fails; the others are ended with what they hold."""
+    slow = evidence.double(seconds=30).func
+
+    def failing(x: int) -> int:
+        if x == 0:
+            raise ValueError(x)
+        return slow(x)
+
+    udf = leman.udf(data_type=pa.int64(), name="failing", version="1")(failing)
+    future = begin(db, "failing_early", udf)
+    with pytest.raises(leman.JobFailed):
+        future.result(timeout=60)
+    assert not reserved(lake, future.job_id)

@@ -1,0 +1,96 @@
+"""What functions can ask for and give, where they compute columns of a view."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import leman
+from leman.error_handling import ErrorHandlingConfig, Skip
+from leman.errors import FailedPrecondition, NotSupported
+from tests.integration.evidence import Evidence, numbers
+
+
+@leman.udf(data_type=pa.large_binary(), blob=True, version="1")
+def letters(x: int) -> bytes | None:
+    """As many letters as asked for; none for 3."""
+    return None if x == 3 else b"x" * x
+
+
+@leman.udf(data_type=pa.map_(pa.string(), pa.int64()), version="1")
+def counts(x: int) -> dict[str, int]:
+    """A map of one entry."""
+    return {"x": x}
+
+
+@pytest.fixture
+def evidence(tmp_path) -> Evidence:
+    return Evidence(tmp_path)
+
+
+def test_a_function_gives_blobs(db):
+    table = db.create_table("t", numbers(5))
+    view = db.create_materialized_view("v", table.search(None).add_column("b", letters))
+    view.refresh(progress=False)
+    table.add({"x": [70_000]})
+    assert view.refresh(progress=False).rows_evaluated == 1
+    dataset = view.to_lance()
+    assert dataset.schema.field("b").metadata == {b"lance-encoding:blob": b"true"}
+    found = dataset.read_blobs("b", indices=range(6))
+    assert [None if value is None else len(value) for _, value in found] == [0, 1, 2, None, 4, 70_000]
+
+
+def test_a_map_is_held_and_not_beside_blobs(db):
+    table = db.create_table("t", numbers(3))
+    query = table.search(None).add_column("m", counts)
+    view = db.create_materialized_view("maps", query)
+    view.refresh(progress=False)
+    assert view.to_arrow()["m"].to_pylist() == [[("x", 0)], [("x", 1)], [("x", 2)]]
+    with pytest.raises(FailedPrecondition) as refused:
+        db.create_materialized_view("both", query.add_column("b", letters))
+    assert refused.value.reason == "TYPE_NOT_STORABLE"
+
+
+def test_resources_that_nobody_has_are_refused_before_anything_is_laid(db, evidence):
+    table = db.create_table("t", numbers(3))
+    greedy = evidence.double(num_gpus=1)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", greedy))
+    with pytest.raises(FailedPrecondition) as refused:
+        view.refresh(progress=False)
+    assert refused.value.reason == "RESOURCES_NOT_AVAILABLE"
+    assert (view.describe().rows_unset, evidence.seen()) == (3, [])
+
+
+def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
+    table = db.create_table("t", numbers(4))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(version="1")))
+    future = view.refresh_async()
+    future.result()
+    with pytest.raises(FailedPrecondition) as refused:
+        db.retry_job(future.job_id)
+    assert refused.value.reason == "NOT_A_BACKFILL"
+    with pytest.raises(NotSupported):
+        view.alter_columns({"y": evidence.double(version="2")}, keep_values=True)
+
+
+def test_rows_on_which_a_refresh_failed_are_listed(db):
+    @leman.udf(data_type=pa.int64(), version="1", error_handling=ErrorHandlingConfig(on_error=[Skip()]))
+    def not_three(x: int) -> int:
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    view = db.create_materialized_view("v", db.create_table("t", numbers(5)).search(None).add_column("y", not_three))
+    future = view.refresh_async()
+    future.result()
+    assert future.job().state is leman.JobState.DONE_WITH_ERRORS
+    (error,) = view.get_errors(job_id=future.job_id)
+    assert (error.error_type, error.error_message) == ("ValueError", "three")
+    assert view.to_arrow(["x", "y"]).to_pylist()[3] == {"x": 3, "y": None}
+    for asked in (
+        lambda: view.row_states("y"),
+        lambda: view.rows_in_state("y", "failed"),
+        lambda: view.get_failed_row_addresses(job_id=future.job_id),
+    ):
+        with pytest.raises(NotSupported, match="get_errors"):
+            asked()

@@ -1,0 +1,171 @@
+"""The Spark runner over a session that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.config import Spark
+from core.errors import Unavailable
+from executor import spark_runner
+from executor.dispatch import LaneAddress
+from executor.messages import Errand
+from executor.spark_runner import Cancelled, SparkRunner
+from executor.worker import run_errand
+
+ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")
+CONTEXT: Any = {"uri": "/lake/t.lance"}
+SECONDS = 10.0
+
+
+class FakeSession:
+    """A Spark job runs until one of its tags is cancelled, or until `finish` is set."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self.running, self.finish = threading.Event(), threading.Event()
+        self.frames: list[int] = []
+        self.errands: list[Errand] = []
+        self.cancelled: list[str] = []
+        self._tags: dict[int, set[str]] = defaultdict(set)
+
+    def addJobTag(self, tag: str) -> None:
+        self._tags[threading.get_ident()].add(tag)
+
+    def clearJobTags(self) -> None:
+        self._tags.pop(threading.get_ident(), None)
+
+    def setLocalProperty(self, _: str, value: str) -> None:
+        self.errands.append(msgspec.json.decode(value, type=Errand))
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.cancelled.append(tag)
+        if any(tag in tags for tags in self._tags.values()):
+            self.finish.set()
+
+    def range(self, *_: int) -> FakeSession:
+        return self
+
+    def mapInArrow(self, *_: object, **__: object) -> FakeSession:
+        self.frames.append(1)
+        return self
+
+    def collect(self) -> None:
+        self.running.set()
+        assert self.finish.wait(SECONDS)
+        if self.cancelled:
+            raise RuntimeError("Job was cancelled")
+
+
+@pytest.fixture
+def session():
+    return FakeSession()
+
+
+@pytest.fixture
+def runner(session, monkeypatch):
+    monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", 0.0)
+    runner = SparkRunner(Spark())
+    runner._session = session
+    monkeypatch.setattr(runner, "_jvm", lambda: None)
+    yield runner
+    session.finish.set()
+    runner._threads.shutdown()
+
+
+async def left(runner: SparkRunner, session: FakeSession) -> None:
+    """Begins a Spark job and stops waiting for it."""
+    lanes = asyncio.ensure_future(runner.run_lanes(ADDRESS, CONTEXT, 2))
+    assert await asyncio.to_thread(session.running.wait, SECONDS)
+    lanes.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await lanes
+
+
+def test_a_spark_job_that_was_left_and_does_not_end_is_cut_off(runner, session):
+    async def work() -> None:
+        await left(runner, session)
+        assert await asyncio.to_thread(session.finish.wait, SECONDS)
+
+    asyncio.run(work())
+    assert len(session.cancelled) == 1
+    assert session.cancelled[0].startswith("job-1-"), "another Spark job of the same job must not be hit"
+
+
+def test_one_that_has_ended_is_not_cut_off(runner, session):
+    session.finish.set()
+    ended = runner._threads.submit(session.collect)
+    ended.result(SECONDS)
+    runner._cut_off("job-1-x", ended)
+    runner._threads.shutdown()
+    assert session.cancelled == []
+
+
+def test_stop_job_ends_what_was_left_too(runner, session, monkeypatch):
+    monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", SECONDS)
+
+    async def work() -> None:
+        await left(runner, session)
+        await runner.stop_job("job-1")
+
+    asyncio.run(work())
+    assert session.cancelled == ["job-1"]
+
+
+def test_cancelled_before_it_began(runner):
+    runner.cancel("job-1")
+    with pytest.raises(Cancelled):
+        asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
+
+
+def test_every_job_runs_the_same_frame_with_an_errand_of_its_own(runner, session):
+    session.finish.set()
+    asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
+    asyncio.run(runner.run_lanes(LaneAddress("h", 2, "job-2", "other"), CONTEXT, 2))
+    assert len(session.frames) == 1
+    assert [(e.host, e.hello.job_id, e.hello.secret) for e in session.errands] == [
+        ("127.0.0.1", "job-1", "s3cret"),
+        ("h", "job-2", "other"),
+    ]
+    assert msgspec.json.decode(session.errands[0].context) == CONTEXT
+
+
+def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
+    def fail() -> None:
+        raise RuntimeError("Caused by: no more workers")
+
+    monkeypatch.setattr(session, "collect", fail)
+    with pytest.raises(Unavailable, match="no more workers"):
+        asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
+
+
+def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
+    opened: list[list[str]] = []
+    thrown: list[bool] = []
+
+    def open_session(shared: list[str]) -> SimpleNamespace:
+        opened.append(shared)
+        if shared:
+            raise RuntimeError("JAVA_GATEWAY_EXITED")
+        return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=lambda _: None))
+
+    archive = SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=broken"], discard=lambda: thrown.append(True))
+    monkeypatch.setattr(spark_runner.ClassArchive, "of", lambda *_: archive)
+    runner = SparkRunner(Spark())
+    monkeypatch.setattr(runner, "_open", open_session)
+    monkeypatch.setattr(runner, "_collect", lambda *_: None)
+    monkeypatch.setattr(runner, "_jvm", lambda: None)
+    runner.start()
+    runner._threads.shutdown()
+    assert opened == [["-XX:SharedArchiveFile=broken"], []]
+    assert thrown == [True]
+
+
+def test_the_errand_that_warms_up_does_nothing():
+    assert run_errand("null") == 0

@@ -1,0 +1,178 @@
+"""What a function returns becomes the column's type, or is refused: nothing is cut off in silence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import uuid
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from executor.values import CONVERSION_ERRORS, cast, to_array
+
+NAIVE = dt.datetime(2024, 2, 29, 12, 30, 15, 250_000)
+ZONED = NAIVE.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))
+POINT = pa.struct([("a", pa.int8()), ("t", pa.timestamp("s"))])
+
+REFUSED = [
+    (300, pa.int8(), "300"),
+    (-1, pa.uint16(), "negative"),
+    (1 << 64, pa.uint64(), "too large"),
+    (1.5, pa.int32(), "1.5 is not a whole number"),
+    (np.float32(0.5), pa.int64(), "not a whole number"),
+    (math.nan, pa.int64(), "nan"),
+    ("1", pa.int64(), "'1'"),
+    (True, pa.int64(), "bool"),
+    (1, pa.bool_(), "1"),
+    (1e300, pa.float32(), r"1e\+300 is too large for float"),
+    (70_000.0, pa.float16(), "too large for halffloat"),
+    ((1 << 53) + 1, pa.float64(), "9007199254740993"),
+    (1, pa.string(), "int"),
+    (b"\xff", pa.string(), "utf8"),
+    (b"ab", pa.binary(3), "length 3 was 2"),
+    (1.5, pa.decimal128(5, 2), "float"),
+    (Decimal("1.234"), pa.decimal128(5, 2), "data loss"),
+    (NAIVE, pa.timestamp("us", "UTC"), "has no time zone"),
+    (NAIVE, pa.timestamp("us", "Europe/Zurich"), "has no time zone"),
+    (ZONED, pa.timestamp("us"), "has a time zone"),
+    (NAIVE, pa.timestamp("s"), "finer than the unit"),
+    (NAIVE.replace(microsecond=1), pa.timestamp("ms"), "finer than the unit"),
+    (pd.Timestamp(5), pa.timestamp("us"), "finer than the unit"),
+    (NAIVE, pa.date32(), "has a time of day"),
+    (NAIVE, pa.date64(), "has a time of day"),
+    (dt.time(1, 2, 3, 4), pa.time32("s"), "finer than the unit"),
+    (dt.time(1, tzinfo=dt.UTC), pa.time64("us"), "has a time zone"),
+    (dt.timedelta(milliseconds=1), pa.duration("s"), "finer than the unit"),
+    ([1.0, 2.0, 3.0], pa.list_(pa.float32(), 2), "expected 2"),
+    ("ab", pa.list_(pa.string()), "str is no list"),
+    ([1, 2.5], pa.list_(pa.int32()), "2.5 is not a whole number"),
+    (np.array([1, 2.5]), pa.list_(pa.int32()), "2.5 is not a whole number"),
+    ([[1e300]], pa.list_(pa.list_(pa.float32())), "too large for float"),
+    ([NAIVE], pa.list_(pa.date32()), "has a time of day"),
+    (3, pa.list_(pa.int32()), "3"),
+    ({"a": 1, "z": 2}, POINT, "no field z"),
+    ({"a": 1.5}, POINT, "a: 1.5 is not a whole number"),
+    ({"t": NAIVE}, POINT, "t: .* finer than"),
+    ({"a": 300}, POINT, "300"),
+    ([("k", 1.5)], pa.map_(pa.string(), pa.int8()), "not a whole number"),
+    ({"k": 1.5}, pa.map_(pa.string(), pa.int8()), "not a whole number"),
+    (1.5, pa.dictionary(pa.int8(), pa.int64()), "not a whole number"),
+    ({"a": 1}, pa.json_(), "dict"),
+    (b"short", pa.uuid(), "16"),
+    ([1.0], pa.fixed_shape_tensor(pa.float32(), [2, 2]), "expected 4"),
+]
+
+TAKEN = [
+    (2.0, pa.int32(), 2),
+    (np.int64(7), pa.int8(), 7),
+    (1, pa.float64(), 1.0),
+    (math.inf, pa.float32(), math.inf),
+    (65504.0, pa.float16(), 65504.0),
+    (3.4028234663852886e38, pa.float32(), 3.4028234663852886e38),
+    (3, pa.decimal128(5, 2), Decimal("3.00")),
+    (ZONED, pa.timestamp("us", "UTC"), ZONED),
+    (ZONED, pa.timestamp("ms", "Europe/Zurich"), ZONED),
+    (NAIVE, pa.timestamp("ms"), NAIVE),
+    (pd.Timestamp(5), pa.timestamp("ns"), pd.Timestamp(5)),
+    (dt.datetime(2024, 2, 29), pa.date32(), dt.date(2024, 2, 29)),
+    (dt.timedelta(seconds=2), pa.duration("s"), dt.timedelta(seconds=2)),
+    ((1, 2), pa.list_(pa.int32()), [1, 2]),
+    (np.array([1.0, 2.0]), pa.list_(pa.float32(), 2), [1.0, 2.0]),
+    (np.array([1.0, 2.0]), pa.list_(pa.int8()), [1, 2]),
+    ({"a": 1}, POINT, {"a": 1, "t": None}),
+    ({"k": 1}, pa.map_(pa.string(), pa.int8()), [("k", 1)]),
+    (b"text", pa.string(), "text"),
+    (uuid.UUID(int=5), pa.uuid(), uuid.UUID(int=5)),
+    (True, pa.bool8(), True),
+    (None, POINT, None),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "message"), REFUSED, ids=lambda v: repr(v)[:40])
+def test_a_value_that_does_not_fit_is_refused(value, kind, message):
+    with pytest.raises(CONVERSION_ERRORS, match=message):
+        to_array([None, value], kind)
+
+
+@pytest.mark.parametrize(("value", "kind", "expected"), TAKEN, ids=lambda v: repr(v)[:40])
+def test_a_value_that_fits_is_taken(value, kind, expected):
+    assert to_array([None, value], kind).to_pylist() == [None, expected]
+
+
+def array(value: object, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array([value, None], kind)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (array(300), pa.int8()),
+        (array(1.5), pa.int64()),
+        (array("12"), pa.int64()),
+        (array(12), pa.string()),
+        (array(True), pa.int64()),
+        (array(2), pa.bool_()),
+        (array(1e300), pa.float32()),
+        (array([1e300]), pa.list_(pa.float32())),
+        (array({"a": 1e300}), pa.struct([("a", pa.float32())])),
+        (array(1.234), pa.decimal128(5, 2)),
+        (array(NAIVE), pa.timestamp("us", "UTC")),
+        (array(ZONED), pa.timestamp("us")),
+        (array(NAIVE), pa.timestamp("s")),
+        (array(NAIVE), pa.date32()),
+        (array(5), pa.timestamp("us")),
+        (array(NAIVE), pa.int64()),
+        (array(dt.timedelta(microseconds=1)), pa.duration("s")),
+        (array([1.0, 2.0, 3.0]), pa.list_(pa.float32(), 2)),
+        (array([300]), pa.list_(pa.int8())),
+        (array({"a": 1, "z": 2}), pa.struct([("a", pa.int64())])),
+        (array(b"\xff"), pa.string()),
+        (array([("a", "b")], pa.map_(pa.string(), pa.string())), pa.map_(pa.string(), pa.int64())),
+        (array("a").dictionary_encode(), pa.int64()),
+        (array("x"), pa.uuid()),
+    ],
+    ids=str,
+)
+def test_an_array_that_does_not_fit_is_refused(given, kind):
+    with pytest.raises(CONVERSION_ERRORS):
+        cast(given, kind)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (array(100), pa.int8()),
+        (array(1), pa.float32()),
+        (array(math.inf), pa.float32()),
+        (array("a"), pa.large_string()),
+        (array("a"), pa.dictionary(pa.int8(), pa.string())),
+        (array("a").dictionary_encode(), pa.string()),
+        (array([1.0, 2.0]), pa.list_(pa.float32(), 2)),
+        (array([1.0, 2.0]), pa.fixed_shape_tensor(pa.float32(), [2])),
+        (array("{}"), pa.json_()),
+        (array(dt.datetime(2024, 1, 1)), pa.timestamp("s")),
+        (array(ZONED), pa.timestamp("us", "Europe/Zurich")),
+        (array({"a": 1}), pa.struct([("a", pa.int8()), ("b", pa.string())])),
+        (pa.nulls(2), POINT),
+    ],
+    ids=str,
+)
+def test_an_array_that_fits_is_taken(given, kind):
+    made = cast(given, kind)
+    assert made.type == kind
+    wanted = [value | {"b": None} if isinstance(value, dict) else value for value in given.to_pylist()]
+    assert made.to_pylist() == wanted
+
+
+def test_a_dictionary_that_is_full_is_refused():
+    words = [str(n) for n in range(300)]
+    with pytest.raises(ValueError, match=r"indices=int16.* use a wider index type"):
+        to_array(words, pa.dictionary(pa.int8(), pa.string()))
+    with pytest.raises(ValueError, match=r"indices=uint16.* use a wider index type"):
+        to_array([[w] for w in words], pa.list_(pa.dictionary(pa.uint8(), pa.string())))
+    assert to_array(words, pa.dictionary(pa.int16(), pa.string())).to_pylist() == words
+    assert to_array(words[:128], pa.dictionary(pa.int8(), pa.string())).to_pylist() == words[:128]
