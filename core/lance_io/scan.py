@@ -126,13 +126,10 @@ class FragmentReader:
 
     def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
         fragment = self._fragment(fragment_id)
-        ahead = _WIDE if _row_bytes(fragment) * CHUNK_ROWS > _CHUNK_BYTES else {"batch_readahead": _READAHEAD}
         scanner = fragment.scanner(
             columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
-            batch_size=CHUNK_ROWS,
-            batch_size_bytes=_CHUNK_BYTES,
             blob_handling=_BLOBS_AS_BYTES,
-            **ahead,
+            **batches_of(fragment),
             **options,
         )
         return iter(scanner.to_batches())
@@ -175,6 +172,16 @@ class FragmentReader:
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+
+
+def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
+    """Options of a scanner that bound its batches, and how many of them it reads ahead. Wide rows are read few at a
+    time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only then."""
+    row_bytes = _row_bytes(fragment)
+    if row_bytes * CHUNK_ROWS <= _CHUNK_BYTES:
+        return {"batch_size": rows, "batch_size_bytes": _CHUNK_BYTES, "batch_readahead": ahead}
+    few = max(1, min(rows, int(_CHUNK_BYTES / row_bytes)))
+    return {"batch_size": few, "batch_size_bytes": _CHUNK_BYTES, **_WIDE}
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:

@@ -20,6 +20,7 @@ from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io import view_patches
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.scan import batches_of
 from core.lance_io.tables import fields_of, filesystem_of
 from core.lance_io.view_patches import PATCH_KEY
 from core.lance_io.view_source import blob_sizes
@@ -139,9 +140,7 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
             with_row_id=True,
             with_row_address=bool(wanted_blobs),
             include_deleted_rows=True,
-            batch_size=_BATCH_ROWS,
-            batch_size_bytes=_BATCH_BYTES,
-            batch_readahead=2,
+            **batches_of(fragment, _BATCH_ROWS, 2),
         )
         for batch in scanner.to_batches():
             for piece in _pieces(batch, wanted_blobs):
