@@ -18,10 +18,10 @@ from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import LemanError
 from core.udf import binding, blobs, validation
 from executor.board import JobBoard
+from executor.cancelled import Cancelled
 from executor.refresh.tally import RefreshTally
 from executor.run import JobRun
 from executor.services import Services
-from executor.spark_runner import Cancelled
 
 #: `__source_row_id` is a stage's first column.
 _ROW_ID_FIELD = 0
