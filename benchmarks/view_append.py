@@ -1,6 +1,8 @@
 """The same 10,000 rows appended to sources of one and of ten million rows, then a refresh of a view with one scalar
 function: from CreateJob to DONE. The time must not grow with the table."""
 
+import pyarrow as pa
+
 import leman
 from benchmarks.common import Target, figures, options_of, report, say, scratch
 from benchmarks.leman_side import Run, running
@@ -13,7 +15,7 @@ _APPENDED = 10_000
 def main() -> None:
     options = options_of(__doc__ or "", rows=1_000_000)
     runs: dict[str, list[Run]] = {"small": [], "large": []}
-    function = leman.udf(data_type="int64", name="double", version="v1")(double)
+    function = leman.udf(data_type=pa.int64(), name="double", version="v1")(double)
     with scratch(options) as folder, running(folder / "lake") as caller:
         for name, rows in (("small", options.rows), ("large", 10 * options.rows)):
             make_table(caller.uri(name), even(rows, options.fragments))

@@ -5,6 +5,8 @@ The other side: plain processes that filter, compute and write the same rows, an
 
 import shutil
 
+import pyarrow as pa
+
 import leman
 from benchmarks.common import CORES, Target, figures, interleaved, medians, options_of, report, scratch
 from benchmarks.leman_side import Run, running
@@ -22,7 +24,7 @@ def main() -> None:
         table = caller.sdk.open_table("t")
 
         def one(repetition: int) -> None:
-            function = leman.udf(data_type="int64", name="double", version=f"v{repetition}")(double)
+            function = leman.udf(data_type=pa.int64(), name="double", version=f"v{repetition}")(double)
             query = table.search(None).where(KEPT).select(["x"]).add_column("y", function)
             caller.sdk.create_materialized_view(f"v{repetition}", query)
             run = refresh(caller, f"v{repetition}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -28,9 +29,9 @@ from core import keys, view_metadata
 from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
-from core.lance_io import history
+from core.lance_io import history, view_drop
 from core.lance_io.history import CommitRecord
-from core.lance_io.tables import normalise_database
+from core.lance_io.tables import normalise_database, table_uri
 from core.rpc import convert, paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_garbage import collection_to_proto
@@ -144,6 +145,18 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         found = await asyncio.shield(self._collect(uri, age, dry_run=request.dry_run))
         most = min(request.max_files or FILES_NAMED, MAX_FILES_NAMED)
         return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
+
+    async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        await asyncio.shield(self._drop(request.database, request.name, force=request.force))
+        return commit_pb2.DropViewResponse()
+
+    async def _drop(self, database: str, name: str, *, force: bool) -> None:
+        """To be shielded, as `_collect`."""
+        async with self._lanes.alone(table_uri(database, name)):
+            await self._collectors.run(functools.partial(view_drop.check, database, name, force=force))
+            await self._collectors.run(view_drop.drop, database, name)
 
     async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
         """To be shielded: a caller that goes away must not let commits in while files are being removed."""

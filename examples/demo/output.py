@@ -28,7 +28,8 @@ def heading(text: str) -> None:
 def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], wide: Mapping[str, int] | None = None) -> None:
     """A table; numbers stand to the right, and columns in `wide` share what space is left, by their shares."""
     shares = wide or {}
-    columns = [[_text(cell) for cell in column] for column in zip(*rows, strict=True)]
+    lines = [[_text(cell) for cell in row] for row in rows]
+    columns = [[line[at] for line in lines] for at in range(len(headings))]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=bool(shares))
     for title, cells in zip(headings, columns, strict=True):
         table.add_column(
@@ -39,8 +40,8 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], wide: Mappin
             ratio=shares.get(title),
             min_width=None if title in shares else max(map(len, [title, *cells])),
         )
-    for row in zip(*columns, strict=True):
-        table.add_row(*map(Text, row))
+    for line in lines:
+        table.add_row(*map(Text, line))
     _console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""What the demo does: index source, compute three columns, answer with them."""
+"""What the demo does: index source, compute three columns, answer with them, keep a view of it up to date."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 
 import leman
-from examples.demo import answers
+from examples.demo import answers, changes, training
 from examples.demo.extract import Found, Row, extract
 from examples.demo.output import heading, say
 from examples.demo.text_model import TextModel
@@ -54,7 +54,8 @@ def run(path: Path, rows: int, *, fresh: bool) -> None:
         answers.most_complex(table)
         answers.errors(db, table, "complexity")
         answers.nearest(table, QUESTION, model.result().question(QUESTION))
-    say(f"\nAll of it in {duration(time.perf_counter() - begun)}. {_farewell(anything=any(computed))}")
+        refreshed = _keep_view(db, table)
+    say(f"\nAll of it in {duration(time.perf_counter() - begun)}. {_farewell(anything=any(computed) or refreshed)}")
 
 
 def _in_background(call: Callable[[], T]) -> Future[T]:
@@ -97,12 +98,7 @@ def _when_ready(services: Future[tuple[leman.Database, float]]) -> leman.Databas
 
 def _table(db: leman.Database, found: Found | None, *, fresh: bool) -> leman.Table:
     """The table with all its columns, created or opened."""
-    if found is None:
-        table = db.open_table(TABLE)
-    else:
-        per_fragment = math.ceil(len(found.rows) / FRAGMENTS)
-        mode: Literal["create", "overwrite"] = "overwrite" if fresh else "create"
-        table = db.create_table(TABLE, as_arrow(found.rows), mode=mode, max_rows_per_file=per_fragment)
+    table = db.open_table(TABLE) if found is None else _write(db, found.rows, fresh=fresh)
     info = table.describe()
     have = {column.name for column in info.computed_columns}
     missing = {name: udf for name, udf in COLUMNS.items() if name not in have}
@@ -111,6 +107,20 @@ def _table(db: leman.Database, found: Found | None, *, fresh: bool) -> leman.Tab
     state = "" if found is not None else ", as they were (--fresh reads them anew)"
     say(f"Table     {table.name}: {info.row_count:,} rows in {info.fragment_count} fragments{state}")
     return table
+
+
+def _write(db: leman.Database, rows: Sequence[Row], *, fresh: bool) -> leman.Table:
+    """The table without the rows that are to come later; these wait in another one."""
+    if fresh and training.NAME in db.table_names():
+        db.drop_view(training.NAME)
+    first, later = changes.split(rows)
+    waiting = [
+        as_arrow(found).append_column("change", pa.array([kind] * len(found), pa.string()))
+        for kind, found in later.items()
+    ]
+    db.create_table(changes.TABLE, pa.concat_tables(waiting), mode="overwrite")
+    mode: Literal["create", "overwrite"] = "overwrite" if fresh else "create"
+    return db.create_table(TABLE, as_arrow(first), mode=mode, max_rows_per_file=math.ceil(len(first) / FRAGMENTS))
 
 
 def as_arrow(rows: Sequence[Row]) -> pa.Table:
@@ -127,6 +137,27 @@ def _compute(db: leman.Database, table: leman.Table, column: str) -> bool:
     for count in job.reasons:
         say(f"  why: {count.fragments} fragments {count.reason}: computed by version {job.udf_version}, same inputs")
     return False
+
+
+def _keep_view(db: leman.Database, table: leman.Table) -> bool:
+    """Fills the view, changes the table, refreshes the view; returns whether there was anything to do."""
+    heading("A view of it for training: all that has a docstring, shuffled, with its signature")
+    view = training.view_of(db, table)
+    refreshes = [training.refresh(view, "again" if view.count_rows() else "first")]
+    training.show_rows(view)
+    todo = changes.pending(db.open_table(changes.TABLE), table) if changes.TABLE in db.table_names() else {}
+    if todo:
+        counts = ", ".join(f"{rows.num_rows:,} to {kind}" for kind, rows in todo.items())
+        heading(f"The table changes: {counts}")
+        changes.make(table, todo)
+        for column in COLUMNS:
+            _compute(db, table, column)
+        refreshes += [training.refresh(view, "after the changes")]
+    done = [refresh for refresh in refreshes if refresh.result.mode != "no_op"]
+    if done:
+        heading("What the view reused")
+        training.show_costs(done)
+    return bool(done)
 
 
 def _farewell(*, anything: bool) -> str:

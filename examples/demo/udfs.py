@@ -1,4 +1,4 @@
-"""The computed columns of the demo: a batch function, a row function and a class."""
+"""The functions of the demo: a batch function, a row function and a class for the table; one for the view."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _LAYOUT = {
     tokenize.NEWLINE,
     tokenize.NL,
 }
+_HEADS, _OPEN, _CLOSING = {"def", "async", "class"}, set("([{"), set(")]}")
 _BRANCHES = (
     ast.If,
     ast.IfExp,
@@ -79,3 +80,25 @@ class Embedding:
         texts = (column.to_pylist() for column in (qualified_name, docstring, source))
         vectors = self._model.definitions(*texts)
         return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), DIMENSIONS)
+
+
+@leman.udf(data_type=pa.string())
+def signature(source: str) -> str:
+    """The head of a definition in one line, such as `def parse(text: str) -> date`, however it is laid out."""
+    words: list[str] = []
+    end = (0, 0)
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in _LAYOUT or not (words or token.string in _HEADS):
+            continue  # decorators stand before
+        depth += (token.string in _OPEN) - (token.string in _CLOSING)
+        if token.string == ":" and not depth:
+            break
+        apart = bool(words) and token.start != end
+        if token.string in _CLOSING and apart and words[-1] == ",":
+            words.pop()
+        elif apart and token.string not in _CLOSING and words[-1] not in _OPEN:
+            words.append(" ")
+        words.append(token.string)
+        end = token.end
+    return "".join(words)

@@ -33,6 +33,7 @@ class FirstFill:
             rows[fragment.fragment_id] = await asyncio.to_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
+        self._work.tally.expect(sum(map(len, rows.values())), len(plan.functions))
         stage = await self._work.stage(plan, plan.functions, version, of, rows)
         places = _places(rows, stage)
         missing = dict.fromkeys(rows)
@@ -89,7 +90,7 @@ class FirstFill:
         work.tally.commits += 1
         work.say(rows_added=work.result.rows_added + rows, source_version=version, view_version=made)
         work.board.update(table_version=made)
-        work.board.note("commit", f"{len(installed)} fragments with {rows} rows are in version {made}")
+        work.board.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
 
 
 def _places(rows: dict[int, Ints], stage: Stage | None) -> dict[int, int]:

@@ -74,6 +74,7 @@ class Splice:
         """The full stage, or None where no function is to be called."""
         rows = change.rows
         of = layout.digest(plan, change.version, change.functions, change.lists)
+        self._work.tally.expect(len(rows), len(change.functions))
         parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
         stage = await self._work.stage(plan, change.functions, change.version, of, parts)
         if stage is not None:
@@ -138,7 +139,7 @@ class Splice:
         )
         work.board.update(table_version=made)
         work.board.note(
-            "commit", f"{added} rows added, {changed} recomputed, {gone} evicted in version {made} of the view"
+            "commit", f"{added:,} rows added, {changed:,} recomputed, {gone:,} evicted in version {made} of the view"
         )
 
 

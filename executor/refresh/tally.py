@@ -32,6 +32,11 @@ class RefreshTally(Tally):
         """A backfill of the stage begins."""
         self._parts.append(part)
 
+    def expect(self, rows: int, functions: int) -> None:
+        """Rows that are to be installed next, after so many functions have had each of them."""
+        done = max(self.rows_committed, sum(p.progress().rows_checkpointed for p in self._parts))
+        self.rows_planned = done + rows * max(1, functions)
+
     @property
     def all_failed(self) -> int:
         """Rows without a value because a function failed for them, now or when the stage was filled before."""

@@ -306,6 +306,15 @@ class _Servicer(
         answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
         return self._answer("ListJobErrors", request, context, answer)
 
+    def DropView(self, request, context):
+        def drop(r):
+            if r.name not in self._fake.views:
+                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.name}' is not a materialized view")
+            del self._fake.views[r.name]
+            return commit_pb2.DropViewResponse()
+
+        return self._answer("DropView", request, context, drop)
+
     def CollectGarbage(self, request, context):
         answer = commit_pb2.CollectGarbageResponse(
             version=7, files_removed=2, bytes_removed=1234, files_kept=3, bytes_kept=9

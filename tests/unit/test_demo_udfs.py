@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from examples.demo.text_model import DIMENSIONS
-from examples.demo.udfs import Embedding, complexity, n_tokens
+from examples.demo.udfs import Embedding, complexity, n_tokens, signature
 
 METHOD_WITH_TEXT_AT_THE_MARGIN = '    def usage(self):\n        return """\nusage: it\n"""\n'
 
@@ -55,6 +55,24 @@ def test_a_row_that_is_no_python_on_its_own_is_an_error_and_skipped():
 
     (rule,) = complexity.describe().error_policy.rules
     assert list(rule.exception_types) == ["SyntaxError"]
+
+
+@pytest.mark.parametrize(
+    ("source", "head"),
+    [
+        ("def f(a): return 1\n", "def f(a)"),
+        (
+            "def f(\n    a: int,\n    b=(1, 2),  # why\n) -> dict[str, int]:\n  pass\n",
+            "def f(a: int, b=(1, 2)) -> dict[str, int]",
+        ),
+        ("    @x.setter\n    async def g(self, v=lambda: 1):\n        pass\n", "async def g(self, v=lambda: 1)"),
+        ("class A(B[int]):\n    x: int\n", "class A(B[int])"),
+        ("class A:\n    x = 1\n", "class A"),
+        (METHOD_WITH_TEXT_AT_THE_MARGIN, "def usage(self)"),
+    ],
+)
+def test_a_signature_is_one_line(source, head):
+    assert signature(source) == head
 
 
 def test_an_embedding_has_a_vector_for_each_row():

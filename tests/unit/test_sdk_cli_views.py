@@ -89,6 +89,18 @@ def test_wrong_column_is_wrong_usage(run, db, views, column):  # noqa: F811
     assert "NAME=UDF" in err
 
 
+def test_drop_removes_a_view(run, db, fake, views):  # noqa: F811
+    code, out, _ = run("views", "drop", db, "adults", "--force")
+    assert (code, out.strip(), list(views)) == (0, "adults is dropped", [])
+    assert [r.force for r in fake.named("DropView")] == [True]
+
+
+def test_drop_of_a_table_is_refused(run, db, views):  # noqa: F811
+    code, out, err = run("views", "drop", db, "docs")
+    assert (code, out) == (1, "")
+    assert "NOT_A_VIEW" in err
+
+
 def test_refresh_tells_what_it_did(run, db, fake, views):  # noqa: F811
     fake.scripts["WatchJob"] = done(rows_added=3, source_version=9)
     code, _, err = run("refresh", db, "adults", "--src-version", "9", "--policy", "incremental")

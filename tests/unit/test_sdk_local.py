@@ -129,6 +129,27 @@ def test_added_rows_take_the_tables_types(narrow, data):
     assert narrow.to_lance().schema.field("c").metadata == {b"leman::udf_name": b"f"}
 
 
+@pytest.mark.parametrize("version", ["2.1", None])
+def test_blobs_are_added_as_bytes(db, version):
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    table = db.create_table("blobs", pa.table([[1]], ["n"]))
+    lance.write_dataset(
+        pa.table([[1], [b"one"]], pa.schema([("n", pa.int64()), blob])),
+        table.uri,
+        mode="overwrite",
+        data_storage_version=version,
+    )
+
+    table.add({"n": [2], "b": [b"two"]})
+    table.add(pa.table([[3], pa.array([b"three"], pa.binary())], ["n", "b"]))
+    table.add(pa.table([[4], [b"four"]], pa.schema([("n", pa.int64()), blob])).to_reader())
+
+    taken = table.to_lance().take_blobs("b", indices=[0, 1, 2, 3])
+    assert [found.readall() for found in taken] == [b"one", b"two", b"three", b"four"]
+    with pytest.raises(errors.TypeMismatch):
+        table.add({"n": [5], "b": [5]})
+
+
 def test_left_out_columns_are_null(narrow):
     narrow.add([{"n": 2}])
     assert narrow.to_arrow().to_pylist()[1] == {"text": None, "n": 2, "ratio": None, "c": None}

@@ -261,9 +261,8 @@ def test_result_is_one_line(view, fake, capsys):
     job = refreshed(rows_added=3, rows_evicted=1, rows_reused=1000, source_version=9)
     fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
     view.refresh()
-    assert (
-        "adults: incremental (source changed): 3 rows added, 1 rows evicted, 1,000 rows reused; source version 9"
-        in (capsys.readouterr().err)
+    assert "adults: incremental (source changed): 3 rows added, 1 row evicted, 1,000 rows reused; source version 9" in (
+        capsys.readouterr().err
     )
 
 

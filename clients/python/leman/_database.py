@@ -23,7 +23,7 @@ from leman._udf import UDF
 from leman._view import View
 from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
-from leman.v1 import catalog_pb2, jobs_pb2
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
 
 
 @boundary
@@ -160,6 +160,19 @@ class Database:
         RESERVED_NAME.
         """
         return create_view(self, name, query, max_rows_per_fragment)
+
+    @boundary
+    def drop_view(self, name: str, *, force: bool = False) -> None:
+        """Removes a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
+        fails. The source and the registered functions stay.
+
+        A view that is the source of another view of this database is not dropped, unless with `force`: the other one
+        then keeps its rows, and cannot be refreshed any more. Views of other databases are not looked for.
+
+        Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
+        """
+        request = commit_pb2.DropViewRequest(database=self.uri, name=check_name(name, "view"), force=force)
+        self._services.commits("DropView", request)
 
     @boundary
     def table_names(self) -> list[str]:

@@ -146,7 +146,8 @@ class RefreshResult:
             "evicted": self.rows_evicted,
             "reused": self.rows_reused,
         }
-        rows = ", ".join(f"{count:,} rows {what}" for what, count in counts.items() if count) or "no row changed"
+        each = [f"{n:,} {'row' if n == 1 else 'rows'} {what}" for what, n in counts.items() if n]
+        rows = ", ".join(each) or "no row changed"
         return f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}; source version {self.source_version}"
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
+_BLOB = "lance.blob.v2"
+
 
 def prepare() -> None:
     """Imports what takes a second to import, if it is there: for whoever has to wait for something else anyway."""
@@ -86,7 +88,7 @@ def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordB
 def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
-        known = table.field(name).type if table is not None and name in table.names else None
+        known = _plain(table.field(name)).type if table is not None and name in table.names else None
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
         try:
             arrays[str(name)] = values if is_arrow else pa.array(values, known)
@@ -105,11 +107,11 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
                 f"Column '{name}' not found in table schema: it has {', '.join(table.names)}",
                 facts={"column": name},
             )
-        have, want = rows.schema.field(name).type, table.field(name).type
+        have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type
         if not _is_convertible(have, want):
             raise TypeMismatch(f"Type mismatch for column {name}: the data is {have}, the column is {want}")
-    wanted = pa.schema([table.field(name).remove_metadata() for name in rows.schema.names])
-    if rows.schema.equals(wanted):
+    wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
+    if rows.schema.equals(wanted, check_metadata=True):
         return rows
     if isinstance(rows, pa.RecordBatchReader):
         return rows.cast(wanted)
@@ -117,6 +119,17 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
         return rows.cast(wanted)
     except pa.ArrowInvalid as error:
         raise TypeMismatch(f"Type mismatch: the data does not fit the columns of the table: {error}") from None
+
+
+def _taken(given: pa.Field, column: pa.Field) -> pa.Field:
+    """What Lance takes for a column of a table: blobs also as their bytes."""
+    return column.remove_metadata() if given.type.equals(column.type) else _plain(column)
+
+
+def _plain(column: pa.Field) -> pa.Field:
+    if getattr(column.type, "extension_name", "") != _BLOB:
+        return column.remove_metadata()
+    return pa.field(column.name, pa.large_binary(), column.nullable, {"lance-encoding:blob": "true"})
 
 
 def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:

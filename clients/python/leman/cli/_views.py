@@ -26,7 +26,7 @@ from leman.cli._options import (
 from leman.cli._output import note, print_json, print_line, print_table
 from leman.errors import InvalidArgument
 
-views = typer.Typer(help="Makes, lists and shows materialized views.", no_args_is_help=True)
+views = typer.Typer(help="Makes, lists, shows and drops materialized views.", no_args_is_help=True)
 
 ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="Rows in each new fragment.")]
@@ -130,6 +130,22 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
         print_json(found)
     else:
         print_view(found)
+
+
+@views.command("drop")
+def views_drop(
+    db: DatabaseArgument,
+    view: ViewArgument,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Although other views of the database rest on it.")] = False,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+) -> None:
+    """Removes a view. Its source and its functions stay."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        database.drop_view(view, force=force)
+    print_line(f"{view} is dropped")
 
 
 def refresh(  # noqa: PLR0913 - a command's options, all by name

@@ -955,3 +955,52 @@ class StoredFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015
+
+@_typing.final
+class DropViewRequest(_message.Message):
+    """See CommitService.DropView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    name: _builtins.str
+    """Name of the view."""
+    force: _builtins.bool
+    """Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
+    other databases are not looked for.
+    """
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        name: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "force", b"force", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropViewRequest: _TypeAlias = DropViewRequest  # noqa: Y015
+
+@_typing.final
+class DropViewResponse(_message.Message):
+    """See CommitService.DropView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropViewResponse: _TypeAlias = DropViewResponse  # noqa: Y015

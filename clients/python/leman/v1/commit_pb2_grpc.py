@@ -56,6 +56,11 @@ class CommitServiceStub(object):
                 request_serializer=leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.FromString,
                 _registered_method=True)
+        self.DropView = channel.unary_unary(
+                '/leman.v1.CommitService/DropView',
+                request_serializer=leman_dot_v1_dot_commit__pb2.DropViewRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_commit__pb2.DropViewResponse.FromString,
+                _registered_method=True)
 
 
 class CommitServiceServicer(object):
@@ -102,6 +107,15 @@ class CommitServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DropView(self, request, context):
+        """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
+        computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
+        FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -124,6 +138,11 @@ def add_CommitServiceServicer_to_server(servicer, server):
                     servicer.CollectGarbage,
                     request_deserializer=leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.FromString,
                     response_serializer=leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.SerializeToString,
+            ),
+            'DropView': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropView,
+                    request_deserializer=leman_dot_v1_dot_commit__pb2.DropViewRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_commit__pb2.DropViewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -236,6 +255,33 @@ class CommitService(object):
             '/leman.v1.CommitService/CollectGarbage',
             leman_dot_v1_dot_commit__pb2.CollectGarbageRequest.SerializeToString,
             leman_dot_v1_dot_commit__pb2.CollectGarbageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropView(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CommitService/DropView',
+            leman_dot_v1_dot_commit__pb2.DropViewRequest.SerializeToString,
+            leman_dot_v1_dot_commit__pb2.DropViewResponse.FromString,
             options,
             channel_credentials,
             insecure,

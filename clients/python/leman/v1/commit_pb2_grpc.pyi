@@ -57,6 +57,11 @@ class CommitServiceStub:
     anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
     (STORE_UNAVAILABLE, DRAINING).
     """
+    DropView: _grpc.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]
+    """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
+    computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
+    FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+    """
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
@@ -86,6 +91,11 @@ class CommitServiceAsyncStub(CommitServiceStub):
     refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
     anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
     (STORE_UNAVAILABLE, DRAINING).
+    """
+    DropView: _aio.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]  # type: ignore[assignment]
+    """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
+    computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
+    FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -137,6 +147,17 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
         anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
         (STORE_UNAVAILABLE, DRAINING).
+        """
+
+    @_abc_1.abstractmethod
+    def DropView(
+        self,
+        request: _commit_pb2.DropViewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_commit_pb2.DropViewResponse, _abc.Awaitable[_commit_pb2.DropViewResponse]]:
+        """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
+        computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
+        FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
