@@ -21,9 +21,8 @@ from executor.cancelled import Cancelled
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.splice import Splice
 from executor.refresh.work import RefreshWork
-from executor.round import lanes_of
 from executor.run import job_error
-from executor.services import Services
+from executor.services import Services, lanes_of
 
 _ROUNDS_WITHOUT_END = 6
 _PATIENCE_SECONDS = 120.0
