@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from dataclasses import replace
@@ -17,6 +18,7 @@ from core.domain.view import (
     RefreshResult,
 )
 from core.errors import Aborted, LemanError, NotFound, Unavailable
+from core.lance_io import view_drop
 from executor.cancelled import Cancelled
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.splice import Splice
@@ -99,6 +101,7 @@ class RefreshRun:
         ticking = asyncio.create_task(self.board.tick())
         try:
             await self._rounds(plan)
+            await self._drop_stages()
             await self._end(JobState.DONE_WITH_ERRORS if self._work.tally.all_failed else JobState.DONE)
         except Cancelled:
             await self._end(JobState.CANCELLED)
@@ -116,6 +119,11 @@ class RefreshRun:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._work.filler.cancel()
+
+    async def _drop_stages(self) -> None:
+        """Those of refreshes that were cut short: the view has moved on, and nobody else would find them."""
+        with contextlib.suppress(Unavailable):
+            await asyncio.to_thread(view_drop.drop_stages, self._work.spec.database, self._work.spec.view)
 
     async def _end(self, state: JobState, error: JobError | None = None) -> None:
         self._work.say(rows_evaluated=self._work.tally.all_evaluated)
