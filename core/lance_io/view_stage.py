@@ -74,15 +74,24 @@ class Stage:
         ]
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole stage; blobs as their bytes."""
-        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
-        table = scanner.to_table().combine_chunks()
+        """Values by position in the whole stage; blobs as their bytes. Raises NotFound (TABLE_NOT_FOUND) where the
+        stage was dropped meanwhile: another refresh was faster."""
+        try:
+            scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+            table = scanner.to_table().combine_chunks()
+        except (OSError, ValueError) as error:
+            if self.is_whole():
+                raise
+            raise NotFound("TABLE_NOT_FOUND", f"The stage {self.uri} is gone: {error}") from None
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
     def refresh(self) -> None:
-        """Sees what was committed since."""
-        self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        """Sees what was committed since. Raises NotFound (TABLE_NOT_FOUND)."""
+        try:
+            self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        except (OSError, ValueError) as error:
+            raise NotFound("TABLE_NOT_FOUND", f"The stage {self.uri} is gone: {error}") from None
 
 
 def find(uri: str, digest: str) -> Stage | None:
