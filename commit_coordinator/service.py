@@ -210,7 +210,7 @@ def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayReq
         raise InvalidArgument("BAD_NUMBER", "max_rows_per_fragment cannot be negative", field=field)
     return LayRequest(
         uri=uri,
-        incarnation="" if wanted.create else _required(message.incarnation, "incarnation"),
+        incarnation="" if wanted.create else message.incarnation,
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
@@ -227,7 +227,7 @@ def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillR
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field=field)
     return FillRequest(
         uri=uri,
-        incarnation=_required(message.incarnation, "incarnation"),
+        incarnation=message.incarnation,
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
@@ -245,7 +245,7 @@ def _splice_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Spl
         raise InvalidArgument("BAD_METADATA", f"'{foreign[0]}' does not begin with {view_metadata.PREFIX}", field=field)
     return SpliceRequest(
         uri=uri,
-        incarnation=_required(message.incarnation, "incarnation"),
+        incarnation=message.incarnation,
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,

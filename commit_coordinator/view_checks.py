@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequ
 from core import view_metadata
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
-from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import view_commits, view_files
 from core.lance_io.commits import InstallableFile
 from core.lance_io.view_commits import ViewFiles
@@ -105,12 +105,25 @@ def _laid(request: LayRequest) -> Prepared:
     stored = [view_files.stored_field(f) if f.name not in (SOURCE_ROW_ID, IS_SET) else f for f in request.schema]
     schema = pa.schema(stored, metadata=request.schema.metadata)
     source = SourceRows(definition.source_uri, definition.base_version)
-    rows = view_rows(source.matching_ids(definition.query.where), definition.query)
+    rows = view_rows(_read(source.matching_ids(definition.query.where), source), definition.query)
     version = view_files.storage_version(schema)
     if not request.create:
         version = view_files.version_of(request.uri)
     files = stage_placeholders(request.uri, schema, rows, request.max_rows_per_fragment, version)
     return Prepared(request, schema=schema, placeholders=files)
+
+
+def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
+    """Raises Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
+    try:
+        yield from ids
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Aborted(
+            "SOURCE_CHANGED",
+            f"Version {source.version} of the source {source.uri} cannot be read, it may have been cleaned up: try "
+            f"again. {error}",
+            uri=source.uri,
+        ) from None
 
 
 def _definition(schema: pa.Schema) -> ViewDefinition:

@@ -37,6 +37,7 @@ def create(work: Prepared) -> CommitResult:
         raise work.error
     if work.schema is None:
         raise CommitConflict(f"the table {request.uri} was there and is gone")
+    crash_point("coordinator.placeholders_staged")
     version = view_commits.create_view(request.uri, work.schema, work.placeholders, request.request_id, request.job_id)
     return CommitResult(version, operation="LayPlaceholders")
 

@@ -344,6 +344,5 @@ class JobManager:
 def _same_refresh(known: RefreshSpec | None, asked: RefreshSpec | None) -> bool:
     if known is None or asked is None:
         return known is asked
-    return replace(known, src_version=0) == replace(asked, src_version=0) and (
-        not asked.src_version or asked.src_version == known.src_version
-    )
+    same = replace(known, src_version=0, latest=False) == replace(asked, src_version=0, latest=False)
+    return same and (not asked.src_version or asked.src_version == known.src_version)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from core.config import Settings
+from core.crash import crash_point
 from core.domain.explain import summarise
 from core.domain.plan import FollowedFile, FragmentTask
 from core.domain.udf import UdfDefinition
@@ -221,6 +222,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
             )
             await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, lay_placeholders=laid))
+            crash_point("planner.view_made")
         view = await self._pool.run(self._views.view, request.database, request.name)
         return catalog_pb2.CreateMaterializedViewResponse(
             view=convert_views.view_to_proto(view), warnings=made.warnings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from core.crash import crash_point
 from core.domain.table import TableSnapshot
 from core.domain.view import (
     MaterializedView,
@@ -45,7 +46,9 @@ class ViewReader:
             functions = self._functions(spec.database, definition)
             _check_foreign(view, spec.policy)
             case = Case(view, definition, base, target, spec)
-            return plan_refresh(case, functions, set_rows_of(view))
+            plan = plan_refresh(case, functions, set_rows_of(view))
+        crash_point("planner.refresh_planned")
+        return plan
 
     def view(self, database: str, name: str) -> MaterializedView:
         """The latest version of a view. Raises NotFound (TABLE_NOT_FOUND), FailedPrecondition (NOT_A_VIEW)."""

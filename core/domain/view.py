@@ -123,7 +123,10 @@ class RefreshReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RefreshSpec:
-    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given"."""
+    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given".
+
+    `latest`: nobody asked for `src_version`, it was the latest when the refresh began.
+    """
 
     database: str
     view: str
@@ -131,6 +134,7 @@ class RefreshSpec:
     max_rows_per_fragment: int = 0
     policy: RefreshPolicy = RefreshPolicy.AUTO
     concurrency: int = 0
+    latest: bool = False
 
 
 class ChangeKind(enum.Enum):

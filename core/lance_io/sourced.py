@@ -17,7 +17,8 @@ from core.domain.view import SOURCE_ROW_ID
 from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.view_source import SourceRows, plain
 
-_FIRST_ROWS = 1024
+#: Read before it is known how wide rows are.
+_FIRST_ROWS = 64
 _CHUNK_BYTES = 64 << 20
 
 
@@ -39,8 +40,10 @@ class SourcedReader(FragmentReader):
         wanted = plain(columns)
         at = covered.start
         while at < covered.end:
-            piece = RowRange(at, min(at + self._rows, covered.end))
-            rows = self._source.take(self._ids(fragment_id, piece), wanted)
+            ids = self._ids(fragment_id, RowRange(at, min(at + self._rows, covered.end)))
+            ids = ids[: self._source.within(ids, wanted, _CHUNK_BYTES)]
+            piece = RowRange(at, at + len(ids))
+            rows = self._source.take(ids, wanted)
             self._rows = rows_within(_CHUNK_BYTES, rows)
             yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
             at = piece.end

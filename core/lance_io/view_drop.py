@@ -51,7 +51,10 @@ def drop(database: str, name: str) -> None:
 
     Raises Unavailable (STORE_UNAVAILABLE).
     """
-    drop_stages(database, name)
+    pattern = re.compile(_STAGE.format(re.escape(name)))
+    for table in LanceTables().list_tables(database):
+        if pattern.fullmatch(table):
+            view_stage.drop(table_uri(database, table))
     uri = table_uri(normalise_database(database), name)
     system, path = filesystem_of(uri)
     try:
@@ -61,15 +64,3 @@ def drop(database: str, name: str) -> None:
         return
     except OSError as error:
         raise Unavailable("STORE_UNAVAILABLE", f"The view {uri} cannot be removed: {error}") from None
-
-
-def drop_stages(database: str, name: str) -> None:
-    """Removes every stage of the view, also those of refreshes that were cut short. A refresh that still computes in
-    one has to plan again.
-
-    Raises Unavailable (STORE_UNAVAILABLE).
-    """
-    pattern = re.compile(_STAGE.format(re.escape(name)))
-    for table in LanceTables().list_tables(database):
-        if pattern.fullmatch(table):
-            view_stage.drop(table_uri(database, table))

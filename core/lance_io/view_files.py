@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 from lance.file import LanceFileWriter
 
@@ -20,6 +22,7 @@ from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import fields_of, filesystem_of
 from core.lance_io.view_patches import PATCH_KEY
+from core.lance_io.view_source import blob_sizes
 from core.udf import blobs
 from core.view_rows import Ids
 
@@ -127,19 +130,47 @@ def source_row_ids(uri: str, version: int, fragment_id: int) -> Ids:
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Values of all physical rows of a fragment, in order, in bounded batches. Blobs come as bytes; deleted rows have
     some value or NULL. Raises Aborted (FRAGMENT_GONE)."""
-    fragment = _fragment(_open(uri, version), fragment_id)
+    dataset = _open(uri, version)
+    fragment = _fragment(dataset, fragment_id)
+    wanted_blobs = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
     with panics_as_errors():
         scanner = fragment.scanner(
             columns=list(columns),
             with_row_id=True,
+            with_row_address=bool(wanted_blobs),
             include_deleted_rows=True,
-            blob_handling="all_binary",
             batch_size=_BATCH_ROWS,
             batch_size_bytes=_BATCH_BYTES,
             batch_readahead=2,
         )
         for batch in scanner.to_batches():
-            yield batch.select(list(columns))
+            for piece in _pieces(batch, wanted_blobs):
+                yield _with_blobs(dataset, piece, wanted_blobs).select(list(columns))
+
+
+def _pieces(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more of them."""
+    if not blobs or not batch.num_rows:
+        yield batch
+        return
+    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in blobs], axis=0)) // _BATCH_BYTES
+    starts = np.flatnonzero(np.diff(part, prepend=-1))
+    for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
+        yield batch.slice(start, end - start)
+
+
+def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, blobs: Sequence[str]) -> pa.RecordBatch:
+    """With the bytes in the place of their places; NULL in deleted rows."""
+    for blob in blobs:
+        alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
+        addresses = batch.column("_rowaddr").filter(alive)
+        found = dataset.read_blobs(blob, addresses=addresses, preserve_order=True) if len(addresses) else []
+        values = pc.replace_with_mask(
+            pa.nulls(batch.num_rows, pa.large_binary()), alive, pa.array([v for _, v in found], pa.large_binary())
+        )
+        at = batch.schema.get_field_index(blob)
+        batch = batch.set_column(at, pa.field(blob, pa.large_binary()), values)
+    return batch
 
 
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
@@ -190,6 +221,11 @@ def remove_staged(uri: str, files: Iterable[str]) -> None:
 def version_of(uri: str) -> str:
     """The file format of a view. Raises NotFound (TABLE_NOT_FOUND)."""
     return _open(uri, None).data_storage_version
+
+
+def latest_version(uri: str) -> int:
+    """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    return int(_open(uri, None).version)
 
 
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:

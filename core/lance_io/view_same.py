@@ -15,7 +15,7 @@ from core.lance_io import expressions
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
 from core.lance_io.view_history import is_silent
-from core.lance_io.view_moves import Origins
+from core.lance_io.view_moves import Lineage, Origins, common_origin
 from core.lance_io.view_patches import patched_offsets
 from core.lance_io.view_source import RowFacts
 from core.view_rows import Ids, Mask, contains
@@ -48,6 +48,7 @@ class Sameness:
     def __init__(self, plan: RefreshPlan) -> None:
         self._plan = plan
         self._uri = plan.definition.source_uri
+        self._known_lineages: dict[int, Lineage] = {}
         self._known_origins: dict[int, Origins] = {}
         self._known_fragments: dict[int, Mapping[int, Fragment]] = {}
 
@@ -94,26 +95,31 @@ class Sameness:
         return is_silent(self._target, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
-        """Which of the asked rows compaction alone moved, in the one direction or the other."""
+        """Which of the asked rows compaction alone moved: in the one direction, in the other, or out of one place."""
         found = np.zeros(len(asked), np.bool_)
-        sides = [
-            (self._target, pairs.now, self._base, pairs.before),
-            (self._base, pairs.before, self._target, pairs.now),
-        ]
-        for newer, here, older, there in sides:
+        before, now = (self._base, pairs.before), (self._target, pairs.now)
+        for (newer, here), (older, there) in ((now, before), (before, now)):
             left = np.flatnonzero(asked & ~found)
-            if not len(left):
-                break
-            found[left] = self._origins(newer, older).only_moved(here.at(left), there.at(left))
+            if len(left):
+                found[left] = self._origins(newer, older).only_moved(here.at(left), there.at(left))
+        left = np.flatnonzero(asked & ~found)
+        if len(left):
+            lineages = self._lineage(self._target), self._lineage(self._base)
+            found[left] = common_origin(lineages[0], pairs.now.at(left), lineages[1], pairs.before.at(left))
         return found
 
     def _origins(self, newer: lance.LanceDataset, older: lance.LanceDataset) -> Origins:
         key = int(newer.version)
         if key not in self._known_origins:
-            fields = [i for f in fields_of(newer) if f.name in self._columns for i in f.field_ids]
-            here, there = self._fragments(newer), self._fragments(older)
-            self._known_origins[key] = Origins(self._uri, key, fields, here, there, self._patched_between)
+            self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older), self._patched_between)
         return self._known_origins[key]
+
+    def _lineage(self, dataset: lance.LanceDataset) -> Lineage:
+        key = int(dataset.version)
+        if key not in self._known_lineages:
+            fields = [i for f in fields_of(dataset) if f.name in self._columns for i in f.field_ids]
+            self._known_lineages[key] = Lineage(self._uri, key, fields, self._fragments(dataset))
+        return self._known_lineages[key]
 
     def _patched(self, fragment_id: int) -> Ids | None:
         """Offsets of rows of a fragment that were changed in between; None: any may have been."""

@@ -141,6 +141,17 @@ class SourceRows:
         unchanged = len(back) == len(wanted) and bool((np.diff(back) == 1).all())
         return batch if unchanged else batch.take(pa.array(back))
 
+    def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
+        """How many of the ids, from the first on, `take` may be asked for at once so that the blobs among the columns
+        take no more bytes; at least one. Reads no blobs. Raises Aborted (SOURCE_ROW_GONE)."""
+        blobs = {column for expression in columns.values() if (column := self._blob(expression))}
+        if not blobs or not len(ids):
+            return len(ids)
+        wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
+        places = self._take_sorted(wanted, plain(sorted(blobs)))
+        sizes: Ids = np.sum([blob_sizes(places.column(column)) for column in blobs], axis=0)
+        return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
+
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
         """The live rows, with ids in [low, high), of those of the fragments that there are. Reads no data. Stable row
         ids only."""
@@ -251,6 +262,11 @@ class SourceRows:
     @cached_property
     def _blobs(self) -> frozenset[str]:
         return frozenset(field.name for field in self._dataset.schema if blobs.is_blob(field))
+
+
+def blob_sizes(places: pa.Array) -> Ids:
+    """In bytes, of blobs of which Lance gave the places."""
+    return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def quoted(column: str) -> str:

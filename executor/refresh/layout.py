@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,3 +70,8 @@ def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction
 def stage_table(view: str, of: str) -> str:
     """Name of the table that holds a stage."""
     return f"{STAGE_PREFIX}{view}_{of[:16]}"
+
+
+def stage_pattern(view: str) -> re.Pattern[str]:
+    """What the names of the view's stages match, and no others."""
+    return re.compile(re.escape(f"{STAGE_PREFIX}{view}_") + "[0-9a-f]{16}")

@@ -19,7 +19,8 @@ from core.lance_io.sourced import rows_within
 from core.lance_io.view_source import SourceRows
 from core.lance_io.view_stage import Stage
 
-_FIRST_ROWS = 1024
+#: Read before it is known how wide rows are.
+_FIRST_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
 Ints = npt.NDArray[np.int64]
@@ -40,12 +41,14 @@ _NewRows = Callable[[Staged], Iterator[pa.RecordBatch]]
 
 
 class ViewWriter:
-    """One thread's access to a view, its source at one version, and the stage (None: no function is to be read)."""
+    """One thread's access to a view, its source at one version, and the stage (None: no function is to be read).
 
-    def __init__(self, plan: RefreshPlan, source_version: int, stage_uri: str | None, functions: Sequence[str]) -> None:
+    Raises Aborted (STAGE_TAKEN)."""
+
+    def __init__(self, plan: RefreshPlan, source_version: int, stage: Stage | None, functions: Sequence[str]) -> None:
         self._plan = plan
         self._source = SourceRows(plan.definition.source_uri, source_version)
-        self._stage = None if stage_uri is None else Stage(stage_uri)
+        self._stage = None if stage is None else stage.again()
         self._functions = list(functions)
         self._selected = {c.name: c.expression for c in plan.definition.query.columns}
         self.rows_read = 0
@@ -88,6 +91,7 @@ class ViewWriter:
         schema = _bare(self._plan.schema)
         while at < len(rows.ids):
             part = rows.part(at, at + step)
+            part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
             columns = self._columns(part)
             batch = pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in schema], schema=schema)
             step = rows_within(_BATCH_BYTES, batch)

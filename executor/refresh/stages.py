@@ -23,6 +23,8 @@ from executor.refresh.tally import RefreshTally
 from executor.run import JobRun
 from executor.services import Services
 
+#: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
+_PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: `__source_row_id` is a stage's first column.
 _ROW_ID_FIELD = 0
 #: Events of a backfill that are told of the refresh; others are about the stage itself.
@@ -97,6 +99,8 @@ class StageFiller:
         try:
             plan = await child.plan()
             await (child.finish_at_once(plan) if child.nothing_to_do(plan) else child.run(plan))
+        except LemanError as error:
+            raise _passing(error) from None
         finally:
             self._running = None
         ended = child.board.job
@@ -104,9 +108,9 @@ class StageFiller:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             kind: type[LemanError] = getattr(error_tree, ended.error.kind, error_tree.Internal)
-            error = kind(ended.error.reason, ended.error.message)
-            error.facts = ended.error.facts
-            raise error
+            failed = kind(ended.error.reason, ended.error.message)
+            failed.facts = ended.error.facts
+            raise _passing(failed)
 
     def cancel(self) -> None:
         """Ends what runs; nothing begins any more. Blocks for a moment."""
@@ -114,6 +118,11 @@ class StageFiller:
         running = self._running
         if running is not None:
             running.cancel()
+
+
+def _passing(error: LemanError) -> LemanError:
+    """Aborted, where it is no error of the function or of its table."""
+    return error_tree.Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
 def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:

@@ -140,14 +140,15 @@ class Lake:
         self.home = Home(database)
         self._family: set[psutil.Process] = set()
 
-    def _said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
+        """What the system announced: addresses, token, process ids."""
         with contextlib.suppress(FileNotFoundError):
             return json.loads(self.home.service_file.read_text())
         return {}
 
     def pid(self, name: str) -> int:
         """Process id of the supervisor, a service or Redis as it was last announced."""
-        said = self._said()
+        said = self.said()
         return int(said["pid"] if name == "supervisor" else said["pids"][name])
 
     def connect(self) -> leman.Database:
@@ -188,7 +189,7 @@ class Lake:
 
     def wait_back(self, name: str, before: int) -> None:
         """Until the supervisor has a service up again."""
-        wait_for(lambda: self._said().get("pids", {}).get(name, before) != before)
+        wait_for(lambda: self.said().get("pids", {}).get(name, before) != before)
 
     def arm(self, point: str, passes: int = 1) -> None:
         """Lets the process that comes to a crash point for the `passes`th time die there, once."""

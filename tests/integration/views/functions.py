@@ -15,3 +15,14 @@ def scored(id_: int, x: int | None, y: int) -> int | None:
 def score(id: int, x: int | None, y: int) -> int | None:  # noqa: A002 named like the column
     EVALUATED.append(id)
     return scored(id, x, y)
+
+
+def size(raw: bytes | None) -> int | None:
+    return None if raw is None else len(raw)
+
+
+def odd(id: int) -> int:  # noqa: A002
+    """Fails for even ids."""
+    if id % 2 == 0:
+        raise ValueError(id)
+    return id

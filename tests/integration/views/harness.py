@@ -7,6 +7,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -214,10 +215,17 @@ class System:
         spec = RefreshSpec(database, view, **parameters)
         return self._runner.run(self._refresh(spec))
 
+    def take_over(self, job: Job) -> Job:
+        """Goes on with the job of an executor that died."""
+        run = RefreshRun(replace(job, attempt=job.attempt + 1), self.services)
+        self._runner.run(run.replan_and_run())
+        return run.board.job
+
     async def _refresh(self, spec: RefreshSpec) -> Job:
         backfill = BackfillSpec(spec.database, spec.view, "")
         job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, backfill, 0, 0, refresh=spec)
         run = RefreshRun(job, self.services)
+        self.board = run.board
         plan = await run.plan()
         run.check_resources(plan)
         await (run.finish_at_once(plan) if run.nothing_to_do(plan) else run.run(plan))

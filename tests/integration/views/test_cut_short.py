@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import lance
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from core.domain.job import JobState
-from core.domain.view import SOURCE_ROW_ID
-from core.errors import Internal, NotFound
-from core.lance_io import view_stage
+from core.errors import Internal
 from tests.integration.views import shapes
 from tests.integration.views.harness import rows_of
 from tests.integration.views.source import Source
@@ -73,13 +69,3 @@ def test_a_refresh_drops_stages_that_nobody_goes_on_with(views_system, database,
     assert views_system.refresh(database, "view").state is JobState.DONE
     _check(database)
     assert _stages(database) == []
-
-
-def test_a_stage_that_another_refresh_dropped_is_told_as_gone(quick_folder):
-    uri = f"{quick_folder}/__leman_stage_view_0123456789abcdef.lance"
-    stage = view_stage.lay(uri, "digest", {0: np.arange(10)}, pa.schema([pa.field("score", pa.int64())]))
-    assert stage.values([SOURCE_ROW_ID], 2, 3).column(0).to_pylist() == [2, 3, 4]
-    view_stage.drop(uri)
-    for read in (lambda: stage.values([SOURCE_ROW_ID], 0, 10), stage.refresh):
-        with pytest.raises(NotFound, match="is gone"):
-            read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,8 @@ import lance
 
 from core.domain.job import JobState
 from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
-from core.view_metadata import BASE_DATABASE
+from core.view_metadata import BASE_DATABASE, QUERY
 from tests.integration.views import functions
-from tests.integration.views.harness import System
 from tests.integration.views.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.shapes import SHAPES, query
 from tests.integration.views.source import OPERATIONS, Source
@@ -25,7 +25,7 @@ _READ_AROUND = 2
 class World:
     """A database with the table `t` and a view of each shape."""
 
-    def __init__(self, system: System, folder: Path, shapes: Sequence[Shape] = tuple(SHAPES)) -> None:
+    def __init__(self, system: Any, folder: Path, shapes: Sequence[Shape] = tuple(SHAPES)) -> None:
         self.system = system
         self.database = str(folder)
         self.shapes = shapes
@@ -38,13 +38,15 @@ class World:
 
     def copy(self, folder: Path) -> World:
         """The same world elsewhere: views name their source by its path."""
-        shutil.copytree(self.database, folder)
+        shutil.copytree(self.database, folder, copy_function=os.link)  # nothing in a lake is written in place
         other = object.__new__(World)
         other.system, other.shapes, other.database = self.system, self.shapes, str(folder)
         other.source = self.source.at(f"{folder}/t.lance")
         other.filled = dict(self.filled)
         for shape in self.shapes:
-            lance.dataset(other.uri(shape)).update_schema_metadata({BASE_DATABASE: str(folder)})
+            view = lance.dataset(other.uri(shape))
+            asked = view.schema.metadata[QUERY.encode()].decode().replace(self.database, other.database)
+            view.update_schema_metadata({BASE_DATABASE: other.database, QUERY: asked})
         return other
 
     def uri(self, shape: Shape) -> str:

@@ -41,7 +41,9 @@ class SubmitCommitRequest(_message.Message):
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
-    """From the plan; empty only for AddNullColumns and BindColumns."""
+    """From the plan; empty only for AddNullColumns, BindColumns, and a view whose maker died before it had one: it gets
+    one, and is planned again.
+    """
     request_id: _builtins.str
     """Chosen by the caller. The same id and body is answered with the first outcome; the same id with another body is
     refused: ALREADY_EXISTS (REQUEST_ID_REUSED).

@@ -1,0 +1,110 @@
+"""kill -9 at each step of a view's creation and of its refreshes: the right rows, once, and no function called again
+for what was finished."""
+
+from __future__ import annotations
+
+import pytest
+
+import leman
+from leman import JobState
+from tests.faults.lake import LANES, ROWS_AT_RISK, Lake, alive, wait_for
+from tests.faults.views import ROWS, change, check_settled, make, matching
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark]
+
+#: What may be going on, how often before, and the process that dies.
+FILL = [
+    ("planner.refresh_planned", 1, "planner"),
+    ("executor.fill_answered", 1, "executor"),
+    ("coordinator.before_commit", 1, "commit_coordinator"),
+    ("coordinator.after_commit", 2, "commit_coordinator"),
+]
+SPLICE = [
+    ("planner.refresh_planned", "planner"),
+    ("executor.view_files_written", "executor"),
+    ("executor.splice_answered", "executor"),
+    ("coordinator.before_splice", "commit_coordinator"),
+    ("coordinator.after_splice", "commit_coordinator"),
+]
+
+
+def refresh(lake: Lake, db: leman.Database, view: leman.View, victim: str) -> leman.Job:
+    """A refresh in which a process dies; the job as it ended."""
+    pid = lake.pid(victim)
+    future = view.refresh_async()
+    lake.wait_gone(pid)
+    if victim == "executor":
+        with lake.redis() as redis:  # who takes its place need not wait until the dead one's lease expires
+            redis.delete(f"leman:job:{future.job_id}")
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 2 if victim == "executor" else 1)
+    lake.wait_back(victim, before=pid)
+    return job
+
+
+@pytest.mark.parametrize(("point", "passes", "victim"), FILL)
+def test_in_the_first_fill(lake, db, evidence, point, passes, victim):
+    _, view = make(db, evidence, f"{point.replace('.', '_')}_{passes}")
+    lake.arm(point, passes)
+    job = refresh(lake, db, view, victim)
+    assert lake.went_off(point)
+    assert (job.refresh_result.mode, job.refresh_result.reason) == ("full", "first_fill")
+    assert sorted(evidence.seen()) == matching(range(ROWS)), "nothing was computed again"
+    check_settled(lake, db, view, list(range(ROWS)))
+
+
+@pytest.mark.parametrize(("point", "victim"), SPLICE)
+def test_in_a_refresh_of_what_changed(lake, db, evidence, point, victim):
+    table, view = make(db, evidence, f"changed_{point.replace('.', '_')}")
+    view.refresh(progress=False)
+    order = view.to_arrow()["x"].to_pylist()
+    held, new = change(table)
+    before = view.version
+    lake.arm(point)
+    job = refresh(lake, db, view, victim)
+    assert lake.went_off(point)
+    assert (job.refresh_result.mode, job.refresh_result.reason) == ("incremental", "source_changed")
+    assert sorted(evidence.seen()) == sorted([*matching(range(ROWS)), *matching(new)]), "nothing was computed again"
+    assert view.version == before + 1, "one commit, however often it was asked for"
+    check_settled(lake, db, view, held)
+    kept = [x + 5000 if x in range(10, 20) else x for x in order if x not in range(60, 70)]
+    assert view.to_arrow()["x"].to_pylist()[: len(kept)] == kept
+
+
+#: A refresh of two seconds or so.
+SLOW = 0.05
+
+
+def test_while_workers_compute(lake, db, evidence):
+    """Everything that computes nothing itself dies, and a worker."""
+    _, view = make(db, evidence, "computing", seconds=SLOW)
+    future = view.refresh_async()
+    evidence.wait(ROWS // 5)
+    victims = {name: lake.pid(name) for name in ("planner", "commit_coordinator")}
+    for pid in (*victims.values(), evidence.worker()):
+        lake.kill(pid)
+    assert len(evidence.seen()) < len(matching(range(ROWS))), "nothing was left to do"
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 1)
+    assert evidence.again() <= ROWS_AT_RISK
+    check_settled(lake, db, view, list(range(ROWS)))
+    for name, pid in victims.items():
+        lake.wait_back(name, before=pid)
+
+
+def test_of_everything_and_the_refresh_is_asked_for_again(lake, db, evidence):
+    """The one that was cut short is taken over at the same time: both are the same work."""
+    _, view = make(db, evidence, "ended", seconds=SLOW)
+    future = view.refresh_async()
+    evidence.wait(ROWS // 5)
+    family = lake.family()
+    lake.kill(lake.pid("supervisor"))
+    wait_for(lambda: not [process for process in family if alive(process)])
+    assert len(evidence.seen()) < len(matching(range(ROWS))), "nothing was left to do"
+    with lake.connect() as again:
+        view = again.open_view(view.name)
+        view.refresh(progress=False)
+        job = again.job(future.result(timeout=60))
+        assert (job.state, job.attempt) == (JobState.DONE, 2)
+        assert evidence.again() <= LANES * ROWS_AT_RISK
+        check_settled(lake, again, view, list(range(ROWS)))
