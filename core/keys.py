@@ -180,6 +180,12 @@ def is_legacy(key: str) -> bool:
     )
 
 
+def before_filter(prefix: str) -> str:
+    """What a prefix begins with, whatever the filter: to list checkpoints under any."""
+    head, mark, _ = prefix.rpartition("_where-")
+    return head + mark
+
+
 def any_filter(prefix: str) -> str:
     """A prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")

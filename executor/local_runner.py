@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
+from executor.cancelled import Cancelled
 from executor.dispatch import Feed
-from executor.spark_runner import Cancelled
 from executor.worker import Bench
 
 

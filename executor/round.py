@@ -10,20 +10,21 @@ from typing import Any
 
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange
-from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
-from core.errors import FailedPrecondition, LemanError, Unavailable
+from core.errors import LemanError, Unavailable
+from executor import failures
 from executor.backlog import Backlog
 from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
 from executor.dispatch import LaneAddress
 from executor.losses import Losses, Place, in_hand
-from executor.resources import Lanes, lanes_for
-from executor.services import Services
+from executor.services import Services, lanes_of
 from executor.stalls import LaneWatch
 from executor.unit import STORAGE_ERROR
 from executor.verdict import describe, judge
+from executor.waiting import all_or_first
 
 #: Times that Spark may give up before a lane has asked for a unit.
 _FRUITLESS = 3
@@ -317,7 +318,7 @@ class Round:
     def _fail(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._board.blamed is None:
             self._board.blamed = row
-            error.facts.update(_row_facts(row))
+            error.facts.update(failures.facts_of(row))
         if not self._failure.done():
             self._failure.set_exception(error)
 
@@ -351,24 +352,13 @@ class Round:
         if failure.reason in _REPLANNED:
             self._trouble.append(failure.message)
             return None
-        error = FailedPrecondition(failure.reason, failure.message)
         if failure.row is not None:
             self._board.blamed = failure.row
-            error.facts.update(_row_facts(failure.row))
-        return error
+        return failures.of_unit(failure)
 
     def _too_many_errors(self) -> LemanError | None:
-        policy, tally = self._plan.header.udf.error_policy, self._board.tally
-        allowed = policy.errors_allowed(tally.rows_planned)
-        failed = tally.rows_failed
-        if allowed is None or failed <= allowed:
-            return None
-        return FailedPrecondition(
-            "TOO_MANY_ERRORS",
-            f"UDF '{self._plan.header.udf.name}' failed on {failed} rows, {allowed} are allowed. "
-            "See them with `leman errors`, fix the function or raise max_errors.",
-            rows_failed=failed,
-        )
+        tally = self._board.tally
+        return failures.too_many(self._plan.header.udf, tally.rows_planned, tally.rows_failed)
 
     async def _forget_refused(self) -> None:
         """A file that was refused as damaged, missing or lacking rows must not be found staged again."""
@@ -379,37 +369,6 @@ class Round:
                 await self._services.forget_file(self._plan.header.uri, task, file)
 
 
-def lanes_of(udf: UdfDefinition, concurrency: int, services: Services) -> Lanes:
-    """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE)."""
-    wanted = concurrency or services.lanes
-    return lanes_for(udf, wanted, lambda: services.spark.cluster(services.lanes))
-
-
 def _places(unit: WorkUnit) -> list[Place]:
     """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
-
-
-async def all_or_first(*work: Awaitable[None]) -> None:
-    """Runs all to the end; the first error ends the others and is raised as it is."""
-    tasks = [asyncio.ensure_future(w) for w in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _row_facts(row: RowFailure) -> dict[str, str]:
-    return {
-        "error_type": row.error_type,
-        "error_message": row.message[:500],
-        "row_address": str(row.row_address),
-        "fragment_id": str(row.fragment_id),
-        "offset": str(row.offset),
-        "attempt": str(row.attempt),
-        "traceback": row.traceback[-2000:],
-    }

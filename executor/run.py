@@ -13,9 +13,9 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.errors import Aborted, LemanError, Unavailable
 from executor.board import JobBoard
-from executor.round import Round, Unsettled, lanes_of
-from executor.services import Services
-from executor.spark_runner import Cancelled
+from executor.cancelled import Cancelled
+from executor.round import Round, Unsettled
+from executor.services import Services, lanes_of
 
 _ROUNDS_WITHOUT_PROGRESS = 5
 _PLANNER_PATIENCE_SECONDS = 120

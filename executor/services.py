@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import FragmentTask, Plan
+from core.domain.udf import UdfDefinition
 from core.domain.work import RowFailure
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.dispatch import Dispatcher
 from executor.local_runner import LocalRunner
+from executor.resources import Lanes, lanes_for
 from executor.spark_runner import SparkRunner
 
 
@@ -36,3 +38,9 @@ class Services:
     save_followed: Callable[[Plan], Awaitable[None]]
     release: Callable[[str, Sequence[str]], Awaitable[None]]
     carry_over: Callable[[Plan, Callable[[], bool]], Awaitable[int]]
+
+
+def lanes_of(udf: UdfDefinition, concurrency: int, services: Services) -> Lanes:
+    """What a job gets that asks for so many lanes (0: as many as there are). Raises FailedPrecondition
+    (RESOURCES_NOT_AVAILABLE)."""
+    return lanes_for(udf, concurrency or services.lanes, lambda: services.spark.cluster(services.lanes))

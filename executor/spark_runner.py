@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
-from core.errors import InvalidArgument, Unavailable
+from core.errors import Unavailable
+from executor import spark_conf
+from executor.cancelled import Cancelled
 from executor.class_archive import ClassArchive
 from executor.dispatch import LaneAddress
 from executor.messages import Errand, Hello
@@ -46,16 +48,8 @@ _MAX_CALLS = 256
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
-#: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
-_TASK_FAILURES = 64
 #: How long a Spark job may go on whose lanes have nothing to do any more.
 _LINGER_SECONDS = 5.0
-_OPTIONS = "spark.driver.extraJavaOptions"
-_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-class Cancelled(Exception):
-    """The job was asked to stop while its tasks ran."""
 
 
 class SparkRunner:
@@ -89,8 +83,8 @@ class SparkRunner:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
-        if self._settings.class_archive and _OPTIONS not in self._settings.conf:
-            self._archive = ClassArchive.of(Path(_find_spark_home()), _JVM_OPTIONS)
+        if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
+            self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS)
         shared = self._archive.use() if self._archive is not None else []
         try:
             self._session = self._open(shared)
@@ -105,8 +99,8 @@ class SparkRunner:
         self._warm = True
 
     def _open(self, shared: list[str]) -> SparkSession:
-        builder = SparkSession.builder.appName("leman").master(_master(self._settings))
-        for key, value in {**_session_conf(self._settings, shared), **self._settings.conf}.items():
+        builder = SparkSession.builder.appName("leman").master(spark_conf.master(self._settings))
+        for key, value in {**spark_conf.session(self._settings, shared), **self._settings.conf}.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
 
@@ -150,7 +144,7 @@ class SparkRunner:
             named = re.match(r"local\[(\d+)", master)
             cores = min(slots, int(named[1])) if named else slots
             return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
-        return _executors(self._settings.conf, master)
+        return spark_conf.executors(self._settings.conf, master)
 
     async def run_lanes(
         self, address: LaneAddress, context: WorkContext, count: int, profile: LaneProfile | None = None
@@ -285,59 +279,6 @@ def _lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch
             yield pa.record_batch({"units": pa.array([units], pa.int64())})
 
     return lane
-
-
-def _master(settings: Spark) -> str:
-    """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Failures
-    are allowed, or the first dead worker would end the job."""
-    return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
-
-
-def _session_conf(settings: Spark, shared: Sequence[str]) -> dict[str, str]:
-    """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.driver.memory": settings.driver_memory,
-        _OPTIONS: " ".join([*_JVM_OPTIONS, *shared]),
-        "spark.pyspark.python": sys.executable,
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": "executor.spark_daemon",
-        "spark.python.worker.reuse": "true",
-        "spark.python.task.killTimeout": "500ms",
-        "spark.scheduler.mode": "FAIR",
-        "spark.task.maxFailures": str(_TASK_FAILURES),
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-    }
-
-
-def _executors(conf: Mapping[str, str], master: str) -> Cluster:
-    """What an executor of a cluster has, as far as settings say."""
-    local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
-    cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
-    # what is outside the JVM's heap is there for the lanes
-    heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
-    outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
-    return Cluster(
-        local=False,
-        cores=int(cores),
-        memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
-        gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
-        dynamic=conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true",
-        gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
-        gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
-    )
-
-
-def _mebibytes(text: str) -> int:
-    """Of an amount of memory in Spark's notation; plain numbers are MiB."""
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
-    if found is None:
-        raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")
-    kibibytes = int(found[1]) << (10 * "kmgt".index(found[2] or "m"))
-    return kibibytes >> 10
 
 
 def resource_profile(asked: LaneProfile) -> ResourceProfile:

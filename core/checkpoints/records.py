@@ -114,8 +114,7 @@ def forget_file(store: CheckpointStore, prefix: str, fragment_id: int, file: str
     """Deletes the fragment's records that name a file, under whichever filter it was written: it is not to be found
     again. `prefix` is that of the fragment's checkpoints under any filter."""
     wanted = keys.any_filter(prefix)
-    head, mark, _ = prefix.rpartition("_where-")
-    for key in store.list_keys(head + mark):
+    for key in store.list_keys(keys.before_filter(prefix)):
         parsed = keys.parse_record_key(key)
         if parsed is None or parsed[1] != fragment_id or keys.any_filter(parsed[0]) != wanted:
             continue

@@ -17,7 +17,7 @@ from core.domain.table import TableSnapshot
 from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
-from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, filesystem_of
+from core.lance_io.tables import LanceTables, filesystem_of, snapshot_of
 from core.lance_io.view_files import REFRESH_FOLDER
 from core.row_states import RowState
 
@@ -109,14 +109,7 @@ def remove(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
 
 
 def _snapshot(uri: str, dataset: lance.LanceDataset) -> TableSnapshot:
-    return TableSnapshot(
-        uri=uri,
-        version=int(dataset.version),
-        incarnation=str(dataset.config().get(INCARNATION_KEY, "")),
-        fields=fields_of(dataset),
-        fragments=read_fragments(dataset),
-        stable_row_ids=bool(dataset.has_stable_row_ids),
-    )
+    return snapshot_of(uri, dataset, read_fragments(dataset))
 
 
 @contextlib.contextmanager

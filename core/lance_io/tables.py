@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from core.domain.table import TableField, TableSnapshot
+from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import expressions, filters
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
@@ -57,6 +57,20 @@ def table_uri(database: str, table: str) -> str:
     return f"{normalise_database(database)}/{table}{TABLE_ENDING}"
 
 
+def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: tuple[Fragment, ...]) -> TableSnapshot:
+    """What an opened version says of itself, with fragments that were read from it."""
+    return TableSnapshot(
+        uri=uri,
+        version=int(dataset.version),
+        incarnation=dataset.config().get(INCARNATION_KEY, ""),
+        fields=fields_of(dataset),
+        fragments=fragments,
+        stable_row_ids=bool(dataset.has_stable_row_ids),
+        metadata=dataset.schema.metadata or {},
+        file_format=file_format(dataset),
+    )
+
+
 class LanceTables:
     """See `core.ports.TableReader`. `storage_options` are handed to Lance as they are.
 
@@ -72,16 +86,7 @@ class LanceTables:
         Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
         """
         dataset = self._open(uri, version)
-        found = TableSnapshot(
-            uri=uri,
-            version=dataset.version,
-            incarnation=dataset.config().get(INCARNATION_KEY, ""),
-            fields=fields_of(dataset),
-            fragments=(),
-            stable_row_ids=dataset.has_stable_row_ids,
-            metadata=dataset.schema.metadata or {},
-            file_format=file_format(dataset),
-        )
+        found = snapshot_of(uri, dataset, ())
         serialized = manifest_bytes(dataset)
         del dataset
         with collector_paused():

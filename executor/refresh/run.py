@@ -28,16 +28,15 @@ from core.lance_io.open_jobs import open_jobs
 from core.lance_io.view_changes import RowOutcome, every_row, row_outcome
 from core.lance_io.view_stage import Stage
 from executor.board import JobBoard
+from executor.cancelled import Cancelled
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged, ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
 from executor.refresh.tries import in_thread, patiently
-from executor.round import lanes_of
 from executor.run import job_error
-from executor.services import Services
-from executor.spark_runner import Cancelled
+from executor.services import Services, lanes_of
 
 _ROUNDS_WITHOUT_END = 6
 _STAGE_ROWS = 1 << 20

@@ -18,10 +18,10 @@ from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import LemanError
 from core.udf import binding, blobs, validation
 from executor.board import JobBoard
+from executor.cancelled import Cancelled
 from executor.refresh.tally import RefreshTally
 from executor.run import JobRun
 from executor.services import Services
-from executor.spark_runner import Cancelled
 
 #: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})

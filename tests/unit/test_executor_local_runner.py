@@ -11,8 +11,8 @@ import pytest
 from core.domain.udf import ErrorPolicy, UdfKind
 from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor import local_runner
+from executor.cancelled import Cancelled
 from executor.local_runner import LocalRunner
-from executor.spark_runner import Cancelled
 from tests.unit.executor_helpers import Lab
 
 

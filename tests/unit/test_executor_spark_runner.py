@@ -14,9 +14,10 @@ import pytest
 from core.config import Spark
 from core.errors import Unavailable
 from executor import spark_runner
+from executor.cancelled import Cancelled
 from executor.dispatch import LaneAddress
 from executor.messages import Errand
-from executor.spark_runner import Cancelled, SparkRunner
+from executor.spark_runner import SparkRunner
 from executor.worker import run_errand
 
 ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")

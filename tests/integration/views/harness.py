@@ -27,13 +27,13 @@ from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, Vi
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
+from executor.cancelled import Cancelled
 from executor.carrying import carry_over
 from executor.dispatch import Dispatcher, LaneAddress
 from executor.local_runner import LocalRunner
 from executor.messages import Hello
 from executor.refresh.run import RefreshRun
 from executor.services import Services
-from executor.spark_runner import Cancelled
 from executor.worker import run_lane
 from planner.snapshot import PlanReader
 from planner.view_catalog import ViewCatalog

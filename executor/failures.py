@@ -1,0 +1,41 @@
+"""Errors that end a job: what a unit's failure says, and how many failed rows are too many. Pure."""
+
+from __future__ import annotations
+
+from core.domain.udf import UdfDefinition
+from core.domain.work import RowFailure, UnitFailure
+from core.errors import FailedPrecondition, LemanError
+
+
+def of_unit(failure: UnitFailure) -> LemanError:
+    """The job's error, with what is known of the row that is to blame."""
+    error = FailedPrecondition(failure.reason, failure.message)
+    if failure.row is not None:
+        error.facts.update(facts_of(failure.row))
+    return error
+
+
+def too_many(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
+    """The error of a job in which more rows failed than the function's policy allows of so many; None: it goes on."""
+    allowed = udf.error_policy.errors_allowed(rows)
+    if allowed is None or failed <= allowed:
+        return None
+    return FailedPrecondition(
+        "TOO_MANY_ERRORS",
+        f"UDF '{udf.name}' failed on {failed} rows, {allowed} are allowed. "
+        "See them with `leman errors`, fix the function or raise max_errors.",
+        rows_failed=failed,
+    )
+
+
+def facts_of(row: RowFailure) -> dict[str, str]:
+    """A failed row as an error tells of it."""
+    return {
+        "error_type": row.error_type,
+        "error_message": row.message[:500],
+        "row_address": str(row.row_address),
+        "fragment_id": str(row.fragment_id),
+        "offset": str(row.offset),
+        "attempt": str(row.attempt),
+        "traceback": row.traceback[-2000:],
+    }
