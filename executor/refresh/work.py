@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from core.domain.job import Job
@@ -24,6 +25,7 @@ from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
 from executor.refresh.tries import in_thread
 from executor.services import Services
+from executor.waiting import so_many_at_once
 
 FileWork = Callable[[ViewWriter], StagedFile]
 
@@ -40,7 +42,6 @@ class RefreshWork:
         self.filler = StageFiller(self.board, self.tally, services, _spec(job).concurrency)
         self.result = RefreshResult()
         self._stage_in_use: Stage | None = None
-        self._slots = asyncio.Semaphore(services.lanes)
 
     @property
     def spec(self) -> RefreshSpec:
@@ -120,7 +121,7 @@ class RefreshWork:
         functions: Sequence[str],
         works: Sequence[FileWork],
     ) -> list[StagedFile]:
-        """Files, written by as many threads as there are lanes."""
+        """Files, written by as many threads as there are lanes; none is being written any more when it raises."""
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
@@ -128,14 +129,13 @@ class RefreshWork:
             return work(writer), writer.rows_read, time.monotonic() - begin
 
         async def one(work: FileWork) -> StagedFile:
-            async with self._slots:
-                self.check()
-                file, read, seconds = await in_thread(write, work)
+            self.check()
+            file, read, seconds = await in_thread(write, work)
             self.tally.seconds_writing += seconds
             self.result = replace(self.result, source_rows_read=self.result.source_rows_read + read)
             return file
 
-        return list(await asyncio.gather(*(one(work) for work in works)))
+        return await so_many_at_once(self.services.lanes, [partial(one, work) for work in works])
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
