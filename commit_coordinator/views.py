@@ -14,7 +14,7 @@ from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequ
 from core.crash import crash_point
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import IS_SET, VIEW_FILE_PREFIX
-from core.errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound
+from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import history, view_commits, view_files
 from core.lance_io.commits import CommitConflict, InstallableFile, TableHandle
 from core.lance_io.view_commits import Splice, Swap
@@ -43,8 +43,9 @@ def create(work: Prepared) -> CommitResult:
 
 
 def change(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fills, splices, or lays placeholders anew. Raises Aborted (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET), what
-    preparing it raised, CommitConflict, CommitUnclear, and what `TableHandle.latest` raises."""
+    """Fills, splices, or lays placeholders anew. Raises Aborted (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET),
+    InvalidArgument (a fill without fragments), what preparing it raised, CommitConflict, CommitUnclear, and what
+    `TableHandle.latest` raises."""
     try:
         if isinstance(work.request, FillRequest):
             return _fill(table, work, work.request)
@@ -149,6 +150,8 @@ def _check_fragments(table: TableHandle, work: Prepared, request: SpliceRequest)
 
 
 def _fill(table: TableHandle, work: Prepared, request: FillRequest) -> CommitResult:
+    if not request.fragments:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to fill", field="fill_placeholders.fragments")
     base = _base(table, request, [file.fragment_id for file in request.fragments])
     if work.error is not None:
         raise work.error

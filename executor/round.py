@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any
 
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange
-from core.domain.udf import UdfKind
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
-from core.errors import LemanError, Unavailable
+from core.errors import LemanError
 from executor import failures
 from executor.backlog import Backlog
 from executor.board import JobBoard
 from executor.committer import Committer
 from executor.context import work_context
-from executor.dispatch import LaneAddress
+from executor.lane_runs import LaneRuns
 from executor.losses import Losses, Place, in_hand
 from executor.services import Services, lanes_of
 from executor.stalls import LaneWatch
@@ -50,10 +47,9 @@ class Round:
         spec = board.job.spec
         self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
         self._asked = lanes_of(plan.header.udf, spec.concurrency, services)
-        self._lanes = self._asked.count
         self._backlog = Backlog(
             plan.tasks,
-            self._lanes,
+            self._asked.count,
             seconds_per_row=cost,
             task_size=spec.task_size,
             diversity=spec.task_shuffle_diversity,
@@ -76,14 +72,12 @@ class Round:
         self._losses = Losses()
         writer = services.settings.writer
         self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
-        self._lanes_changed = asyncio.Event()
-        self._stand_ins = 0
+        self._lanes = LaneRuns(board, services, self._context, self._asked, self, self._worked_off)
         self._handed_over: set[str] = set()
         self._once: list[Place] = []
         self._retired: set[str] = set()
         self._pause = 0.0
         self._handed_out = 0
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = False
 
     async def work(self) -> Unsettled | None:
@@ -138,7 +132,7 @@ class Round:
             fruitless = 0
             while not (self._backlog.empty or self._trouble):
                 handed_out = self._handed_out
-                refused = await self._until_end(self._lane_work(address, self._lanes), address)
+                refused = await self._lanes.until_end(address)
                 fruitless = fruitless + 1 if self._handed_out == handed_out else 0
                 if refused is not None and fruitless >= _FRUITLESS:
                     raise refused
@@ -147,55 +141,6 @@ class Round:
             self._freed.set()
             await self._services.dispatcher.close(job_id)
         self._committer.close()
-
-    def _lane_work(self, address: LaneAddress, count: int) -> Awaitable[None]:
-        """Lanes in this process where no user code is to run, else on Spark."""
-        if self._context.udf.kind is UdfKind.SQL:
-            return self._services.local.run_lanes(self, self._context, count)
-        self._board.tally.spark_jobs += 1
-        return self._services.spark.run_lanes(address, self._context, count, self._asked.profile)
-
-    async def _until_end(self, work: Awaitable[None], address: LaneAddress) -> Unavailable | None:
-        """Until there is nothing left to hand out, the lanes end by themselves, or a unit's failure ends the job.
-        Returns that Spark gave up on a lane: it is no failure by itself, as `on_lost` counts, unless it does so before
-        a lane has asked for a unit.
-
-        A lane that went silent gets a stand-in, and once all is done it is not waited for."""
-        lanes = {asyncio.ensure_future(work)}
-        refused: Unavailable | None = None
-        while lanes:
-            changed = asyncio.ensure_future(self._lanes_changed.wait())
-            either: list[asyncio.Future[Any]] = [*lanes, self._failure, changed]
-            try:
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-            self._lanes_changed.clear()
-            if self._failure.done():
-                for lane in lanes:
-                    lane.cancel()
-                self._failure.result()
-            if self._worked_off and self._context.udf.kind is not UdfKind.SQL:
-                if self._handed_over:
-                    await self._services.spark.stop_job(self._board.job.job_id)
-                for lane in lanes:
-                    lane.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
-                await asyncio.gather(*lanes, return_exceptions=True)
-                return None
-            lanes |= {asyncio.ensure_future(self._lane_work(address, 1)) for _ in range(self._stand_ins)}
-            self._stand_ins = 0
-            for lane in {lane for lane in lanes if lane.done()}:
-                lanes.remove(lane)
-                refused = self._refusal(lane) or refused
-        return refused
-
-    def _refusal(self, lane: asyncio.Future[None]) -> Unavailable | None:
-        try:
-            lane.result()
-        except Unavailable as error:
-            self._board.note("error", error.message)
-            return error
-        return None
 
     # lanes that say nothing any more
 
@@ -231,15 +176,14 @@ class Round:
         self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
         self._board.tally.lost(unit.unit_id)
         self._backlog.give_back(unit, (), self._losses.stored_by(unit))
-        self._stand_ins += 1
-        self._lanes_changed.set()
+        self._lanes.stand_in()
         self._wake()
 
     # what lanes ask and say (executor.dispatch.Feed)
 
     async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
         """The next unit, or None when there are none and none can come back, or another lane stands in for this one."""
-        while not (self._over or self._trouble or self._failure.done() or lane in self._retired):
+        while not (self._over or self._trouble or self._lanes.failure.done() or lane in self._retired):
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
                 self._handed_out += 1
@@ -258,7 +202,7 @@ class Round:
         """The pause that the error policy asks for before a suspect row is tried again."""
         pause, self._pause = self._pause, 0.0
         if pause:
-            await asyncio.wait((self._failure,), timeout=pause)
+            await asyncio.wait((self._lanes.failure,), timeout=pause)
 
     def on_sign(self, unit: WorkUnit, sign: Sign) -> None:
         """What a worker is at, should it die."""
@@ -303,7 +247,6 @@ class Round:
             self._fail(verdict.error, verdict.row)
         self._wake()
 
-    @property
     def _worked_off(self) -> bool:
         """No lane has a unit, and there is none to give out."""
         with_lanes = self._backlog.outstanding - len(self._first)
@@ -312,15 +255,14 @@ class Round:
     def _wake(self) -> None:
         """Something came back from a lane: there may be new work, or no more at all."""
         self._freed.set()
-        if self._worked_off:
-            self._lanes_changed.set()
+        if self._worked_off():
+            self._lanes.look()
 
     def _fail(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._board.blamed is None:
             self._board.blamed = row
             error.facts.update(failures.facts_of(row))
-        if not self._failure.done():
-            self._failure.set_exception(error)
+        self._lanes.fail(error)
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """A unit is done, in whole or in part."""
@@ -335,8 +277,8 @@ class Round:
             self._note_staged(result)
         error = self._too_many_errors() or self._failed(outcome)
         self._wake()
-        if error is not None and not self._failure.done():
-            self._failure.set_exception(error)
+        if error is not None:
+            self._lanes.fail(error)
 
     def _came_back(self, outcome: UnitOutcome) -> None:
         """A lane that was silent is heard again. What it did counts where no other lane was quicker."""

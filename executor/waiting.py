@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:
@@ -17,3 +21,26 @@ async def all_or_first(*work: Awaitable[None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
+    """The results, in the order of the calls. After an error no call is begun any more; the first one is raised when
+    the calls under way have ended, as threads cannot be stopped."""
+    waiting = deque(enumerate(calls))
+    results: dict[int, _Result] = {}
+    errors: list[BaseException] = []
+
+    async def lane() -> None:
+        while waiting:
+            at, call = waiting.popleft()
+            try:
+                results[at] = await call()
+            except BaseException as error:
+                waiting.clear()
+                errors.append(error)
+                raise
+
+    await asyncio.gather(*(lane() for _ in range(count)), return_exceptions=True)
+    if errors:
+        raise errors[0]
+    return [results[at] for at in range(len(calls))]

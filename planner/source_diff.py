@@ -65,4 +65,10 @@ def _same_rows(old: Fragment, new: Fragment) -> bool:
 def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequence[int]) -> bool:
     if ids == new_ids and old.files == new.files:
         return True
-    return len(ids) == len(new_ids) and all(old.file_of(i) == new.file_of(j) for i, j in zip(ids, new_ids, strict=True))
+    return len(ids) == len(new_ids) and all(_same_column(old, new, i, j) for i, j in zip(ids, new_ids, strict=True))
+
+
+def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
+    """Another column that took the name may be in the same file; where neither is in any, both are NULL."""
+    file = old.file_of(before)
+    return file == new.file_of(now) and (before == now or not file)

@@ -87,12 +87,15 @@ class Sameness:
         return columns_read(self._plan.definition.query, self._target.schema.names)
 
     @cached_property
+    def _other_columns(self) -> bool:
+        """Whether a name means another column now: its values may be in the same file."""
+        ids = [{f.name: f.field_ids for f in fields_of(d)} for d in (self._base, self._target)]
+        return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
+
+    @cached_property
     def _changed_silently(self) -> bool:
         """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
-        ids = [{f.name: f.field_ids for f in fields_of(d)} for d in (self._base, self._target)]
-        if any(ids[0].get(c) != ids[1].get(c) for c in self._columns):
-            return True
-        return is_silent(self._target, self._plan.definition.base_version, self._columns)
+        return self._other_columns or is_silent(self._target, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
         """Which of the asked rows compaction alone moved: in the one direction, in the other, or out of one place."""
@@ -127,6 +130,8 @@ class Sameness:
         return None if old is None or new is None else self._patched_between(old, new)
 
     def _patched_between(self, old: Fragment, new: Fragment) -> Ids | None:
+        if self._other_columns:
+            return None
         before, after = self._files(self._base, old), self._files(self._target, new)
         if before is None or after is None:
             return None

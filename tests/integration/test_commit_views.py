@@ -82,6 +82,15 @@ def test_creation_sent_again_is_answered_and_another_is_refused(view):
     assert len(list(_data(view))) == 1  # no placeholders lie about
 
 
+def test_a_fill_names_at_least_one_fragment(view):
+    view.made()
+    version = view.open().version
+    with pytest.raises(InvalidArgument) as caught:
+        one(replace(view.fill(0), fragments=()))
+    assert (caught.value.reason, caught.value.field) == ("MISSING_FIELD", "fill_placeholders.fragments")
+    assert view.open().version == version
+
+
 def test_creation_needs_a_source_and_a_view(view):
     view.make_source()
     request = view.lay()

@@ -156,6 +156,18 @@ def test_a_column_that_was_made_anew_under_its_name_is_another_one():
     assert found == (SourceChange(0, ChangeKind.REWRITTEN), SourceChange(1, ChangeKind.REWRITTEN))
 
 
+def test_a_column_that_took_the_name_of_another_in_the_same_file_is_another_one():
+    c, d = (TableField(pa.field(name, pa.int64()), (number,)) for name, number in (("c", W), ("d", C)))
+    found = changes(QUERY, BASE, source(6, *BASE.fragments, fields=(*FIELDS[:2], d, c)))
+    assert found == (SourceChange(0, ChangeKind.REWRITTEN), SourceChange(1, ChangeKind.REWRITTEN))
+
+
+def test_a_column_that_is_null_before_and_after_it_was_made_anew_is_the_same():
+    fields = (*FIELDS[:2], TableField(pa.field("c", pa.int64()), (8,)))
+    empty = Fragment(0, 10, 0, (DataFile("ab0", (A, B)),))
+    assert changes(QUERY, source(5, empty), source(6, empty, fields=fields)) == ()
+
+
 names = st.sampled_from(["p", "q", "r"])
 fragments = st.builds(
     lambda number, rows, ab, c, d, deleted: Fragment(

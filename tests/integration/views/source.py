@@ -19,12 +19,12 @@ ROWS, PER_FRAGMENT = 48, 12
 class Source:
     """`k` is filtered by, `x` and `y` are read by views, `u` by none."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, rows: int = ROWS) -> None:
         self.uri = uri
         self._stamps = itertools.count(1)
         self._next = 0
         lance.write_dataset(
-            self._table(ROWS), uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=True, mode="create"
+            self._table(rows), uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=True, mode="create"
         )
         self.versions: dict[int, State] = {}
         self.state = State()
@@ -45,6 +45,9 @@ class Source:
     @property
     def version(self) -> int:
         return int(lance.dataset(self.uri).version)
+
+    def rows(self) -> pa.Table:
+        return lance.dataset(self.uri).to_table()
 
     def _table(self, count: int, first: int | None = None) -> pa.Table:
         start = self._next if first is None else first
@@ -158,6 +161,33 @@ class Source:
         lance.dataset(self.uri, version=back).restore()
         self.state = self.versions[back].copy()
         self.versions[self.version] = self.state.copy()
+
+    def delete_all(self) -> None:
+        lance.dataset(self.uri).delete("true")
+        self._see()
+
+    def forget_read(self, number: int) -> None:
+        """Some values of `x` are NULL from now on."""
+        self._update(self._some(number, 6), {"x": "CAST(NULL AS BIGINT)"})
+
+    def replace(self, number: int) -> list[int]:
+        """Rows are deleted, and inserted again with all their values: new rows, to Lance. Their ids."""
+        ids = self._some(number, 3)
+        where = f"id IN ({', '.join(map(str, ids))})"
+        dataset = lance.dataset(self.uri)
+        rows = dataset.to_table(filter=where)
+        dataset.delete(where)
+        lance.write_dataset(rows, self.uri, mode="append")
+        self._see()
+        return ids
+
+    def swap_names(self, one: str, other: str) -> None:
+        """Either column is called as the other was."""
+        for path, name in ((one, "_between"), (other, one), ("_between", other)):
+            lance.dataset(self.uri).alter_columns({"path": path, "name": name})
+        ids = {int(r.values["id"] or 0) for r in self.state.rows.values()}
+        for column in (one, other):
+            self._see(ids, column)
 
     def add_column(self, number: int) -> None:
         """A column that no view knows."""

@@ -13,7 +13,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.lance_io import view_stage
-from executor.refresh import run
+from executor.refresh import first_fill, run, splice
 from tests.integration.views.harness import Commits, Planner, System
 from tests.integration.views.shapes import SHAPES
 from tests.integration.views.world import World
@@ -64,8 +64,8 @@ class KilledWorld(World):
 @pytest.fixture
 def killing(views_system, monkeypatch):
     system = KillingSystem(views_system)
-    monkeypatch.setattr(run, "crash_point", system.crash_point)
-    monkeypatch.setattr(view_stage, "crash_point", system.crash_point)
+    for module in (run, first_fill, splice, view_stage):
+        monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 
 

@@ -1,0 +1,171 @@
+"""Changes to a view that was filled: rows are computed in a stage, and one commit brings everything in."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from core import view_metadata
+from core.crash import crash_point
+from core.domain.plan import StagedFile
+from core.domain.view import RefreshMode, RefreshPlan, ResolvedFunction, ViewDefinition
+from core.lance_io import view_files
+from core.lance_io.view_changes import RowOutcome, every_row, row_outcome
+from core.lance_io.view_stage import Stage
+from executor.refresh import layout
+from executor.refresh.layout import Ints
+from executor.refresh.rows import Staged
+from executor.refresh.tries import in_thread, patiently
+from executor.refresh.work import FileWork, RefreshWork
+
+_STAGE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is brought in: these rows at this version of the source. `columns`: these functions' columns alone, of rows
+    that stay."""
+
+    outcome: RowOutcome
+    version: int
+    functions: Sequence[ResolvedFunction]
+    columns: Sequence[str] = ()
+
+    @property
+    def lists(self) -> list[Ints]:
+        return [self.outcome.append, self.outcome.recompute_ids]
+
+    @property
+    def rows(self) -> Ints:
+        """Source row ids of all rows to compute, in the stage's order."""
+        return np.concatenate(self.lists)
+
+
+class Splice:
+    """Brings a view to the plan's source version, or its stale columns to their functions' version."""
+
+    def __init__(self, work: RefreshWork) -> None:
+        self._work = work
+
+    async def rows(self, plan: RefreshPlan) -> None:
+        """Appends, recomputes and evicts what the source's change asks for."""
+        outcome = await in_thread(row_outcome, plan)
+        await self._splice(plan, _Change(outcome, plan.target_version, plan.functions))
+
+    async def columns(self, plan: RefreshPlan) -> None:
+        """Function columns that another version has to compute, for the rows that the view has."""
+        functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
+        outcome = await in_thread(every_row, plan)
+        await self._splice(plan, _Change(outcome, plan.definition.base_version, functions, tuple(plan.stale)))
+
+    async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
+        stage = await self._computed(plan, change)
+        self._work.check()
+        appended, swapped = await self._files(plan, change, stage)
+        crash_point("executor.view_files_written")
+        made = await self._commit(plan, change, appended, swapped)
+        self._note(plan, change, made, len(swapped))
+        await self._work.drop_stage()
+
+    async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
+        """The full stage, or None where no function is to be called."""
+        rows = change.rows
+        of = layout.digest(plan, change.version, change.functions, change.lists)
+        self._work.tally.expect(len(rows), len(change.functions))
+        parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
+        stage = await self._work.stage(plan, change.functions, change.version, of, parts)
+        if stage is not None:
+            await self._work.fill(stage, change.functions, _nothing)
+            await in_thread(stage.refresh)
+            crash_point("executor.stage_filled")
+        return stage
+
+    async def _files(
+        self, plan: RefreshPlan, change: _Change, stage: Stage | None
+    ) -> tuple[list[StagedFile], list[tuple[int, StagedFile]]]:
+        """Files of new fragments, and those that are swapped in with their fragments."""
+        names = [f.column.name for f in change.functions]
+        new = len(change.outcome.append)
+        cuts = layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.lanes)
+        everything = Staged(change.rows, 0)
+        swaps = layout.touched(change.outcome.recompute_addresses)
+        works = [_appending(everything.part(a, b)) for a, b in cuts]
+        works += [_swapping(t, everything, new, change.columns) for t in swaps]
+        files = await self._work.write(plan, change.version, stage, names, works)
+        swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
+        return files[: len(cuts)], swapped
+
+    async def _commit(
+        self,
+        plan: RefreshPlan,
+        change: _Change,
+        appended: Sequence[StagedFile],
+        swapped: Sequence[tuple[int, StagedFile]],
+    ) -> int:
+        evictions = ("", "")
+        if len(change.outcome.evict_addresses):
+            evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
+        begin = time.monotonic()
+        made = await patiently(
+            self._work.services.commits.splice_view,
+            plan,
+            appended=appended,
+            swapped=swapped,
+            evictions=evictions,
+            replace_all=plan.mode is RefreshMode.FULL and change.version == plan.target_version,
+            metadata=view_metadata.updates(_definition(plan, change)),
+            job_id=self._work.board.job.job_id,
+            request_id=uuid.uuid4().hex,
+        )
+        crash_point("executor.splice_answered")
+        self._work.tally.commit_seconds += time.monotonic() - begin
+        self._work.tally.commits += 1
+        return made
+
+    def _note(self, plan: RefreshPlan, change: _Change, made: int, swaps: int) -> None:
+        work, result, outcome = self._work, self._work.result, change.outcome
+        added, changed, gone = len(outcome.append), len(outcome.recompute_ids), len(outcome.evict_addresses)
+        full = plan.mode is RefreshMode.FULL and not change.columns
+        work.tally.rows_committed += added + changed
+        work.say(
+            rows_added=result.rows_added + added,
+            rows_recomputed=result.rows_recomputed + changed,
+            rows_evicted=result.rows_evicted + (plan.rows if full else gone),
+            rows_reused=0 if full else max(0, plan.rows - changed - gone),
+            source_rows_read=result.source_rows_read + outcome.source_rows_read,
+            fragments_rewritten=result.fragments_rewritten + swaps,
+            source_version=change.version,
+            view_version=made,
+        )
+        work.board.update(table_version=made)
+        work.board.note(
+            "commit", f"{added:,} rows added, {changed:,} recomputed, {gone:,} evicted in version {made} of the view"
+        )
+
+
+def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
+    """What the view is told of itself with the commit."""
+    filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in change.functions}}
+    definition = replace(plan.definition, filled=filled)
+    if change.version != plan.target_version:  # the source's identity there is what is recorded
+        return definition
+    return replace(definition, base_version=change.version, base_incarnation=plan.target_incarnation)
+
+
+async def _nothing() -> None:
+    """Nothing is installed before all is computed."""
+
+
+def _appending(rows: Staged) -> FileWork:
+    return lambda writer: writer.append(rows)
+
+
+def _swapping(part: layout.Touched, rows: Staged, first: int, columns: Sequence[str]) -> FileWork:
+    mine = rows.part(first + part.first, first + part.first + len(part.offsets))
+    if columns:
+        return lambda writer: writer.swap_columns(part.fragment_id, part.offsets, mine, columns)
+    return lambda writer: writer.swap(part.fragment_id, part.offsets, mine)

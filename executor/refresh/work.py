@@ -1,0 +1,151 @@
+"""What the steps of a refresh share: its job's board and counts, the stage, and the writing of files."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from core.domain.job import Job
+from core.domain.plan import StagedFile
+from core.domain.view import RefreshPlan, RefreshResult, RefreshSpec, ResolvedFunction
+from core.errors import Aborted, Unavailable
+from core.lance_io import view_files, view_stage
+from core.lance_io.open_jobs import open_jobs
+from core.lance_io.view_stage import Stage
+from executor.board import JobBoard
+from executor.cancelled import Cancelled
+from executor.refresh import layout
+from executor.refresh.layout import Ints
+from executor.refresh.rows import ViewWriter
+from executor.refresh.stages import StageFiller, stage_columns
+from executor.refresh.tally import RefreshTally
+from executor.refresh.tries import in_thread
+from executor.services import Services
+from executor.waiting import so_many_at_once
+
+FileWork = Callable[[ViewWriter], StagedFile]
+
+
+class RefreshWork:
+    """One running refresh as its steps see it. `result`: what it did so far; `cancelling`: it was asked to stop."""
+
+    def __init__(self, job: Job, services: Services) -> None:
+        self.board = JobBoard(job)
+        self.tally = RefreshTally()
+        self.board.tally = self.tally
+        self.cancelling = False
+        self.services = services
+        self.filler = StageFiller(self.board, self.tally, services, _spec(job).concurrency)
+        self.result = RefreshResult()
+        self._stage_in_use: Stage | None = None
+
+    @property
+    def spec(self) -> RefreshSpec:
+        """What was asked for; once planned, with the source version that "latest" meant."""
+        return _spec(self.board.job)
+
+    def say(self, **changes: Any) -> None:
+        """Adds to what the refresh tells of itself."""
+        self.result = replace(self.result, **changes)
+        self.board.update(refresh_result=self.result)
+
+    def check(self) -> None:
+        """Raises Cancelled where the refresh was asked to stop."""
+        if self.cancelling:
+            raise Cancelled(self.board.job.job_id)
+
+    async def stage(
+        self,
+        plan: RefreshPlan,
+        functions: Sequence[ResolvedFunction],
+        version: int,
+        of: str,
+        rows: dict[int, Ints],
+    ) -> Stage | None:
+        """The stage for this work: found, or laid. None where no function is to be called."""
+        self._stage_in_use = None
+        if not functions or not any(len(ids) for ids in rows.values()):
+            return None
+        spec = self.spec
+        uri = f"{spec.database.rstrip('/')}/{layout.stage_table(spec.view, of)}.lance"
+        columns = stage_columns(functions, plan.definition.source_uri, version, of)
+
+        def find_or_lay() -> tuple[Stage, bool]:
+            found = view_stage.find(uri, of)
+            if found is not None and {i for i, ids in rows.items() if len(ids)} <= set(found.targets):
+                return found, True
+            if view_files.latest_version(plan.uri) != plan.version:
+                raise Aborted("VIEW_CHANGED", "another refresh was faster")
+            return view_stage.lay(uri, of, rows, columns), False
+
+        stage, found = await in_thread(find_or_lay)
+        self._stage_in_use = stage
+        if found:
+            self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")
+        return stage
+
+    async def stage_is_lost(self) -> bool:
+        """Whether another refresh dropped the stage that this one worked with."""
+        return self._stage_in_use is not None and not await asyncio.to_thread(self._stage_in_use.is_there)
+
+    async def drop_stage(self) -> None:
+        """The stage's values are in the view."""
+        if self._stage_in_use is not None:
+            await asyncio.to_thread(view_stage.drop, self._stage_in_use.uri)
+        self._stage_in_use = None
+
+    async def drop_leftovers(self, plan: RefreshPlan) -> None:
+        """Removes what refreshes left that died or were given up, unless another one is at it."""
+        spec = self.spec
+        try:
+            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.board.job.job_id)
+        except Unavailable as error:
+            self.board.note("leftovers", f"stages of other refreshes stay for now: {error.message}")
+
+    async def fill(
+        self, stage: Stage, functions: Sequence[ResolvedFunction], between: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Computes the stage's columns. See `StageFiller.fill`."""
+        table = stage.uri.rsplit("/", 1)[1].removesuffix(".lance")
+        await self.filler.fill(self.spec.database, table, functions, between)
+
+    async def write(
+        self,
+        plan: RefreshPlan,
+        version: int,
+        stage: Stage | None,
+        functions: Sequence[str],
+        works: Sequence[FileWork],
+    ) -> list[StagedFile]:
+        """Files, written by as many threads as there are lanes; none is being written any more when it raises."""
+
+        def write(work: FileWork) -> tuple[StagedFile, int, float]:
+            begin = time.monotonic()
+            writer = ViewWriter(plan, version, stage, functions)
+            return work(writer), writer.rows_read, time.monotonic() - begin
+
+        async def one(work: FileWork) -> StagedFile:
+            self.check()
+            file, read, seconds = await in_thread(write, work)
+            self.tally.seconds_writing += seconds
+            self.result = replace(self.result, source_rows_read=self.result.source_rows_read + read)
+            return file
+
+        return await so_many_at_once(self.services.lanes, [partial(one, work) for work in works])
+
+
+def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
+    leftovers = view_stage.stages(database, layout.stage_pattern(view))
+    if leftovers and all(job.job_id == job_id for job in open_jobs(uri)):
+        for leftover in leftovers:
+            view_stage.drop(leftover)
+
+
+def _spec(job: Job) -> RefreshSpec:
+    if job.refresh is None:
+        raise RuntimeError(f"job {job.job_id} is no refresh")
+    return job.refresh

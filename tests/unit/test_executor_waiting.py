@@ -1,0 +1,74 @@
+"""Work that is done a few pieces at a time, and stands and falls together."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from executor.waiting import so_many_at_once
+
+
+def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
+    under_way: set[int] = set()
+    most = 0
+
+    async def call(number: int) -> int:
+        nonlocal most
+        under_way.add(number)
+        most = max(most, len(under_way))
+        for _ in range(number % 3):
+            await asyncio.sleep(0)
+        under_way.remove(number)
+        return number * 2
+
+    calls = [partial(call, number) for number in range(20)]
+    assert asyncio.run(so_many_at_once(3, calls)) == [number * 2 for number in range(20)]
+    assert most == 3
+    assert asyncio.run(so_many_at_once(3, calls[:0])) == []
+
+
+def test_after_an_error_nothing_is_begun_and_what_is_under_way_ends_first():
+    begun, ended = [], []
+
+    async def main() -> None:
+        failed = asyncio.Event()
+
+        async def call(number: int) -> None:
+            begun.append(number)
+            if number == 1:
+                failed.set()
+                raise ValueError("the first")
+            await failed.wait()
+            await asyncio.sleep(0)
+            ended.append(number)
+            raise ValueError("a later one")
+
+        with pytest.raises(ValueError, match="the first"):
+            await so_many_at_once(2, [partial(call, number) for number in range(10)])
+        assert (begun, ended) == ([0, 1], [0])
+
+    asyncio.run(main())
+
+
+def test_nothing_is_begun_after_it_was_cancelled():
+    begun = []
+
+    async def main() -> None:
+        both = asyncio.Event()
+
+        async def call(number: int) -> None:
+            begun.append(number)
+            if len(begun) == 2:
+                both.set()
+            await asyncio.Event().wait()
+
+        work = asyncio.ensure_future(so_many_at_once(2, [partial(call, number) for number in range(10)]))
+        await both.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(main())
+    assert begun == [0, 1]
