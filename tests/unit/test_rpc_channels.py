@@ -84,8 +84,10 @@ def test_a_call_waits_for_a_peer_that_restarts():
             port = up.port
         async with open_peer(peers(port), "executor") as channel:
             call = asyncio.ensure_future(jobs_pb2_grpc.JobServiceStub(channel).GetJob(GET))
-            while channel.get_state(try_to_connect=True) != grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                await channel.wait_for_state_change(channel.get_state())
+            state = channel.get_state(try_to_connect=True)
+            while state != grpc.ChannelConnectivity.TRANSIENT_FAILURE:  # it stays in that one until it is ready
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
             assert not call.done()
             async with running(Server(port=port)):
                 assert (await call).job.job_id == "j1"
