@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -12,8 +13,11 @@ from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, SOURCE_ROW_ID
 from core.lance_io.view_files import ViewFileWriter
 from core.view_rows import Ids
 
-#: Rows in a fragment where nobody says another number.
-DEFAULT_FRAGMENT_ROWS = 1 << 18
+#: Rows of the first fragments where nobody says another number, how many have so many before others have twice as many,
+#: and the most: fragments of a view are written side by side, and those of a small view are no exception.
+_FIRST_ROWS = 1 << 16
+_ALIKE = 8
+_MOST_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 _SAMPLE = 64
 
@@ -23,15 +27,15 @@ def stage_placeholders(
 ) -> list[StagedFile]:
     """One file for each `max_rows_per_fragment` rows (0: chosen), the last with the rest. All columns of the view are
     physically there and NULL, but for the source's row ids, in the order given, and `__is_set`, false."""
-    size = max_rows_per_fragment or DEFAULT_FRAGMENT_ROWS
     nulls = _Nulls(schema)
     staged: list[StagedFile] = []
     writer: ViewFileWriter | None = None
-    for piece in _pieces(ids, size, nulls.batch_rows):
+    sizes = fragment_sizes(max_rows_per_fragment)
+    for piece, ends in _pieces(ids, sizes, nulls.batch_rows):
         if writer is None:
             writer = ViewFileWriter(uri, schema, version, PLACEHOLDER_FILE_PREFIX)
         writer.write(nulls.batch(piece))
-        if writer.rows == size:
+        if ends:
             staged.append(writer.close())
             writer = None
     if writer is not None:
@@ -39,16 +43,28 @@ def stage_placeholders(
     return staged
 
 
-def _pieces(ids: Iterable[Ids], size: int, most: int) -> Iterator[Ids]:
-    """Pieces of at most `most` ids that never reach over the end of a fragment."""
-    room = size
+def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
+    """Rows of one fragment after the other, without end; 0: chosen."""
+    if max_rows_per_fragment:
+        yield from itertools.repeat(max_rows_per_fragment)
+    rows = _FIRST_ROWS
+    while rows < _MOST_ROWS:
+        yield from itertools.repeat(rows, _ALIKE)
+        rows *= 2
+    yield from itertools.repeat(_MOST_ROWS)
+
+
+def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tuple[Ids, bool]]:
+    """Pieces of at most `most` ids that never reach over the end of a fragment, and whether they end one."""
+    room = next(sizes)
     for piece in ids:
         at = 0
         while at < len(piece):
             taken = piece[at : at + min(room, most)]
-            yield taken
             at += len(taken)
-            room = room - len(taken) or size
+            room -= len(taken)
+            yield taken, not room
+            room = room or next(sizes)
 
 
 class _Nulls:

@@ -41,7 +41,17 @@ def test_damaged_patches_are_refused():
         view_patches.decode(buffer.replace(b'"rows": 2', b'"rows": 3'))
 
 
-@pytest.mark.parametrize(("rows", "most", "sizes"), [(15, 7, [7, 7, 1]), (14, 7, [7, 7]), (3, 7, [3]), (0, 7, [])])
+@pytest.mark.parametrize(
+    ("rows", "most", "sizes"),
+    [
+        (15, 7, [7, 7, 1]),
+        (14, 7, [7, 7]),
+        (3, 7, [3]),
+        (0, 7, []),
+        (9, 0, [9]),
+        (700_000, 0, [65_536] * 8 + [131_072, 44_640]),
+    ],
+)
 def test_placeholders_lie_in_exact_fragments(tmp_path, rows, most, sizes):
     (tmp_path / "data").mkdir()
     pieces = np.array_split(np.arange(100, 100 + rows), 4)

@@ -96,7 +96,8 @@ class RefreshPlan:
             f"  source version {self.source_version} to {self.target_version}, {self.rows:,} rows in the view",
         ]
         if self.fragments_unset:
-            lines.append(f"  {self.fragments_unset:,} fragments of placeholders to fill")
+            fragments = "fragment" if self.fragments_unset == 1 else "fragments"
+            lines.append(f"  {self.fragments_unset:,} {fragments} of placeholders to fill")
         if self.changes:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changes.items())
             lines.append(f"  fragments of the source to compare: {counts}")
