@@ -14,7 +14,7 @@ import contextlib
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -192,6 +192,11 @@ def _measure(options: Options, sides: list[Side], hand: ByHand) -> dict[str, Doc
     return cases
 
 
+def _apply(change: Callable[[str, int], None], sources: Iterable[str], repetition: int) -> None:
+    for uri in sources:
+        change(uri, repetition)
+
+
 def _case(
     options: Options,
     sides: list[Side],
@@ -204,12 +209,12 @@ def _case(
     alone: list[float] = []
     sources = {side.source for side in sides}
     for repetition in range(options.repetitions + 1):
-        for uri in sources if before is not None else ():
-            before(uri, repetition)  # type: ignore[misc]
-        for side in sides if before is not None else ():
-            side.refresh()
-        for uri in sources if change is not None else ():
-            change(uri, repetition)  # type: ignore[misc]
+        if before is not None:
+            _apply(before, sources, repetition)
+            for side in sides:
+                side.refresh()
+        if change is not None:
+            _apply(change, sources, repetition)
         for side in sides:
             took = side.first(repetition) if change is None else side.refresh()
             if repetition:

@@ -7,18 +7,15 @@ import time
 import uuid
 from collections.abc import Callable
 
-import tenacity
-
 from core.crash import crash_point
 from core.domain.job import FragmentVerdict
 from core.domain.plan import FragmentTask, PlanHeader, StagedFile
-from core.errors import Unavailable
 from core.rpc.peers import CommitClient, Replacement
 from executor.tally import Tally
+from executor.waiting import patiently
 
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000
-_PATIENCE_SECONDS = 120.0
 
 
 class Committer:
@@ -118,7 +115,14 @@ class Committer:
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
-        version, verdicts = await self._submit(batch, uuid.uuid4().hex)
+        version, verdicts = await patiently(
+            self._client.replace_column,
+            self._header,
+            self._header.output,
+            batch,
+            job_id=self._job_id,
+            request_id=uuid.uuid4().hex,
+        )
         self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
@@ -134,15 +138,3 @@ class Committer:
                 self.rejected.append(verdict)
         committed = sum(v.committed for v in verdicts)
         self._note("commit", f"{committed} of {len(batch)} fragments are in version {version}")
-
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(Unavailable),
-        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
-        reraise=True,
-    )
-    async def _submit(self, batch: list[Replacement], request_id: str) -> tuple[int, list[FragmentVerdict]]:
-        """The same request again until there is an answer: an unknown outcome is not a failure."""
-        return await self._client.replace_column(
-            self._header, self._header.output, batch, job_id=self._job_id, request_id=request_id
-        )

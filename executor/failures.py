@@ -1,7 +1,9 @@
-"""Errors that end a job: what a unit's failure says, and how many failed rows are too many. Pure."""
+"""Errors that end a job: what a unit's failure says, how many failed rows are too many, how a job keeps them. Pure."""
 
 from __future__ import annotations
 
+from core import errors as error_tree
+from core.domain.job import JobError
 from core.domain.udf import UdfDefinition
 from core.domain.work import RowFailure, UnitFailure
 from core.errors import FailedPrecondition, LemanError
@@ -39,3 +41,16 @@ def facts_of(row: RowFailure) -> dict[str, str]:
         "attempt": str(row.attempt),
         "traceback": row.traceback[-2000:],
     }
+
+
+def to_job(error: LemanError) -> JobError:
+    """As a job keeps it."""
+    return JobError(type(error).__name__, error.reason, error.message, error.facts)
+
+
+def of_job(error: JobError) -> LemanError:
+    """What a job kept, as it was raised; Internal where this release has no such error."""
+    kind: type[LemanError] = getattr(error_tree, error.kind, error_tree.Internal)
+    found = kind(error.reason, error.message)
+    found.facts = error.facts
+    return found

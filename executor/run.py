@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
-
-import tenacity
+from typing import Protocol
 
 from core.domain.explain import summarise
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
-from core.errors import Aborted, LemanError, Unavailable
+from core.errors import Aborted, LemanError
+from executor import failures
 from executor.board import JobBoard
 from executor.cancelled import Cancelled
 from executor.round import Round, Unsettled
 from executor.services import Services, lanes_of
+from executor.waiting import patiently
 
 _ROUNDS_WITHOUT_PROGRESS = 5
-_PLANNER_PATIENCE_SECONDS = 120
 
 
 class JobRun:
@@ -38,7 +39,7 @@ class JobRun:
     async def plan(self) -> Plan:
         """Asks the planner, again while it cannot be reached."""
         begin = time.monotonic()
-        plan = await self._ask_planner()
+        plan = await patiently(self._services.planner.create_plan, self.board.job.spec)
         board = self.board
         if plan.followed:
             await self._services.save_followed(plan)
@@ -57,15 +58,6 @@ class JobRun:
             board.note("plan", board.job.plan_summary)
         return plan
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(Unavailable),
-        stop=tenacity.stop_after_delay(_PLANNER_PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
-        reraise=True,
-    )
-    async def _ask_planner(self) -> Plan:
-        return await self._services.planner.create_plan(self.board.job.spec)
-
     def nothing_to_do(self, plan: Plan) -> bool:
         """Whether the plan leaves the table as it is."""
         return not plan.tasks
@@ -76,37 +68,25 @@ class JobRun:
 
     async def finish_at_once(self, _plan: Plan) -> None:
         """The plan left nothing to do."""
-        await self._end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
+        await self.end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
 
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
         try:
             plan = await self.plan()
         except LemanError as error:
-            await self._end(JobState.FAILED, job_error(error))
+            await self.end(JobState.FAILED, failures.to_job(error))
             return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
 
     async def run(self, plan: Plan) -> None:
         """Works until nothing is left, and leaves the job in a terminal state. Raises only for bugs."""
-        board = self.board
-        ticking = asyncio.create_task(board.tick())
-        try:
-            await self._rounds(plan)
-            failed = board.tally.rows_failed + board.tally.rows_failed_before
-            await self._end(JobState.DONE_WITH_ERRORS if failed else JobState.DONE)
-        except Cancelled:
-            await self._end(JobState.CANCELLED)
-        except LemanError as error:
-            if self.cancelling:
-                await self._end(JobState.CANCELLED)
-            else:
-                await self._end(JobState.FAILED, job_error(error))
-        finally:
-            ticking.cancel()
-            self._services.spark.forget(board.job.job_id)
-            self._services.local.forget(board.job.job_id)
+        await see_through(self, self._services, self._work(plan))
+
+    async def _work(self, plan: Plan) -> bool:
+        await self._rounds(plan)
+        return bool(self.board.tally.rows_failed + self.board.tally.rows_failed_before)
 
     def cancel(self) -> None:
         """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
@@ -114,7 +94,8 @@ class JobRun:
         self._services.local.cancel(self.board.job.job_id)
         self._services.spark.cancel(self.board.job.job_id)
 
-    async def _end(self, state: JobState, error: JobError | None = None) -> None:
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leaves the job in a terminal state; the row that is to blame is kept first."""
         if self.board.blamed is not None:
             await self._services.save_error(self.board.job, self.board.blamed)
         await self.board.end(state, error, self._services.save_job)
@@ -166,6 +147,32 @@ class JobRun:
             await asyncio.sleep(min(0.05 * 2**idle, 1.0))
 
 
-def job_error(error: LemanError) -> JobError:
-    """As a job keeps it."""
-    return JobError(type(error).__name__, error.reason, error.message, error.facts)
+class Run(Protocol):
+    """A job while it runs."""
+
+    @property
+    def board(self) -> JobBoard: ...
+    @property
+    def cancelling(self) -> bool: ...
+
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leaves the job in a terminal state."""
+        ...
+
+
+async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> None:
+    """Does a job's work, which says whether rows failed, and ends the job by how that went. Raises only for bugs."""
+    ticking = asyncio.create_task(run.board.tick())
+    try:
+        await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
+    except Cancelled:
+        await run.end(JobState.CANCELLED)
+    except LemanError as error:
+        if run.cancelling:
+            await run.end(JobState.CANCELLED)
+        else:
+            await run.end(JobState.FAILED, failures.to_job(error))
+    finally:
+        ticking.cancel()
+        services.spark.forget(run.board.job.job_id)
+        services.local.forget(run.board.job.job_id)

@@ -14,7 +14,6 @@ import grpc
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from core import errors as error_tree
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
@@ -32,6 +31,7 @@ from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
+from executor import failures
 from executor.carrying import carry_over
 from executor.dispatch import Dispatcher
 from executor.error_store import JobErrors, errors_uri
@@ -163,8 +163,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._ended = _EndedJobs()
 
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        self._check_open()
         if request.HasField("refresh"):
             refresh = _checked_refresh(request)
             spec = BackfillSpec(refresh.database, refresh.view, "")
@@ -173,6 +172,10 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             spec = _checked(convert.spec_from_proto(request.backfill))
             job = await self._manager.create(spec, request.request_id)
         return jobs_pb2.CreateJobResponse(job=_job(job))
+
+    def _check_open(self) -> None:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "This executor is shutting down: try again")
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
         return self._ended.answer(await self._manager.get(request.database, request.job_id))
@@ -207,8 +210,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
 
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        self._check_open()
         retry = Retry(request.job_id, request.udf_name, request.udf_version, request.keep_others)
         job = await self._manager.retry(request.database, retry, request.request_id)
         return jobs_pb2.RetryJobResponse(job=_job(job))
@@ -282,10 +284,7 @@ def _job(job: Job) -> jobs_pb2.Job:
     if job.refresh_result is not None:
         message.refresh_result.CopyFrom(convert_views.refresh_result_to_proto(job.refresh_result))
     if job.error is not None:
-        kind: type[error_tree.LemanError] = getattr(error_tree, job.error.kind, error_tree.Internal)
-        error = kind(job.error.reason, job.error.message)
-        error.facts = job.error.facts
-        message.error.CopyFrom(to_status(error))
+        message.error.CopyFrom(to_status(failures.of_job(job.error)))
     return message
 
 

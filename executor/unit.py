@@ -14,7 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from core import keys
-from core.checkpoints.records import FragmentRecord
+from core.checkpoints.records import read_record
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, subtract
 from core.domain.udf import UdfKind
@@ -178,11 +178,7 @@ class UnitRunner:
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """A column file that another job, or a dead attempt, finished since the plan was made."""
-        try:
-            batch = self._store[keys.record_key(work.checkpoint_prefix, work.fragment_id)]
-        except KeyError:
-            return None
-        record = FragmentRecord.from_batch(batch)
+        record = read_record(self._store, keys.record_key(work.checkpoint_prefix, work.fragment_id))
         if record is None or record.fingerprint != work.fingerprint or record.replaces != work.current_file:
             return None
         if record.column_id != self._context.column_id or record.physical_rows != work.physical_rows:

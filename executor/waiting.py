@@ -1,13 +1,35 @@
-"""Several pieces of asynchronous work that stand and fall together."""
+"""Asynchronous work that is waited for: with patience, or several pieces that stand and fall together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
+
+import tenacity
+
+from core.errors import Unavailable
+
+_PATIENCE_SECONDS = 120.0
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+async def patiently(
+    call: Callable[_Arguments, Awaitable[_Result]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> _Result:
+    """The same call again while the service cannot be reached: an unknown outcome is not a failure."""
+    async for attempt in tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(Unavailable),
+        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
+        reraise=True,
+    ):
+        with attempt:
+            return await call(*args, **kwargs)
+    raise AssertionError("the loop returns or raises")
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:

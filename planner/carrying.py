@@ -139,13 +139,12 @@ class Carrier:
 
     def _moves(self, rewrite: Rewrite, fragment: Fragment) -> Iterator[_Move]:
         """Of the old fragments; none where the new one is not as compaction made it."""
-        file = origin(self._question, fragment)
-        at = next(i for i, new in enumerate(rewrite.new) if any(f.path == file for f in new.files))
-        same = self._question.input_pairs(rewrite.new[at]) == self._question.input_pairs(fragment)
+        made, before = rewrite.place_of(origin(self._question, fragment))
+        same = self._question.input_pairs(made) == self._question.input_pairs(fragment)
         rows = sum(old.live_rows for old in rewrite.old)
         if not same or rows != sum(new.physical_rows for new in rewrite.new):
             return
-        begin = -sum(new.physical_rows for new in rewrite.new[:at])
+        begin = -before
         for old in rewrite.old:
             if begin < fragment.physical_rows and begin + old.live_rows > 0:
                 yield _Move(old, begin, rewrite.before if old.deleted_rows else 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from core import keys
-from core.checkpoints.records import FragmentRecord, unpack
+from core.checkpoints.records import FragmentRecord, read_record, unpack
 from core.domain.plan import CarriedRows, Plan
 from core.domain.ranges import RowRange
 from core.domain.rewrites import Trail
@@ -89,12 +89,7 @@ class _Shelf(_OldVersions):
         self._known = known
 
     def record(self, key: str) -> FragmentRecord | None:
-        if key in self._known:
-            return self._known[key]
-        try:
-            return FragmentRecord.from_batch(self._store[key])
-        except KeyError:
-            return None
+        return self._known[key] if key in self._known else read_record(self._store, key)
 
 
 class _Archive(_OldVersions):

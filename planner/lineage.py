@@ -140,8 +140,7 @@ class Lineage:
         if rewrite is None:
             lost = file in self._trail.lost
             return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.FOREIGN_VALUES)
-        at = next(i for i, new in enumerate(rewrite.new) if any(f.path == file for f in new.files))
-        made = rewrite.new[at]
+        made, before = rewrite.place_of(file)
         if self._question.input_pairs(made) != self._question.input_pairs(fragment):
             return _untouched(fragment.physical_rows, Reason.INPUT_CHANGED)
         if id(rewrite) not in self._made:
@@ -149,7 +148,6 @@ class Lineage:
         joined = self._made[id(rewrite)]
         if joined is None or made.physical_rows != fragment.physical_rows:
             return _untouched(fragment.physical_rows, Reason.HISTORY_LOST)
-        before = sum(new.physical_rows for new in rewrite.new[:at])
         rows = _cut(joined, before, made.physical_rows)
         if self._question.filter_identity(made) != self._question.filter_identity(fragment) and rows.filters:
             return dataclasses.replace(rows, filters=rows.filters - {_ASKED})

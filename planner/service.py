@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from core.config import Settings
 from core.crash import crash_point
@@ -52,6 +53,7 @@ _SERVICES = (
 )
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Part = TypeVar("Part", bound=Message)
 
 
 def create(settings: Settings, draining: asyncio.Event) -> Planner:  # noqa: ARG001 -- it has no endless streams
@@ -254,8 +256,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
             yield planner_pb2.CreatePlanResponse(tasks=batch)
         for files in followed_batches(plan.followed):
             yield planner_pb2.CreatePlanResponse(followed=files)
-        for at in range(0, len(plan.carried), MAX_BATCH_TASKS):
-            rows = map(carried_to_proto, plan.carried[at : at + MAX_BATCH_TASKS])
+        for rows in _sized(map(carried_to_proto, plan.carried)):
             yield planner_pb2.CreatePlanResponse(carried=planner_pb2.CarriedRowsBatch(rows=rows))
 
     async def ExplainPlan(
@@ -315,15 +316,21 @@ def _wanted(
 
 def followed_batches(followed: Iterable[FollowedFile]) -> Iterator[planner_pb2.FollowedFileBatch]:
     """In messages of such a size, too."""
-    batch = planner_pb2.FollowedFileBatch()
+    for files in _sized(map(convert.followed_to_proto, followed)):
+        yield planner_pb2.FollowedFileBatch(files=files)
+
+
+def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Lists of so many parts, and of about so many bytes."""
+    batch: list[Part] = []
     size = 0
-    for message in map(convert.followed_to_proto, followed):
-        batch.files.append(message)
-        size += message.ByteSize()
-        if len(batch.files) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
+    for part in parts:
+        batch.append(part)
+        size += part.ByteSize()
+        if len(batch) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
             yield batch
-            batch, size = planner_pb2.FollowedFileBatch(), 0
-    if batch.files:
+            batch, size = [], 0
+    if batch:
         yield batch
 
 

@@ -13,7 +13,7 @@ import structlog
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.records import FragmentRecord
+from core.checkpoints.records import FragmentRecord, read_record
 from core.domain.plan import BackfillSpec, Plan, Reason
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import NotFound
@@ -121,13 +121,8 @@ class PlanReader:
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
         """Those records whose file lies in the data folder."""
 
-        def read(key: str) -> FragmentRecord | None:
-            try:
-                return FragmentRecord.from_batch(store[key])
-            except KeyError:
-                return None
-
-        records = {key: record for key, record in _in_threads(read, wanted) if record is not None}
+        read = _in_threads(lambda key: read_record(store, key), wanted)
+        records = {key: record for key, record in read if record is not None}
         files = {record.file for record in records.values()}
         existing = self._tables.existing_data_files(uri, files) if files else set()
         return {key: record for key, record in records.items() if record.file in existing}

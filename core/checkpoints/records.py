@@ -110,6 +110,14 @@ def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
         return None
 
 
+def read_record(store: CheckpointStore, key: str) -> FragmentRecord | None:
+    """The record under a key; None where it is gone, damaged, or no record that this release knows."""
+    try:
+        return FragmentRecord.from_batch(store[key])
+    except KeyError:
+        return None
+
+
 def forget_file(store: CheckpointStore, prefix: str, fragment_id: int, file: str) -> None:
     """Deletes the fragment's records that name a file, under whichever filter it was written: it is not to be found
     again. `prefix` is that of the fragment's checkpoints under any filter."""

@@ -16,6 +16,11 @@ class Rewrite:
     old: tuple[Fragment, ...]
     new: tuple[Fragment, ...]
 
+    def place_of(self, file: str) -> tuple[Fragment, int]:
+        """The new fragment that had a file when it was made, and how many rows the new ones before it have."""
+        at = next(i for i, new in enumerate(self.new) if any(f.path == file for f in new.files))
+        return self.new[at], sum(new.physical_rows for new in self.new[:at])
+
 
 @dataclass(frozen=True, slots=True)
 class Trail:

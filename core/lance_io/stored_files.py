@@ -10,7 +10,7 @@ import lance
 import numpy as np
 import pyarrow.fs as pafs
 
-from core import keys
+from core import keys, row_states
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
@@ -81,10 +81,11 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
     """Rows of a partial column file that nobody asked for yet, and md5 of the filters that are settled in it; None
     where that cannot be read."""
     try:
-        summary, states = column_files.read_state_summary(uri, file), column_files.read_states(uri, file)
+        buffer = column_files.read_states_buffer(uri, file)
+        if buffer is None:
+            return None
+        summary, states = row_states.decode_summary(buffer), row_states.decode(buffer)
     except (OSError, ValueError, RuntimeError, KeyError):
-        return None
-    if summary is None or states is None:
         return None
     open_rows = np.concatenate(([False], states == RowState.UNTOUCHED, [False]))
     edges = np.flatnonzero(open_rows[1:] != open_rows[:-1]).tolist()

@@ -147,20 +147,20 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
                 yield _with_blobs(dataset, piece, wanted_blobs).select(list(columns))
 
 
-def _pieces(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more of them."""
-    if not blobs or not batch.num_rows:
+    if not wanted or not batch.num_rows:
         yield batch
         return
-    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in blobs], axis=0)) // _BATCH_BYTES
+    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in wanted], axis=0)) // _BATCH_BYTES
     starts = np.flatnonzero(np.diff(part, prepend=-1))
     for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, end - start)
 
 
-def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, blobs: Sequence[str]) -> pa.RecordBatch:
+def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
     """With the bytes in the place of their places; NULL in deleted rows."""
-    for blob in blobs:
+    for blob in wanted:
         alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
         addresses = batch.column("_rowaddr").filter(alive)
         found = dataset.read_blobs(blob, addresses=addresses, preserve_order=True) if len(addresses) else []

@@ -138,13 +138,19 @@ def find(uri: str, digest: str) -> Stage | None:
     return found if found.digest == digest and found.is_whole() else None
 
 
+def find_for(uri: str, digest: str, parts: Mapping[int, RowIds]) -> Stage | None:
+    """The same, if it has a fragment for each of `parts` that has rows."""
+    found = find(uri, digest)
+    return found if found is not None and {i for i, ids in parts.items() if len(ids)} <= set(found.targets) else None
+
+
 def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
     """Makes a stage: one fragment for each of `parts` that has rows, under the number that it is for. `columns`: the
     function columns, bound to their functions. A stage of other work at the same place is dropped; one of the same work
     is shared, where two refreshes lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
     with _LAYING:
-        found = find(uri, digest)
-        if found is not None and {target for target, ids in parts.items() if len(ids)} <= set(found.targets):
+        found = find_for(uri, digest, parts)
+        if found is not None:
             return found
         drop(uri)
         try:

@@ -14,8 +14,9 @@ from core.lance_io.view_stage import Stage
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged
-from executor.refresh.tries import in_thread, patiently
+from executor.refresh.tries import in_thread
 from executor.refresh.work import FileWork, RefreshWork
+from executor.waiting import patiently
 
 
 class FirstFill:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from dataclasses import replace
@@ -12,13 +11,14 @@ from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
 from core.domain.view import RefreshMode, RefreshPlan, RefreshResult
 from core.errors import Aborted, LemanError, NotFound
+from executor import failures
 from executor.cancelled import Cancelled
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.splice import Splice
-from executor.refresh.tries import patiently
 from executor.refresh.work import RefreshWork
-from executor.run import job_error
+from executor.run import see_through
 from executor.services import Services, lanes_of
+from executor.waiting import patiently
 
 _ROUNDS_WITHOUT_END = 6
 
@@ -81,14 +81,14 @@ class RefreshRun:
     async def finish_at_once(self, plan: RefreshPlan) -> None:
         """The plan left nothing to do."""
         self._work.say(rows_reused=plan.rows, source_version=plan.target_version, view_version=plan.version)
-        await self._end(JobState.DONE)
+        await self.end(JobState.DONE)
 
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
         try:
             plan = await self.plan()
         except LemanError as error:
-            await self._end(JobState.FAILED, job_error(error))
+            await self.end(JobState.FAILED, failures.to_job(error))
             return
         if self.nothing_to_do(plan):  # it was done, but for saying so
             await self._work.drop_leftovers(plan)
@@ -99,29 +99,20 @@ class RefreshRun:
 
     async def run(self, plan: RefreshPlan) -> None:
         """Works until the view is right, and leaves the job in a terminal state. Raises only for bugs."""
-        ticking = asyncio.create_task(self.board.tick())
-        try:
-            await self._rounds(plan)
-            await self._work.drop_leftovers(plan)
-            await self._end(JobState.DONE_WITH_ERRORS if self._work.tally.all_failed else JobState.DONE)
-        except Cancelled:
-            await self._end(JobState.CANCELLED)
-        except LemanError as error:
-            if self._work.cancelling:
-                await self._end(JobState.CANCELLED)
-            else:
-                await self._end(JobState.FAILED, job_error(error))
-        finally:
-            ticking.cancel()
-            self._work.services.spark.forget(self.board.job.job_id)
-            self._work.services.local.forget(self.board.job.job_id)
+        await see_through(self, self._work.services, self._refreshed(plan))
+
+    async def _refreshed(self, plan: RefreshPlan) -> bool:
+        await self._rounds(plan)
+        await self._work.drop_leftovers(plan)
+        return bool(self._work.tally.all_failed)
 
     def cancel(self) -> None:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._work.filler.cancel()
 
-    async def _end(self, state: JobState, error: JobError | None = None) -> None:
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leaves the job in a terminal state, with how many rows were evaluated."""
         self._work.say(rows_evaluated=self._work.tally.all_evaluated)
         await self.board.end(state, error, self._work.services.save_job)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from core import errors as error_tree
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, InputSource
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
-from core.errors import LemanError
+from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
+from executor import failures
 from executor.board import JobBoard
 from executor.cancelled import Cancelled
 from executor.refresh.tally import RefreshTally
@@ -107,10 +107,7 @@ class StageFiller:
         if ended.state is JobState.CANCELLED or self._cancelled:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
-            kind: type[LemanError] = getattr(error_tree, ended.error.kind, error_tree.Internal)
-            failed = kind(ended.error.reason, ended.error.message)
-            failed.facts = ended.error.facts
-            raise _passing(failed)
+            raise _passing(failures.of_job(ended.error))
 
     def cancel(self) -> None:
         """Ends what runs; nothing begins any more. Blocks for a moment."""
@@ -122,7 +119,7 @@ class StageFiller:
 
 def _passing(error: LemanError) -> LemanError:
     """Aborted, where it is no error of the function or of its table."""
-    return error_tree.Aborted(error.reason, error.message) if error.reason in _PASSING else error
+    return Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
 def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:

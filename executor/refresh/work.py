@@ -75,8 +75,8 @@ class RefreshWork:
         columns = stage_columns(functions, plan.definition.source_uri, version, of)
 
         def find_or_lay() -> tuple[Stage, bool]:
-            found = view_stage.find(uri, of)
-            if found is not None and {i for i, ids in rows.items() if len(ids)} <= set(found.targets):
+            found = view_stage.find_for(uri, of, rows)
+            if found is not None:
                 return found, True
             if view_files.latest_version(plan.uri) != plan.version:
                 raise Aborted("VIEW_CHANGED", "another refresh was faster")
