@@ -28,9 +28,9 @@ def test_what_a_killed_job_left_survives_and_is_used(lake, db, evidence):
     watch_until(future, checkpointed(200))
     lake.kill(lake.pid("executor"))
     old = time.time() - 30 * 86400
-    for path in beside(table):
+    left = {path for path in beside(table) if path.suffix == ".lance"}  # a worker may be finishing another one
+    for path in left:
         os.utime(path, (old, old))
-    left = beside(table)
     assert left
     assert table.collect_checkpoints().files_removed == 0
     assert table.collect_checkpoints(older_than="0").files_removed == 0
