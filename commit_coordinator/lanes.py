@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from commit_coordinator import group_commit, preconditions, views
+from commit_coordinator import group_commit, preconditions
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.gates import Gate
 from commit_coordinator.group_commit import Candidate
@@ -25,8 +25,9 @@ from commit_coordinator.requests import (
     Outcome,
     ReplaceRequest,
 )
-from commit_coordinator.view_checks import Prepared, ViewChecks
-from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequest
+from commit_coordinator.views import commits as views
+from commit_coordinator.views.checks import Prepared, ViewChecks
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest
 from core.errors import Aborted, Internal, LemanError, ResourceExhausted, Unavailable
 from core.lance_io.commits import CommitConflict, CommitUnclear, TableHandle
 from core.rpc.blocking import BlockingPool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from commit_coordinator.view_requests import ViewRequest
+from commit_coordinator.views.requests import ViewRequest
 from core.domain.plan import OutputField, StagedFile
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import grpc
 import pyarrow as pa
 
-from commit_coordinator.collector import GarbageCollector
+from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lanes import Lanes, Limits
 from commit_coordinator.outcomes import RequestMemory
 from commit_coordinator.requests import (
@@ -24,17 +24,19 @@ from commit_coordinator.requests import (
     ReplaceRequest,
     Status,
 )
-from commit_coordinator.view_requests import FillRequest, LayRequest, SpliceRequest, ViewFile
-from core import keys, view_metadata
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from core import keys
 from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
-from core.lance_io import history, view_drop
+from core.lance_io import history
 from core.lance_io.history import CommitRecord
 from core.lance_io.tables import normalise_database, table_uri
+from core.lance_io.views import drop as view_drop
 from core.rpc import convert, paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_garbage import collection_to_proto
+from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.

@@ -8,7 +8,7 @@ from core.startup import without
 with without("rich"):  # Spark asks for pandas
     from core import config
     from core.errors import InvalidArgument
-    from executor.spark_runner import SparkRunner
+    from executor.spark.runner import SparkRunner
 
 
 def run() -> int:

@@ -18,12 +18,12 @@ from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
-from executor.error_store import errors_of, errors_uri
-from executor.history import History
+from executor.jobs.history import History
+from executor.jobs.retry import Retry, check_same, check_worth, specification
+from executor.jobs.run import JobRun
+from executor.jobs.services import Services
 from executor.refresh.run import RefreshRun
-from executor.retry import Retry, check_same, check_worth, specification
-from executor.run import JobRun
-from executor.services import Services
+from executor.worker.error_store import errors_of, errors_uri
 
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
@@ -66,7 +66,7 @@ class JobManager:
 
     async def retry(self, database: str, retry: Retry, request_id: str) -> Job:
         """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
-        `executor.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
+        `executor.jobs.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
         job = await self.get(database, retry.job_id)
         known = self._find_request(await self._open(database), request_id)
         if isinstance(known, Job):

@@ -31,16 +31,16 @@ from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from core.rpc.status import to_status
-from executor import failures
-from executor.carrying import carry_over
-from executor.dispatch import Dispatcher
-from executor.error_store import JobErrors, errors_uri
-from executor.followed import store_followed
-from executor.local_runner import LocalRunner
+from executor.jobs import failures
+from executor.jobs.carrying import carry_over
+from executor.jobs.followed import store_followed
+from executor.jobs.retry import Retry
+from executor.jobs.services import Services
+from executor.lanes.dispatch import Dispatcher
+from executor.lanes.local_runner import LocalRunner
 from executor.manager import JobManager
-from executor.retry import Retry
-from executor.services import Services
-from executor.spark_runner import SparkRunner
+from executor.spark.runner import SparkRunner
+from executor.worker.error_store import JobErrors, errors_uri
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.udf import binding, sql, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from core.view_metadata import from_metadata
+from core.views.metadata import from_metadata
 from planner.question import check_inputs, defined_column, inputs_of
 
 _KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"

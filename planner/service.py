@@ -34,9 +34,9 @@ from leman.v1 import (
 from planner.catalog import Addition, Catalog, computed_columns
 from planner.snapshot import PlanReader
 from planner.states import StatesReader
-from planner.view_alteration import ViewChange
-from planner.view_catalog import ViewCatalog
-from planner.views import ViewReader
+from planner.views.alteration import ViewChange
+from planner.views.catalog import ViewCatalog
+from planner.views.snapshot import ViewReader
 
 #: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
 MAX_BATCH_TASKS = 1000

@@ -82,4 +82,4 @@ def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The file that takes longest comes first: where files run side by side, none is waited for in the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/views/test_sequences.py"))
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/views/histories/test_sequences.py"))

@@ -15,7 +15,7 @@ from core.domain.plan import InputSource
 from core.domain.ranges import RowRange
 from core.domain.view import SOURCE_ROW_ID
 from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
-from core.lance_io.view_source import SourceRows, plain
+from core.lance_io.views.source import SourceRows, plain
 
 #: Read before it is known how wide rows are.
 _FIRST_ROWS = 64

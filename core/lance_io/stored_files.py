@@ -18,7 +18,7 @@ from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import LanceTables, filesystem_of, snapshot_of
-from core.lance_io.view_files import REFRESH_FOLDER
+from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
 
 

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from core import view_metadata
 from core.domain.view import (
     INTERNAL_COLUMNS,
     ChangeKind,
@@ -27,6 +26,7 @@ from core.domain.view import (
 )
 from core.errors import Internal, InvalidArgument
 from core.rpc import convert
+from core.views import metadata as view_metadata
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from core.crash import crash_point
 from core.domain.view import RefreshPlan, ResolvedFunction
 from core.errors import Aborted, Internal
-from core.lance_io import view_files
-from core.lance_io.view_stage import Stage
+from core.lance_io.views import files as view_files
+from core.lance_io.views.stage import Stage
+from executor.jobs.waiting import patiently
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged
 from executor.refresh.tries import in_thread
 from executor.refresh.work import FileWork, RefreshWork
-from executor.waiting import patiently
 
 
 class FirstFill:

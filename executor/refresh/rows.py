@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan
-from core.lance_io import view_files
 from core.lance_io.sourced import rows_within
-from core.lance_io.view_source import SourceRows
-from core.lance_io.view_stage import Stage
+from core.lance_io.views import files as view_files
+from core.lance_io.views.source import SourceRows
+from core.lance_io.views.stage import Stage
 
 #: Read before it is known how wide rows are.
 _FIRST_ROWS = 64

@@ -6,19 +6,19 @@ import time
 import uuid
 from dataclasses import replace
 
-from core import view_metadata
 from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
 from core.domain.view import RefreshMode, RefreshPlan, RefreshResult
 from core.errors import Aborted, LemanError, NotFound
-from executor import failures
-from executor.cancelled import Cancelled
+from core.views import metadata as view_metadata
+from executor.jobs import failures
+from executor.jobs.run import see_through
+from executor.jobs.services import Services, lanes_of
+from executor.jobs.waiting import patiently
+from executor.lanes.cancelled import Cancelled
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.splice import Splice
 from executor.refresh.work import RefreshWork
-from executor.run import see_through
-from executor.services import Services, lanes_of
-from executor.waiting import patiently
 
 _ROUNDS_WITHOUT_END = 6
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core import view_metadata
 from core.crash import crash_point
 from core.domain.plan import StagedFile
 from core.domain.view import RefreshMode, RefreshPlan, ResolvedFunction, ViewDefinition
-from core.lance_io import view_files
-from core.lance_io.view_changes import RowOutcome, every_row, row_outcome
-from core.lance_io.view_stage import Stage
+from core.lance_io.views import files as view_files
+from core.lance_io.views.changes import RowOutcome, every_row, row_outcome
+from core.lance_io.views.stage import Stage
+from core.views import metadata as view_metadata
+from executor.jobs.waiting import patiently
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.rows import Staged
 from executor.refresh.tries import in_thread
 from executor.refresh.work import FileWork, RefreshWork
-from executor.waiting import patiently
 
 _STAGE_ROWS = 1 << 20
 

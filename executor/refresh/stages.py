@@ -16,12 +16,12 @@ from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
-from executor import failures
-from executor.board import JobBoard
-from executor.cancelled import Cancelled
+from executor.jobs import failures
+from executor.jobs.board import JobBoard
+from executor.jobs.run import JobRun
+from executor.jobs.services import Services
+from executor.lanes.cancelled import Cancelled
 from executor.refresh.tally import RefreshTally
-from executor.run import JobRun
-from executor.services import Services
 
 #: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})

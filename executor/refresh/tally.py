@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.domain.job import Progress
-from executor.tally import Tally
+from executor.jobs.tally import Tally
 
 _SUMMED = (
     "rows_checkpointed",

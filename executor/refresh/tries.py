@@ -10,7 +10,7 @@ import pyarrow as pa
 import structlog
 
 from core.errors import Aborted
-from executor.unit import STORAGE_ERROR
+from executor.worker.unit import STORAGE_ERROR
 
 _log = structlog.get_logger(__name__)
 

@@ -13,19 +13,20 @@ from core.domain.job import Job
 from core.domain.plan import StagedFile
 from core.domain.view import RefreshPlan, RefreshResult, RefreshSpec, ResolvedFunction
 from core.errors import Aborted, Unavailable
-from core.lance_io import view_files, view_stage
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.view_stage import Stage
-from executor.board import JobBoard
-from executor.cancelled import Cancelled
+from core.lance_io.views import files as view_files
+from core.lance_io.views import stage as view_stage
+from core.lance_io.views.stage import Stage
+from executor.jobs.board import JobBoard
+from executor.jobs.services import Services
+from executor.jobs.waiting import so_many_at_once
+from executor.lanes.cancelled import Cancelled
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.rows import ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
 from executor.refresh.tries import in_thread
-from executor.services import Services
-from executor.waiting import so_many_at_once
 
 FileWork = Callable[[ViewWriter], StagedFile]
 

@@ -12,7 +12,7 @@ from core.domain.view import IS_SET, ViewColumn, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.rpc import convert
 from leman.v1 import commit_pb2, commit_pb2_grpc
-from planner.view_catalog import ViewCatalog
+from planner.views.catalog import ViewCatalog
 from tests.faults.lake import Lake
 from tests.faults.views import ROWS, check_settled, make, matching
 from tests.integration.evidence import numbers

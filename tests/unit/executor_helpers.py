@@ -20,7 +20,7 @@ from core.coordination.reservations import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import FragmentWork, Hint, RowFailure, Sign, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from executor.unit import UnitRunner
+from executor.worker.unit import UnitRunner
 
 COLUMN = "y"
 COLUMN_ID = "c0ffee"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import event, given, settings
 
-from commit_coordinator.garbage import CLOCK_SKEW, PartialStates, judge, removal_order
-from commit_coordinator.uses import Uses
+from commit_coordinator.garbage.uses import Uses
+from commit_coordinator.garbage.verdicts import CLOCK_SKEW, PartialStates, judge, removal_order
 from core import keys
 from core.domain.garbage import DAY, Fate, OpenJob, StoredKind, Use
 from core.domain.ranges import RowRange

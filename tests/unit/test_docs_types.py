@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration import types_doc
+from tests.integration.types import types_doc
 
 
 def test_the_tables_are_current():
-    assert types_doc.written() == types_doc.tables(), "run `python -m tests.integration.types_doc`"
+    assert types_doc.written() == types_doc.tables(), "run `python -m tests.integration.types.types_doc`"

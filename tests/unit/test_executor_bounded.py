@@ -7,9 +7,9 @@ import pytest
 from core.checkpoints import InMemoryCheckpointStore
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from executor import fragment_writer, pieces
-from executor.fragment_writer import Unwritten
-from executor.pieces import KnownRows, Piece, to_checkpoint
+from executor.worker import fragment_writer, pieces
+from executor.worker.fragment_writer import Unwritten
+from executor.worker.pieces import KnownRows, Piece, to_checkpoint
 
 ROW_BYTES = 1000
 

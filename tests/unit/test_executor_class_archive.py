@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from executor import class_archive
-from executor.class_archive import ClassArchive
+from executor.spark import class_archive
+from executor.spark.class_archive import ClassArchive
 
 OPTIONS = ("-XX:+UseSerialGC",)
 

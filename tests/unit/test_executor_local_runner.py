@@ -10,9 +10,9 @@ import pytest
 
 from core.domain.udf import ErrorPolicy, UdfKind
 from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from executor import local_runner
-from executor.cancelled import Cancelled
-from executor.local_runner import LocalRunner
+from executor.lanes import local_runner
+from executor.lanes.cancelled import Cancelled
+from executor.lanes.local_runner import LocalRunner
 from tests.unit.executor_helpers import Lab
 
 

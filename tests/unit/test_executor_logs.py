@@ -7,8 +7,8 @@ import threading
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
-from executor.error_store import JobErrors, errors_of, errors_uri
-from executor.history import History
+from executor.jobs.history import History
+from executor.worker.error_store import JobErrors, errors_of, errors_uri
 
 
 def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):

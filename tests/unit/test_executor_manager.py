@@ -18,7 +18,7 @@ from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.rpc.blocking import BlockingPool
-from executor.local_runner import LocalRunner
+from executor.lanes.local_runner import LocalRunner
 from executor.manager import JobManager
 
 OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")

@@ -11,8 +11,8 @@ import pytest
 from core.config import Spark
 from core.domain.udf import Resources, UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
-from executor.resources import Cluster, LaneProfile, Lanes, lanes_for
-from executor.spark_runner import SparkRunner, resource_profile
+from executor.lanes.resources import Cluster, LaneProfile, Lanes, lanes_for
+from executor.spark.runner import SparkRunner, resource_profile
 
 GIB = 1 << 30
 MACHINE = Cluster(local=True, cores=4, memory_bytes=16 * GIB)

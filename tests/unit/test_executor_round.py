@@ -17,9 +17,9 @@ from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import Unavailable
-from executor.board import JobBoard
-from executor.local_runner import LocalRunner
-from executor.round import Round
+from executor.jobs.board import JobBoard
+from executor.jobs.round import Round
+from executor.lanes.local_runner import LocalRunner
 
 
 class DeadSpark:

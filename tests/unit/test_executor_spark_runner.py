@@ -13,12 +13,12 @@ import pytest
 
 from core.config import Spark
 from core.errors import Unavailable
-from executor import spark_runner
-from executor.cancelled import Cancelled
-from executor.dispatch import LaneAddress
-from executor.messages import Errand
-from executor.spark_runner import SparkRunner
-from executor.worker import run_errand
+from executor.lanes.cancelled import Cancelled
+from executor.lanes.dispatch import LaneAddress
+from executor.spark import runner as spark_runner
+from executor.spark.runner import SparkRunner
+from executor.worker.lane import run_errand
+from executor.worker.messages import Errand
 
 ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")
 CONTEXT: Any = {"uri": "/lake/t.lance"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from core.domain.job import Stall
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, Sign, WorkUnit
-from executor.losses import Losses
-from executor.stalls import LaneWatch
+from executor.lanes.losses import Losses
+from executor.lanes.stalls import LaneWatch
 
 ROUNDS, SECONDS = 6, 5.0
 

@@ -24,9 +24,9 @@ from core.domain.view import (
     ViewQuery,
 )
 from core.errors import FailedPrecondition
-from core.view_metadata import identity, write
-from planner.refresh import Case, plan_refresh
-from planner.source_diff import changes, columns_read
+from core.views.metadata import identity, write
+from planner.views.refresh import Case, plan_refresh
+from planner.views.source_diff import changes, columns_read
 
 A, B, C, D, W = range(5)
 FIELDS = (

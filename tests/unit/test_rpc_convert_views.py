@@ -26,7 +26,7 @@ from core.domain.view import (
 )
 from core.errors import Internal, InvalidArgument
 from core.rpc import convert_views
-from core.view_metadata import write
+from core.views.metadata import write
 from leman.v1 import catalog_pb2, planner_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")

@@ -11,10 +11,11 @@ from lance.file import LanceFileReader
 
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from core.errors import DataLoss, NotFound
-from core.lance_io import view_files, view_patches
 from core.lance_io.column_files import data_path
-from core.lance_io.view_order import view_rows
-from core.lance_io.view_placeholders import stage_placeholders
+from core.lance_io.views import files as view_files
+from core.lance_io.views import patches as view_patches
+from core.lance_io.views.order import view_rows
+from core.lance_io.views.placeholders import stage_placeholders
 
 SCHEMA = pa.schema(
     [

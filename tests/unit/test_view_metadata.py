@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import view_metadata
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
+from core.views import metadata as view_metadata
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
 QUERY = ViewQuery(

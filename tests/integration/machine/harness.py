@@ -30,11 +30,11 @@ from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from executor import apply, checkpointing
-from executor.backlog import Backlog
-from executor.carrying import carry_over
-from executor.context import work_context
-from executor.unit import UnitRunner
+from executor.jobs.carrying import carry_over
+from executor.jobs.context import work_context
+from executor.lanes.backlog import Backlog
+from executor.worker import apply, checkpointing
+from executor.worker.unit import UnitRunner
 from planner.catalog import Catalog
 from planner.snapshot import PlanReader
 from tests.integration.machine import udfs

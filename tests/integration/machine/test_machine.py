@@ -329,7 +329,7 @@ class Machine(RuleBasedStateMachine):
         self._run_backfill(name, version, where, 3, task_size, meanwhile=meanwhile, number=number)
 
     @rule(name=names, interval=intervals, kill=st.sampled_from(["", "", *KILLS]), passes=st.integers(1, 4))
-    @precondition(lambda self: self.registers)  # through the services: tests/integration/test_retry.py
+    @precondition(lambda self: self.registers)  # through the services: tests/integration/backfills/test_retry.py
     def retry(self, name: str, interval: int, kill: str, passes: int) -> None:
         """Failed rows are tried again, by the same function: in vain."""
         if not self._computable(name):

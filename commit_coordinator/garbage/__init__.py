@@ -1,0 +1,1 @@
+"""Files that nothing needs any more: found, judged, removed."""

@@ -1,0 +1,100 @@
+"""Collects garbage of one table: looks, judges, removes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from commit_coordinator.garbage.uses import CHECKPOINTS, DATA, Uses
+from commit_coordinator.garbage.verdicts import (
+    Inventory,
+    PartialStates,
+    judge,
+    partial_files,
+    removal_order,
+)
+from core import keys
+from core.checkpoints import FragmentRecord, LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.crash import crash_point
+from core.domain.garbage import StoredFile, Verdict
+from core.lance_io.open_jobs import open_jobs
+from core.lance_io.stored_files import TableVersions, data_folder, refresh_folder, remove, untouched_ranges
+
+_log = structlog.get_logger(__name__)
+
+
+class GarbageCollector:
+    """One collection. Blocking; call it in threads. `look` first; then, with no commit of the table under way, `sweep`.
+
+    Raises NotFound (TABLE_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
+    """
+
+    def __init__(self, uri: str, older_than: float) -> None:
+        self._uri = uri
+        self._older_than = older_than
+        self._store = LanceCheckpointStore(checkpoint_root(uri))
+        self._versions: TableVersions | None = None
+
+    def look(self) -> tuple[int, list[Verdict]]:
+        """Version of the table, and verdicts. Files are listed before the versions are read and the jobs last: what is
+        written or begins meanwhile is either not listed or known to be in use."""
+        TableVersions(self._uri)  # no table: no folders to list
+        files = [*self._store.files(), *data_folder(self._uri), *refresh_folder(self._uri)]
+        now = time.time()
+        self._versions = TableVersions(self._uri)
+        uses = self._uses(self._versions, files)
+        inventory = Inventory(
+            now=now,
+            older_than=self._older_than,
+            uses=uses,
+            files=files,
+            records=self._records(files),
+            states=self._states(partial_files(uses, files)),
+            jobs=open_jobs(self._uri),
+        )
+        return uses.version, judge(inventory)
+
+    def sweep(self, verdicts: Iterable[Verdict]) -> list[StoredFile]:
+        """Removes the garbage; what is gone now. Stopped anywhere and called again it goes on."""
+        if self._versions is None:
+            raise RuntimeError("sweep before look")
+        committed = self._versions.files_since()
+        wanted = [f for f in removal_order(verdicts) if f.folder != DATA or f.name not in committed]
+        gone: list[StoredFile] = []
+        for file in remove(self._uri, wanted):
+            gone.append(file)
+            crash_point("coordinator.garbage_removed")
+        _log.info("garbage collected", uri=self._uri, files=len(gone), bytes=sum(f.size_bytes for f in gone))
+        return gone
+
+    def _uses(self, versions: TableVersions, files: list[StoredFile]) -> Uses:
+        uses = Uses(versions.latest)
+        left = uses.unexplained(files)
+        if not left:
+            return uses
+        for snapshot in versions.older():
+            uses.add(snapshot)
+            left = uses.unexplained(left)
+            if not left:
+                return uses
+        for snapshot in versions.branches():
+            uses.refer(snapshot)
+        return uses
+
+    def _records(self, files: list[StoredFile]) -> dict[str, FragmentRecord | None]:
+        found: dict[str, FragmentRecord | None] = {}
+        for file in files:
+            if file.folder != CHECKPOINTS or keys.parse_record_key(file.key) is None:
+                continue
+            try:
+                found[file.name] = FragmentRecord.from_batch(self._store.read_file(file.name))
+            except KeyError:
+                found[file.name] = None
+        return found
+
+    def _states(self, partial: Iterable[str]) -> dict[str, PartialStates]:
+        read = {file: untouched_ranges(self._uri, file) for file in partial}
+        return {file: PartialStates(*states) for file, states in read.items() if states is not None}

@@ -1,0 +1,1 @@
+"""Commits to views: creation, and one version with everything that a refresh changed."""

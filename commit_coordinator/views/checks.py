@@ -1,0 +1,134 @@
+"""What can be done for a request about a view beside the lane: files are checked, placeholders are laid out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from commit_coordinator.preconditions import Rejection
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
+from core.domain.plan import StagedFile
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
+from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io.commits import InstallableFile
+from core.lance_io.views import commits as view_commits
+from core.lance_io.views import files as view_files
+from core.lance_io.views.commits import ViewFiles
+from core.lance_io.views.order import view_rows
+from core.lance_io.views.placeholders import stage_placeholders
+from core.lance_io.views.source import SourceRows
+from core.rpc.blocking import BlockingPool
+from core.views import metadata as view_metadata
+from core.views.rows import NO_IDS, Ids
+
+Checked = InstallableFile | Rejection
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A request about a view, ready for the lane. `error`: why it must be refused, unless it was done already.
+
+    `files`: of `fragments`, or of `appended` and then `swapped`. `placeholders`: staged for `create` or anew.
+    """
+
+    request: ViewRequest
+    files: Sequence[Checked] = ()
+    evicted: Ids = field(default_factory=lambda: NO_IDS)
+    schema: pa.Schema | None = None
+    placeholders: Sequence[StagedFile] = ()
+    error: LemanError | None = None
+
+
+class ViewChecks:
+    """The checks for one view. `width` threads of the pool work on one request at the most."""
+
+    def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
+        self._uri = uri
+        self._pool = pool
+        self._width = width
+
+    async def prepared(self, request: ViewRequest) -> Prepared:
+        """Raises Unavailable (STORE_UNAVAILABLE); other errors are kept for the lane: the answer to a request may have
+        been lost, and its files be gone since."""
+        try:
+            if isinstance(request, LayRequest):
+                return await self._pool.run(_laid, request)
+            if isinstance(request, FillRequest):
+                return Prepared(request, await self._checked(request.fragments, "fill"))
+            appended = await self._checked(request.appended, "append")
+            swapped = await self._checked(request.swapped, "swap")
+            evicted = await self._pool.run(_evicted, request)
+            return Prepared(request, [*appended, *swapped], evicted)
+        except Unavailable:
+            raise
+        except LemanError as error:
+            return Prepared(request, error=error)
+        except OSError as error:
+            raise Unavailable("STORE_UNAVAILABLE", f"Files of {self._uri} cannot be used now: {error}") from None
+
+    async def _checked(self, files: Sequence[ViewFile], use: str) -> list[Checked]:
+        if not files:
+            return []
+        checker = await self._pool.run(ViewFiles, self._uri)
+        wanted: Collection[str] | None
+        wanted = {"fill": checker.data_columns, "append": checker.columns}.get(use)
+        size = -(-len(files) // self._width)
+        shares = [files[i : i + size] for i in range(0, len(files), size)]
+        found = await asyncio.gather(*(self._pool.run(_look_at, checker, share, wanted) for share in shares))
+        return [file for share in found for file in share]
+
+
+def _look_at(checker: ViewFiles, share: Sequence[ViewFile], wanted: Collection[str] | None) -> list[Checked]:
+    return [_look_at_one(checker, file.staged, wanted) for file in share]
+
+
+def _look_at_one(checker: ViewFiles, staged: StagedFile, wanted: Collection[str] | None) -> Checked:
+    try:
+        return checker.prepare(staged, wanted)
+    except (NotFound, DataLoss, FailedPrecondition) as error:
+        return Rejection(error.reason, error.message)
+
+
+def _evicted(request: SpliceRequest) -> Ids:
+    if not request.evictions_file:
+        return NO_IDS
+    return view_files.read_evictions(request.uri, request.evictions_file, request.evictions_digest)
+
+
+def _laid(request: LayRequest) -> Prepared:
+    """Placeholders in files, streamed; memory is bounded."""
+    if request.create and view_commits.find(request.uri) is not None:
+        return Prepared(request)
+    definition = _definition(request.schema)
+    stored = [view_files.stored_field(f) if f.name not in (SOURCE_ROW_ID, IS_SET) else f for f in request.schema]
+    schema = pa.schema(stored, metadata=request.schema.metadata)
+    source = SourceRows(definition.source_uri, definition.base_version)
+    rows = view_rows(_read(source.matching_ids(definition.query.where), source), definition.query)
+    version = view_files.storage_version(schema)
+    if not request.create:
+        version = view_files.version_of(request.uri)
+    files = stage_placeholders(request.uri, schema, rows, request.max_rows_per_fragment, version)
+    return Prepared(request, schema=schema, placeholders=files)
+
+
+def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
+    """Raises Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
+    try:
+        yield from ids
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Aborted(
+            "SOURCE_CHANGED",
+            f"Version {source.version} of the source {source.uri} cannot be read, it may have been cleaned up: try "
+            f"again. {error}",
+            uri=source.uri,
+        ) from None
+
+
+def _definition(schema: pa.Schema) -> ViewDefinition:
+    found = view_metadata.read(schema)
+    if found is None or [f.name for f in schema][:2] != [SOURCE_ROW_ID, IS_SET]:
+        raise InvalidArgument("BAD_SCHEMA", "The schema is not that of a view", field="lay_placeholders.schema")
+    return found

@@ -1,0 +1,225 @@
+"""One try of a commit to a view: look at the latest version, refuse or commit. Runs in the table's lane.
+
+A try that fails unclearly is followed by another, which finds out first whether the commit was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commit_coordinator.preconditions import Rejection
+from commit_coordinator.requests import CommitResult, Outcome, Status
+from commit_coordinator.views.checks import Checked, Prepared
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
+from core.crash import crash_point
+from core.domain.table import Fragment, TableSnapshot
+from core.domain.view import IS_SET, VIEW_FILE_PREFIX
+from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.lance_io import history
+from core.lance_io.commits import CommitConflict, InstallableFile, TableHandle
+from core.lance_io.views import commits as view_commits
+from core.lance_io.views import files as view_files
+from core.lance_io.views.commits import Splice, Swap
+
+#: How far back the view's history is searched for a request.
+HISTORY_LIMIT = 256
+_LEMAN = b"leman::"
+
+
+def create(work: Prepared) -> CommitResult:
+    """Makes the view. Raises AlreadyExists (TABLE_EXISTS), what preparing it raised, CommitConflict, CommitUnclear."""
+    request = work.request
+    made = view_commits.find(request.uri)
+    if made is not None and not view_commits.is_made_by(made, request.request_id):
+        _discard(work)
+        raise view_commits.exists(request.uri)
+    if made is not None:
+        return CommitResult(view_commits.complete_creation(request.uri), operation="LayPlaceholders")
+    if work.error is not None:
+        raise work.error
+    if work.schema is None:
+        raise CommitConflict(f"the table {request.uri} was there and is gone")
+    crash_point("coordinator.placeholders_staged")
+    version = view_commits.create_view(request.uri, work.schema, work.placeholders, request.request_id, request.job_id)
+    return CommitResult(version, operation="LayPlaceholders")
+
+
+def change(table: TableHandle, work: Prepared) -> CommitResult:
+    """Fills, splices, or lays placeholders anew. Raises Aborted (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET),
+    InvalidArgument (a fill without fragments), what preparing it raised, CommitConflict, CommitUnclear, and what
+    `TableHandle.latest` raises."""
+    try:
+        if isinstance(work.request, FillRequest):
+            return _fill(table, work, work.request)
+        return _change(table, work, work.request)
+    except LemanError:
+        _discard(work)
+        raise
+
+
+def _change(table: TableHandle, work: Prepared, request: LayRequest | SpliceRequest) -> CommitResult:
+    base = _base(table, request)
+    done = _done(table, request)
+    operation = "SpliceView" if isinstance(request, SpliceRequest) else "LayPlaceholders"
+    if done:
+        return CommitResult(done, operation=operation)
+    if work.error is not None:
+        raise work.error
+    if base.version != request.read_version:
+        raise _changed(request, base.version)
+    planned = _splice(table, work, request) if isinstance(request, SpliceRequest) else _anew(table, work, request)
+    crash_point("coordinator.before_splice")
+    version = view_commits.splice(table.dataset, planned, operation, request.request_id, request.job_id)
+    crash_point("coordinator.after_splice")
+    if isinstance(request, SpliceRequest) and request.evictions_file:
+        view_files.remove_evictions(request.uri, request.evictions_file)
+    return CommitResult(version, operation=operation)
+
+
+def _base(table: TableHandle, request: ViewRequest, fragment_ids: Sequence[int] = ()) -> TableSnapshot:
+    base = table.latest(fragment_ids)
+    if not base.incarnation:  # its maker died between the two commits that creation takes
+        view_commits.complete_creation(request.uri)
+        raise _changed(request, base.version)
+    if request.incarnation != base.incarnation:
+        raise Aborted("TABLE_REPLACED", f"View {request.uri} was dropped and created again: plan again")
+    return base
+
+
+def _changed(request: ViewRequest, version: int) -> Aborted:
+    return Aborted(
+        "VIEW_CHANGED",
+        f"View {request.uri} is at version {version}, the refresh was planned at {request.read_version}: plan again",
+        uri=request.uri,
+        version=version,
+    )
+
+
+def _done(table: TableHandle, request: ViewRequest) -> int:
+    """The version that the request made, if it did: its answer may have been lost."""
+    for record in table.records(request.read_version, HISTORY_LIMIT):
+        if request.request_id in record.request_ids:
+            return record.version
+    return int(table.dataset.version) if view_commits.is_made_by(table.dataset, request.request_id) else 0
+
+
+def _anew(table: TableHandle, work: Prepared, request: LayRequest) -> Splice:
+    if table.dataset.count_rows(f"coalesce({IS_SET}, false)"):
+        raise Aborted("VIEW_IS_SET", f"View {request.uri} has rows with values by now: plan again", uri=request.uri)
+    files = view_commits.ViewFiles(request.uri)
+    appended = [(files.prepare(staged, files.columns), staged.physical_rows) for staged in work.placeholders]
+    metadata = (request.schema.metadata or {}).items()
+    ours = {key.decode(): value.decode() for key, value in metadata if key.startswith(_LEMAN)}
+    return Splice(appended, (), work.evicted, ours, replace_all=True)
+
+
+def _splice(table: TableHandle, work: Prepared, request: SpliceRequest) -> Splice:
+    files = [_usable(file) for file in work.files]
+    appended, swapped = files[: len(request.appended)], files[len(request.appended) :]
+    _check_fragments(table, work, request)
+    return Splice(
+        [(file, wanted.staged.physical_rows) for file, wanted in zip(appended, request.appended, strict=True)],
+        [Swap(wanted.fragment_id, file) for file, wanted in zip(swapped, request.swapped, strict=True)],
+        work.evicted,
+        request.metadata,
+        request.replace_all,
+    )
+
+
+def _usable(file: Checked) -> InstallableFile:
+    if isinstance(file, InstallableFile):
+        return file
+    errors: dict[str, type[LemanError]] = {"FILE_MISSING": NotFound, "FILE_DAMAGED": DataLoss}
+    raise errors.get(file.reason, FailedPrecondition)(file.reason, file.message)
+
+
+def _check_fragments(table: TableHandle, work: Prepared, request: SpliceRequest) -> None:
+    """The view is at the version that was planned from: what does not fit now is a mistake of the caller."""
+    evicted: dict[int, int] = {}
+    for address in work.evicted.tolist():
+        evicted[address >> 32] = max(evicted.get(address >> 32, 0), address & (1 << 32) - 1)
+    wanted = {*evicted, *(file.fragment_id for file in request.swapped)}
+    found = {f.fragment_id: f.physical_rows for f in table.current(wanted).fragments}
+    for fragment_id in wanted:
+        if fragment_id not in found:
+            raise FailedPrecondition("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the view")
+    for file in request.swapped:
+        if file.staged.physical_rows != found[file.fragment_id]:
+            raise FailedPrecondition("ROW_COUNT_MISMATCH", _rows(file, found[file.fragment_id]))
+    for fragment_id, offset in evicted.items():
+        if offset >= found[fragment_id]:
+            raise FailedPrecondition("ROW_COUNT_MISMATCH", f"Fragment {fragment_id} has no row {offset} to be evicted")
+
+
+def _fill(table: TableHandle, work: Prepared, request: FillRequest) -> CommitResult:
+    if not request.fragments:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to fill", field="fill_placeholders.fragments")
+    base = _base(table, request, [file.fragment_id for file in request.fragments])
+    if work.error is not None:
+        raise work.error
+    known = {fragment.fragment_id: fragment for fragment in base.fragments}
+    outcomes: dict[int, Outcome] = {}
+    ready: list[tuple[int, InstallableFile]] = []
+    for wanted, file in zip(request.fragments, work.files, strict=True):
+        current = _current(base, known.get(wanted.fragment_id))
+        if current == wanted.staged.file:
+            outcomes[wanted.fragment_id] = Outcome(wanted.fragment_id, Status.COMMITTED, version=base.version)
+        elif (problem := _problem(table, wanted, file, known.get(wanted.fragment_id), current)) is not None:
+            outcomes[wanted.fragment_id] = _rejected(wanted, problem)
+        elif isinstance(file, InstallableFile):
+            ready.append((wanted.fragment_id, file))
+    _honour_history(table, request, outcomes)
+    if ready:
+        crash_point("coordinator.before_commit")
+        version = table.replace_files(base, ready, history.properties([request.request_id], [request.job_id]))
+        crash_point("coordinator.after_commit")
+        outcomes |= {i: Outcome(i, Status.COMMITTED, version=version) for i, _ in ready}
+    ordered = tuple(outcomes[file.fragment_id] for file in request.fragments)
+    return CommitResult(max(outcome.version for outcome in ordered), ordered)
+
+
+def _current(base: TableSnapshot, fragment: Fragment | None) -> str:
+    """The file that says whether the fragment's rows have values."""
+    column = base.column(IS_SET)
+    return "" if fragment is None or column is None else fragment.file_of(column.field_id)
+
+
+def _problem(
+    table: TableHandle, wanted: ViewFile, file: Checked, fragment: Fragment | None, current: str
+) -> Rejection | None:
+    if fragment is None:
+        return Rejection("FRAGMENT_GONE", f"Fragment {wanted.fragment_id} is no longer in the view: plan again")
+    if isinstance(file, Rejection):
+        return file
+    if fragment.physical_rows != wanted.staged.physical_rows:
+        return Rejection("ROW_COUNT_MISMATCH", _rows(wanted, fragment.physical_rows))
+    unset = f"NOT coalesce({IS_SET}, false)"
+    if current.startswith(VIEW_FILE_PREFIX) or not table.count_rows(wanted.fragment_id, unset):
+        return Rejection("FRAGMENT_CHANGED", f"Fragment {wanted.fragment_id} has values already: plan again")
+    return None
+
+
+def _rows(file: ViewFile, physical_rows: int) -> str:
+    return f"{file.staged.file} has {file.staged.physical_rows} rows, fragment {file.fragment_id} has {physical_rows}"
+
+
+def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
+    return Outcome(file.fragment_id, Status.REJECTED, problem.reason, problem.message)
+
+
+def _honour_history(table: TableHandle, request: FillRequest, outcomes: dict[int, Outcome]) -> None:
+    """What was committed stays COMMITTED, whatever became of the view since."""
+    if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
+        return
+    files = {file.fragment_id: file.staged.file for file in request.fragments}
+    for record in table.records(request.read_version, HISTORY_LIMIT):
+        if request.request_id not in record.request_ids:
+            continue
+        for fragment_id, file in record.files.items():
+            if files.get(fragment_id) == file:
+                outcomes[fragment_id] = Outcome(fragment_id, Status.COMMITTED, version=record.version)
+
+
+def _discard(work: Prepared) -> None:
+    """Placeholders that will never be part of a view."""
+    view_files.remove_staged(work.request.uri, [file.file for file in work.placeholders])

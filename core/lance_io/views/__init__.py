@@ -1,0 +1,1 @@
+"""Views in Lance: what changed in a source, files of a view, commits to it."""

@@ -1,0 +1,256 @@
+"""Files of views: placeholders, values, patches, evictions. All are staged: a commit makes them part of the view."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from lance.file import LanceFileWriter
+
+from core.domain.plan import StagedFile
+from core.domain.view import SOURCE_ROW_ID, VIEW_FILE_PREFIX
+from core.errors import Aborted, DataLoss, NotFound
+from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.panics import panics_as_errors
+from core.lance_io.scan import batches_of
+from core.lance_io.tables import fields_of, filesystem_of
+from core.lance_io.views import patches as view_patches
+from core.lance_io.views.patches import PATCH_KEY
+from core.lance_io.views.source import blob_sizes
+from core.udf import blobs
+from core.views.rows import Ids
+
+#: Folder of a view with files that are no data: lists of rows to be evicted.
+REFRESH_FOLDER = "_refresh"
+_BATCH_ROWS = 1 << 13
+_BATCH_BYTES = 32 << 20
+_EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
+
+
+def storage_version(schema: pa.Schema) -> str | None:
+    """The file format of a view with these columns; None: Lance's own choice."""
+    return "{}.{}".format(*blobs.VIEW_FORMAT) if any(blobs.is_blob(field) for field in schema) else None
+
+
+def stored_field(field: pa.Field) -> pa.Field:
+    """How a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
+    return blobs.values_field(field) if blobs.is_blob(field) else field.with_nullable(True)
+
+
+def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
+    """A file name that nobody else has."""
+    return f"{prefix}{uuid.uuid4().hex}.lance"
+
+
+class ViewFileWriter:
+    """Writes one data file, batch by batch. Nothing is published unless `close` is called."""
+
+    def __init__(self, uri: str, schema: pa.Schema, version: str | None, prefix: str = VIEW_FILE_PREFIX) -> None:
+        self._uri = uri
+        self._file = new_name(prefix)
+        self._schema = schema.remove_metadata()
+        self._writer = LanceFileWriter(data_path(uri, self._file), self._schema, version=version)
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends rows: columns by name, cast to the file's types. Raises pa.ArrowException where they do not fit."""
+        arrays = [_fitting(batch.column(field.name), field.type) for field in self._schema]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows += batch.num_rows
+
+    def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
+        """Notes which rows differ from the files that the new one replaces."""
+        buffer = self._writer.add_global_buffer(view_patches.encode(replaces, offsets))
+        self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
+
+    @property
+    def rows(self) -> int:
+        """So far."""
+        return self._rows
+
+    def close(self) -> StagedFile:
+        """Publishes the file."""
+        self._writer.close()
+        size, digest = digest_of(self._uri, self._file)
+        return StagedFile(self._file, size, digest, self._rows, self._rows, 0)
+
+
+def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
+    """A file with all columns of the view (`schema`: the view's), for a new fragment."""
+    writer = ViewFileWriter(uri, schema, version_of(uri))
+    for batch in batches:
+        writer.write(batch)
+    return writer.close()
+
+
+def stage_columns(
+    uri: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    fragment_id: int,
+    patch: Ids | None = None,
+    version: int = 0,
+) -> StagedFile:
+    """A file with some columns (`schema`) for a fragment of the view at `version` (0: latest): one row for each
+    physical row.
+
+    `patch`: offsets of the only rows whose values differ from those at `version`; None: any may differ. Raises
+    Aborted (FRAGMENT_GONE), DataLoss (ROW_COUNT_MISMATCH) where `batches` have another number of rows.
+    """
+    dataset = _open(uri, version or None)
+    physical_rows = _fragment(dataset, fragment_id).physical_rows
+    writer = ViewFileWriter(uri, schema, dataset.data_storage_version)
+    for batch in batches:
+        writer.write(batch)
+    if patch is not None:
+        replaces = _files_of(dataset, fragment_id, schema.names)
+        if all(replaces.values()):
+            writer.patch(replaces, np.asarray(patch, np.int64))
+    if writer.rows != physical_rows:
+        raise DataLoss(
+            "ROW_COUNT_MISMATCH", f"{writer.rows} rows were made for fragment {fragment_id}, it has {physical_rows}"
+        )
+    return writer.close()
+
+
+def source_row_ids(uri: str, version: int, fragment_id: int) -> Ids:
+    """`__source_row_id` of all physical rows of a fragment of the view, in order, deleted ones too."""
+    batches = current_values(uri, version, fragment_id, [SOURCE_ROW_ID])
+    columns = [batch.column(SOURCE_ROW_ID).to_numpy() for batch in batches]
+    return np.concatenate([np.empty(0, np.int64), *columns])
+
+
+def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Values of all physical rows of a fragment, in order, in bounded batches. Blobs come as bytes; deleted rows have
+    some value or NULL. Raises Aborted (FRAGMENT_GONE)."""
+    dataset = _open(uri, version)
+    fragment = _fragment(dataset, fragment_id)
+    wanted_blobs = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
+    with panics_as_errors():
+        scanner = fragment.scanner(
+            columns=list(columns),
+            with_row_id=True,
+            with_row_address=bool(wanted_blobs),
+            include_deleted_rows=True,
+            **batches_of(fragment, _BATCH_ROWS, 2),
+        )
+        for batch in scanner.to_batches():
+            for piece in _pieces(batch, wanted_blobs):
+                yield _with_blobs(dataset, piece, wanted_blobs).select(list(columns))
+
+
+def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more of them."""
+    if not wanted or not batch.num_rows:
+        yield batch
+        return
+    part = np.cumsum(np.sum([blob_sizes(batch.column(blob)) for blob in wanted], axis=0)) // _BATCH_BYTES
+    starts = np.flatnonzero(np.diff(part, prepend=-1))
+    for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
+        yield batch.slice(start, end - start)
+
+
+def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
+    """With the bytes in the place of their places; NULL in deleted rows."""
+    for blob in wanted:
+        alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
+        addresses = batch.column("_rowaddr").filter(alive)
+        found = dataset.read_blobs(blob, addresses=addresses, preserve_order=True) if len(addresses) else []
+        values = pc.replace_with_mask(
+            pa.nulls(batch.num_rows, pa.large_binary()), alive, pa.array([v for _, v in found], pa.large_binary())
+        )
+        at = batch.schema.get_field_index(blob)
+        batch = batch.set_column(at, pa.field(blob, pa.large_binary()), values)
+    return batch
+
+
+def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
+    """Stores which rows (view fragment << 32 | offset) are to be evicted: (file name, digest)."""
+    table = pa.table([pa.array(addresses >> 32), pa.array(addresses & (1 << 32) - 1)], schema=_EVICTIONS)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _EVICTIONS) as writer:
+        writer.write_table(table)
+    content = sink.getvalue()
+    name = f"{uuid.uuid4().hex}.arrow"
+    filesystem, root = filesystem_of(uri)
+    filesystem.create_dir(f"{root}/{REFRESH_FOLDER}")
+    with filesystem.open_output_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
+        stream.write(content)
+    return name, xxhash.xxh3_128(memoryview(content)).hexdigest()
+
+
+def read_evictions(uri: str, name: str, digest: str) -> Ids:
+    """Addresses of a file of `write_evictions`. Raises NotFound (FILE_MISSING), DataLoss (FILE_DAMAGED)."""
+    filesystem, root = filesystem_of(uri)
+    try:
+        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
+            content = stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder") from None
+    if xxhash.xxh3_128(content).hexdigest() != digest:
+        raise DataLoss("FILE_DAMAGED", f"Evictions {name} changed after they were written")
+    table = pa.ipc.open_file(content).read_all()
+    fragments, offsets = (np.asarray(table.column(c).to_numpy(), np.int64) for c in _EVICTIONS.names)
+    return np.asarray(fragments << 32 | offsets, np.int64)
+
+
+def remove_evictions(uri: str, name: str) -> None:
+    """Once they are committed. What cannot be removed stays, until garbage is collected."""
+    filesystem, root = filesystem_of(uri)
+    with contextlib.suppress(OSError):
+        filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
+
+
+def remove_staged(uri: str, files: Iterable[str]) -> None:
+    """Files that no commit will ever name. What cannot be removed stays, until garbage is collected."""
+    filesystem, root = filesystem_of(uri)
+    for file in files:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(f"{root}/data/{file}")
+
+
+def version_of(uri: str) -> str:
+    """The file format of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    return _open(uri, None).data_storage_version
+
+
+def latest_version(uri: str) -> int:
+    """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    return int(_open(uri, None).version)
+
+
+def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type == type_ else array.cast(type_)
+
+
+def _open(uri: str, version: int | None) -> lance.LanceDataset:
+    try:
+        return lance.dataset(uri, version=version)
+    except (ValueError, OSError) as error:
+        raise NotFound("TABLE_NOT_FOUND", f"View {uri} cannot be opened: {error}", uri=uri) from None
+
+
+def _fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragment:
+    fragment = dataset.get_fragment(fragment_id)
+    if fragment is None:
+        raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the view any more: refresh again")
+    return fragment
+
+
+def _files_of(dataset: lance.LanceDataset, fragment_id: int, columns: Iterable[str]) -> dict[str, str]:
+    """Column → the one file that holds it; empty where it is in none or in several."""
+    files = [(str(f.path), frozenset(f.fields)) for f in _fragment(dataset, fragment_id).metadata.files]
+    fields = {f.name: f.field_ids for f in fields_of(dataset)}
+    found = {}
+    for column in columns:
+        names = [path for path, ids in files if ids.intersection(fields.get(column, ()))]
+        found[column] = names[0] if len(names) == 1 else ""
+    return found

@@ -1,0 +1,152 @@
+"""Which rows of a source are the same in two versions, as far as a view reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+
+from core.domain.table import Fragment
+from core.domain.view import IS_SET, RefreshPlan, ViewQuery
+from core.lance_io import expressions
+from core.lance_io.manifest import read_fragments
+from core.lance_io.tables import fields_of
+from core.lance_io.views.history import is_silent
+from core.lance_io.views.moves import Lineage, Origins, common_origin
+from core.lance_io.views.patches import patched_offsets
+from core.lance_io.views.source import RowFacts
+from core.views.rows import Ids, Mask, contains
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Rows that are there in both versions, sorted by id, one beside the other."""
+
+    before: RowFacts
+    now: RowFacts
+
+
+def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
+    """Those of the source's columns that the view reads, in the source's order; a view's `__is_set` too."""
+    names = list(columns)
+    texts = [c.expression for c in query.columns]
+    wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}
+    wanted |= {c for function in query.functions for c in function.inputs}
+    if query.where:
+        wanted.update(expressions.inputs(query.where, names))
+    if IS_SET in names:
+        wanted.add(IS_SET)
+    return tuple(name for name in names if name in wanted)
+
+
+class Sameness:
+    """Tells for one plan which rows are the same. The source is opened, and its history read, where that is needed."""
+
+    def __init__(self, plan: RefreshPlan) -> None:
+        self._plan = plan
+        self._uri = plan.definition.source_uri
+        self._known_lineages: dict[int, Lineage] = {}
+        self._known_origins: dict[int, Origins] = {}
+        self._known_fragments: dict[int, Mapping[int, Fragment]] = {}
+
+    def unchanged(self, pairs: Pairs) -> Mask:
+        """For each pair of rows in fragments whose files differ: does the view read the same values from both?
+
+        A row is the same that was not updated since, or that only compaction moved, unless a version between may have
+        changed values without saying so; and one that a view's files do not count among those that they changed.
+        """
+        now, before = pairs.now, pairs.before
+        same: Mask = np.zeros(len(now), np.bool_)
+        if not len(now):
+            return same
+        stayed: Mask = before.addresses == now.addresses
+        if not self._changed_silently:
+            same |= before.updated == now.updated
+            same |= self._only_moved(pairs, ~same & ~stayed)
+        rewritten = stayed & ~same
+        for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
+            patched = self._patched(fragment_id)
+            if patched is not None:
+                here = rewritten & (now.fragment_ids == fragment_id)
+                same |= here & ~contains(patched, now.offsets)
+        return same
+
+    @cached_property
+    def _base(self) -> lance.LanceDataset:
+        return lance.dataset(self._uri, version=self._plan.definition.base_version)
+
+    @cached_property
+    def _target(self) -> lance.LanceDataset:
+        return lance.dataset(self._uri, version=self._plan.target_version)
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return columns_read(self._plan.definition.query, self._target.schema.names)
+
+    @cached_property
+    def _other_columns(self) -> bool:
+        """Whether a name means another column now: its values may be in the same file."""
+        ids = [{f.name: f.field_ids for f in fields_of(d)} for d in (self._base, self._target)]
+        return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
+
+    @cached_property
+    def _changed_silently(self) -> bool:
+        """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
+        return self._other_columns or is_silent(self._target, self._plan.definition.base_version, self._columns)
+
+    def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
+        """Which of the asked rows compaction alone moved: in the one direction, in the other, or out of one place."""
+        found = np.zeros(len(asked), np.bool_)
+        before, now = (self._base, pairs.before), (self._target, pairs.now)
+        for (newer, here), (older, there) in ((now, before), (before, now)):
+            left = np.flatnonzero(asked & ~found)
+            if len(left):
+                found[left] = self._origins(newer, older).only_moved(here.at(left), there.at(left))
+        left = np.flatnonzero(asked & ~found)
+        if len(left):
+            lineages = self._lineage(self._target), self._lineage(self._base)
+            found[left] = common_origin(lineages[0], pairs.now.at(left), lineages[1], pairs.before.at(left))
+        return found
+
+    def _origins(self, newer: lance.LanceDataset, older: lance.LanceDataset) -> Origins:
+        key = int(newer.version)
+        if key not in self._known_origins:
+            self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older), self._patched_between)
+        return self._known_origins[key]
+
+    def _lineage(self, dataset: lance.LanceDataset) -> Lineage:
+        key = int(dataset.version)
+        if key not in self._known_lineages:
+            fields = [i for f in fields_of(dataset) if f.name in self._columns for i in f.field_ids]
+            self._known_lineages[key] = Lineage(self._uri, key, fields, self._fragments(dataset))
+        return self._known_lineages[key]
+
+    def _patched(self, fragment_id: int) -> Ids | None:
+        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
+        old, new = (self._fragments(d).get(fragment_id) for d in (self._base, self._target))
+        return None if old is None or new is None else self._patched_between(old, new)
+
+    def _patched_between(self, old: Fragment, new: Fragment) -> Ids | None:
+        if self._other_columns:
+            return None
+        before, after = self._files(self._base, old), self._files(self._target, new)
+        if before is None or after is None:
+            return None
+        offsets = patched_offsets(self._uri, before, after)
+        return patched_offsets(self._uri, after, before) if offsets is None else offsets
+
+    def _files(self, dataset: lance.LanceDataset, fragment: Fragment) -> Mapping[str, str] | None:
+        """Which file holds each column that is read."""
+        files = {f.name: fragment.files_of(f.field_ids) for f in fields_of(dataset) if f.name in self._columns}
+        if any(len(names) != 1 for names in files.values()):
+            return None
+        return {column: names[0] for column, names in files.items()}
+
+    def _fragments(self, dataset: lance.LanceDataset) -> Mapping[int, Fragment]:
+        key = int(dataset.version)
+        if key not in self._known_fragments:
+            self._known_fragments[key] = {f.fragment_id: f for f in read_fragments(dataset)}
+        return self._known_fragments[key]

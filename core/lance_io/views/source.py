@@ -1,0 +1,283 @@
+"""Reads the source of a view: which rows match, their values by row id, where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.view import IS_SET
+from core.errors import Aborted, NotFound
+from core.lance_io import expressions
+from core.lance_io.panics import panics_as_errors
+from core.udf import blobs
+from core.views import metadata as view_metadata
+from core.views.rows import NO_IDS, Ids, Mask, contains
+
+_ROWS = 1 << 16
+_OFFSET_MASK = (1 << 32) - 1
+_FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
+_LAST = 1 << 62
+_FACT_ROWS = 1 << 18
+#: Rows that are scanned, at the least, and for each that is wanted, at the most.
+_LEAST_SCAN = 1 << 12
+_SPARSEST = 2
+_ID = "__leman_row_id"
+_MATCHES = "__leman_matches"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowFacts:
+    """Live rows, in no certain order: row id, address (fragment << 32 | physical offset), and the version in which the
+    row was updated last. Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves
+    it."""
+
+    ids: Ids
+    addresses: Ids
+    updated: Ids
+
+    @property
+    def fragment_ids(self) -> Ids:
+        return self.addresses >> 32
+
+    @property
+    def offsets(self) -> Ids:
+        return self.addresses & _OFFSET_MASK
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def by_id(self) -> RowFacts:
+        """The same rows sorted by id."""
+        if not len(self) or bool((self.ids[1:] > self.ids[:-1]).all()):
+            return self
+        order = np.argsort(self.ids, kind="stable")
+        return self.at(order)
+
+    def between(self, low: int, high: int) -> RowFacts:
+        """Those with ids in [low, high)."""
+        return self.at((self.ids >= low) & (self.ids < high))
+
+    def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
+        """Some of the rows."""
+        return RowFacts(self.ids[chosen], self.addresses[chosen], self.updated[chosen])
+
+
+NO_ROWS = RowFacts(NO_IDS, NO_IDS, NO_IDS)
+
+
+class SourceRows:
+    """One version of a source, opened once. Rows are named by stable row id or, where the source has none, by address.
+
+    Where the source is a view, rows whose values were never set do not exist. For many threads at once.
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND).
+    """
+
+    def __init__(self, uri: str, version: int) -> None:
+        try:
+            self._dataset = lance.dataset(uri, version=version)
+        except (ValueError, OSError) as error:
+            raise NotFound(
+                "SOURCE_VERSION_NOT_FOUND",
+                f"Version {version} of the source {uri} cannot be opened, it may be cleaned up: {error}",
+                uri=uri,
+                version=version,
+            ) from None
+        self.uri = uri
+        self.version = version
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        return self._dataset
+
+    @cached_property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    @cached_property
+    def is_view(self) -> bool:
+        return view_metadata.from_metadata(self._dataset.schema.metadata or {}) is not None
+
+    def condition(self, where: str) -> str:
+        """The filter as it is applied; empty: all rows."""
+        parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
+        return " AND ".join(parts)
+
+    def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
+        """Ids of the rows for which the filter is true, in pieces; None: of all fragments. Reads the columns of the
+        filter only; memory is bounded."""
+        condition = self.condition(where)
+        yield from self._scan_ids(condition, fragments)
+
+    def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
+        """Ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
+        yield from self._scan_ids("", fragments)
+
+    def matching(self, where: str, ids: Ids) -> Ids:
+        """Those of the ids for which the filter is true, in their order. Reads no other rows."""
+        condition = self.condition(where)
+        if not condition or not len(ids):
+            return ids
+        found = self.take(ids, {_MATCHES: condition}).column(_MATCHES)
+        chosen: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+        return ids[chosen]
+
+    def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """Values of SQL expressions (name → expression) for these rows, in their order. Blobs come as bytes.
+
+        Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there.
+        """
+        wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
+        blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
+        plain = {name: e for name, e in columns.items() if name not in blobs}
+        found = self._take_sorted(wanted, plain)
+        arrays = [self._read_blobs(wanted, blobs[n]) if n in blobs else found.column(n) for n in columns]
+        batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        unchanged = len(back) == len(wanted) and bool((np.diff(back) == 1).all())
+        return batch if unchanged else batch.take(pa.array(back))
+
+    def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
+        """How many of the ids, from the first on, `take` may be asked for at once so that the blobs among the columns
+        take no more bytes; at least one. Reads no blobs. Raises Aborted (SOURCE_ROW_GONE)."""
+        blobs = {column for expression in columns.values() if (column := self._blob(expression))}
+        if not blobs or not len(ids):
+            return len(ids)
+        wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
+        places = self._take_sorted(wanted, plain(sorted(blobs)))
+        sizes: Ids = np.sum([blob_sizes(places.column(column)) for column in blobs], axis=0)
+        return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
+
+    def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
+        """The live rows, with ids in [low, high), of those of the fragments that there are. Reads no data. Stable row
+        ids only."""
+        chosen = self._fragments(fragments)
+        if not chosen:
+            return NO_ROWS
+        found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
+        with panics_as_errors():
+            scanner = self._dataset.scanner(
+                columns=list(_FACTS), fragments=chosen, batch_size=_FACT_ROWS, batch_readahead=4
+            )
+            for batch in scanner.to_batches():
+                columns = [batch.column(c).to_numpy().astype(np.int64) for c in _FACTS]
+                if low or high is not None:
+                    inside = (columns[0] >= low) & (columns[0] < (_LAST if high is None else high))
+                    columns = [column[inside] for column in columns]
+                for parts, column in zip(found, columns, strict=True):
+                    parts.append(column)
+        return RowFacts(*(np.concatenate(parts) for parts in found))
+
+    def live_rows(self, fragments: Collection[int]) -> int:
+        """How many rows those of the fragments have that there are. Reads no data."""
+        return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
+
+    def highest_id(self, fragments: Collection[int]) -> int:
+        """Of the rows of those of the fragments that there are; -1: there is none. Reads no data."""
+        return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
+
+    def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
+        found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
+        return [fragment for fragment in found if fragment is not None]
+
+    def _scan_ids(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
+        chosen = None if fragments is None else self._fragments(fragments)
+        if chosen is not None and not chosen:
+            return
+        with panics_as_errors():
+            scanner = self._dataset.scanner(
+                columns=[],
+                filter=condition or None,
+                with_row_id=True,
+                batch_size=_ROWS,
+                fragments=chosen,
+                batch_readahead=4,
+                fragment_readahead=2,
+            )
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch.column("_rowid").to_numpy().astype(np.int64)
+
+    def _take_sorted(self, wanted: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        names = {**columns, _ID: "_rowid"}
+        if not len(wanted):
+            schema = self._dataset.scanner(columns=names).projected_schema
+            return pa.RecordBatch.from_pylist([], schema=schema)
+        scanned = self._scanned(wanted, names) if len(wanted) >= _LEAST_SCAN else None
+        if scanned is not None:
+            return scanned
+        with panics_as_errors():
+            table = self._dataset._take_rows(pa.array(wanted, pa.uint64()), columns=names)
+        batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
+        found = NO_IDS if batch is None else batch.column(_ID).to_numpy().astype(np.int64)
+        if batch is None or not np.array_equal(found, wanted):
+            raise self._gone(np.setdiff1d(wanted, found))
+        return batch
+
+    def _scanned(self, wanted: Ids, names: Mapping[str, str]) -> pa.RecordBatch | None:
+        """The same where the rows lie one after the other, or nearly so: a scan reads them ten times as fast as a take.
+        None: they do not."""
+        if int(wanted[-1]) - int(wanted[0]) >= _SPARSEST * len(wanted):
+            return None
+        with panics_as_errors():
+            ends = self._dataset._take_rows(pa.array(wanted[[0, -1]], pa.uint64()), columns=["_rowaddr"])
+            first, last = (int(address) for address in [*ends.column("_rowaddr").to_pylist(), -1, -1][:2])
+            fragment = self._dataset.get_fragment(first >> 32)
+            if fragment is None or first >> 32 != last >> 32 or not 0 < last - first < _SPARSEST * len(wanted):
+                return None
+            if fragment.num_deletions:
+                return None
+            scanner = fragment.scanner(columns=dict(names), offset=first & _OFFSET_MASK, limit=last - first + 1)
+            table = scanner.to_table().combine_chunks()
+        batch = table.to_batches()[0]
+        ids = batch.column(_ID).to_numpy().astype(np.int64)
+        if np.array_equal(ids, wanted):
+            return batch
+        chosen = np.flatnonzero(contains(wanted, ids))
+        return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
+
+    def _gone(self, missing: Ids) -> Aborted:
+        return Aborted(
+            "SOURCE_ROW_GONE",
+            f"{len(missing)} rows are not in version {self.version} of {self.uri}, the first has id {missing[:1]}: "
+            "refresh again",
+            uri=self.uri,
+        )
+
+    def _read_blobs(self, wanted: Ids, column: str) -> pa.Array:
+        if not len(wanted):
+            return pa.array([], pa.large_binary())
+        with panics_as_errors():
+            found = self._dataset.read_blobs(column, ids=pa.array(wanted, pa.uint64()), preserve_order=True)
+        return pa.array([value for _, value in found], pa.large_binary())
+
+    def _blob(self, expression: str) -> str:
+        """The column's name where the expression is no more than a blob column."""
+        return next((c for c in expressions.inputs(expression, self._blobs) if _is_name(expression, c)), "")
+
+    @cached_property
+    def _blobs(self) -> frozenset[str]:
+        return frozenset(field.name for field in self._dataset.schema if blobs.is_blob(field))
+
+
+def blob_sizes(places: pa.Array) -> Ids:
+    """In bytes, of blobs of which Lance gave the places."""
+    return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def quoted(column: str) -> str:
+    """A column's name as an expression."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def plain(columns: Iterable[str]) -> dict[str, str]:
+    """Columns as they are, for `SourceRows.take`."""
+    return {column: quoted(column) for column in columns}
+
+
+def _is_name(expression: str, column: str) -> bool:
+    return expression.strip() in {column, quoted(column)} or expression.strip().casefold() == column.casefold()

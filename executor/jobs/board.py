@@ -1,0 +1,99 @@
+"""A running job's state as watchers see it: the record, its counts, its events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.domain.job import Job, JobError, JobEvent, JobState, Progress
+from core.domain.work import RowFailure
+from executor.jobs.tally import Tally
+
+_log = structlog.get_logger(__name__)
+
+_TICK_SECONDS = 0.25
+_EVENTS_KEPT = 1000
+
+
+class JobBoard:
+    """One for each job that runs here. `blamed` is the row on which it failed."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.tally = Tally()
+        self.blamed: RowFailure | None = None
+        self.sequence = job.attempt << 32
+        self._events: list[JobEvent] = []
+        self._changed = asyncio.Condition()
+
+    def snapshot(self) -> Job:
+        """The job as it stands."""
+        return self.job if self.job.state.terminal else replace(self.job, progress=self.tally.progress())
+
+    def update(self, **changes: Any) -> None:
+        """Changes fields of the job; watchers see it with the next tick."""
+        self.job = replace(self.job, **changes)
+
+    def note(self, kind: str, message: str) -> None:
+        """Records an event; watchers see it with the next tick."""
+        self.sequence += 1
+        self._events.append(JobEvent(self.sequence, time.time(), kind, message))
+        del self._events[:-_EVENTS_KEPT]
+        say = _log.warning if kind == "stall" else _log.info
+        say(message, job_id=self.job.job_id, event_kind=kind)
+
+    async def move(self, state: JobState, **changes: Any) -> None:
+        """Changes the state, and tells the watchers."""
+        await self._enter(self._in(state, **changes))
+
+    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[None]]) -> None:
+        """Ends the job: first in history, then for the watchers."""
+        ended = self._in(state, error=error)
+        await save(ended)
+        await self._enter(ended)
+
+    def _in(self, state: JobState, **changes: Any) -> Job:
+        return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
+
+    async def _enter(self, job: Job) -> None:
+        self.job = job
+        self.note("state", job.state.value)
+        await self._publish()
+
+    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
+        """A watcher's view: the state now, then every change, the last one terminal. Events with a sequence up to
+        `after` are left out; at most the last thousand are kept."""
+        seen = after
+        while True:
+            sequence, job = self.sequence, self.snapshot()
+            yield sequence, job, [e for e in self._events if e.sequence > seen]
+            if job.state.terminal:
+                return
+            seen = sequence
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(heartbeat_seconds), self._changed:
+                    await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
+
+    async def _publish(self) -> None:
+        async with self._changed:
+            self.sequence += 1
+            self._changed.notify_all()
+
+    async def tick(self) -> None:
+        """Tells the watchers what changed, a few times a second, until cancelled."""
+        last: Progress | None = None
+        seen = self.sequence
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            progress = self.tally.progress()
+            now = replace(progress, elapsed_seconds=0.0, rows_per_second=0.0, eta_seconds=0.0)
+            if now != last or self.sequence != seen:
+                last = now
+                await self._publish()
+                seen = self.sequence

@@ -1,0 +1,140 @@
+"""Collects finished column files of a job and has them committed, now and then and in groups."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+
+from core.crash import crash_point
+from core.domain.job import FragmentVerdict
+from core.domain.plan import FragmentTask, PlanHeader, StagedFile
+from core.rpc.peers import CommitClient, Replacement
+from executor.jobs.tally import Tally
+from executor.jobs.waiting import patiently
+
+_LEAST_PAUSE_SECONDS = 1.0
+_MOST_FRAGMENTS = 2000
+
+
+class Committer:
+    """Commits every `interval_seconds` or tenth of the job, whichever comes first, or every `granularity` fragments
+    where that is given. One commit is under way at a time."""
+
+    def __init__(
+        self,
+        client: CommitClient,
+        header: PlanHeader,
+        tally: Tally,
+        job_id: str,
+        *,
+        fragments: int,
+        granularity: int,
+        interval_seconds: float,
+        note: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._header = header
+        self._tally = tally
+        self._job_id = job_id
+        self._granularity = granularity
+        self._tenth = max(1, fragments // 10)
+        self._interval = interval_seconds
+        self._note = note
+        self._ready: list[Replacement] = []
+        self.files: dict[int, str] = {}
+        self._since = 0.0
+        self._last = time.monotonic()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.rejected: list[FragmentVerdict] = []
+        self.version = 0
+        self._under_way = 0
+        self._submitted = 0
+
+    def add(self, task: FragmentTask, staged: StagedFile) -> None:
+        """A fragment's file is complete. A fragment counts once, however often it is reported."""
+        if task.fragment_id in self.files:
+            return
+        self.files[task.fragment_id] = staged.file
+        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed)
+        if not self._ready:
+            self._since = time.monotonic()
+        self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))
+        self._wake.set()
+
+    @property
+    def waits_for(self) -> dict[str, object]:
+        """The commit that is under way, in words, with a mark that the next one does not have."""
+        what = f"the commit of {self._under_way} fragments has no answer yet"
+        return {what: self._submitted} if self._under_way else {}
+
+    def close(self) -> None:
+        """Nothing more will be added: commit what is left."""
+        self._closing = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Commits until closed and empty. Raises what the coordinator says about the request as a whole."""
+        while True:
+            count = self._due()
+            if count:
+                batch, self._ready = self._ready[:count], self._ready[count:]
+                self._since = time.monotonic()
+                await self._commit(batch)
+            elif self._closing:
+                return
+            else:
+                await self._pause()
+
+    def _due(self) -> int:
+        """How many fragments to commit now."""
+        ready = len(self._ready)
+        if self._closing:
+            return min(ready, self._granularity or _MOST_FRAGMENTS)
+        if self._granularity:
+            return self._granularity if ready >= self._granularity else 0
+        now = time.monotonic()
+        if not ready or now - self._last < _LEAST_PAUSE_SECONDS:
+            return 0
+        if ready >= self._tenth or now - self._since >= self._interval:
+            return min(ready, _MOST_FRAGMENTS)
+        return 0
+
+    async def _pause(self) -> None:
+        """Waits for a file, or until one that waits is due."""
+        self._wake.clear()
+        timeout = _LEAST_PAUSE_SECONDS / 2 if self._ready and not self._granularity else None
+        try:
+            await asyncio.wait_for(self._wake.wait(), timeout)
+        except TimeoutError:
+            return
+
+    async def _commit(self, batch: list[Replacement]) -> None:
+        begin = time.monotonic()
+        self._under_way = len(batch)
+        self._submitted += 1
+        version, verdicts = await patiently(
+            self._client.replace_column,
+            self._header,
+            self._header.output,
+            batch,
+            job_id=self._job_id,
+            request_id=uuid.uuid4().hex,
+        )
+        self._under_way = 0
+        crash_point("executor.commit_answered")
+        self._last = time.monotonic()
+        self._tally.commit_seconds += self._last - begin
+        if version:
+            self._tally.commits += 1
+            self.version = max(self.version, version)
+        for verdict in verdicts:
+            if verdict.committed:
+                self._tally.committed(verdict.fragment_id)
+            else:
+                self._tally.rejected(verdict.fragment_id)
+                self.rejected.append(verdict)
+        committed = sum(v.committed for v in verdicts)
+        self._note("commit", f"{committed} of {len(batch)} fragments are in version {version}")

@@ -1,0 +1,54 @@
+"""From a plan to what every worker of a job must know."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from core.config import Settings
+from core.domain.job import Job
+from core.domain.plan import PlanHeader
+from core.domain.work import UdfRef, WorkContext
+from core.udf import blobs
+from executor.worker.error_store import errors_uri
+
+
+def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContext:
+    """Bounds given with the call win over those of the function."""
+    udf = header.udf
+    field = blobs.values_field(header.output.field.arrow)
+    return WorkContext(
+        job_id=job.job_id,
+        uri=header.uri,
+        read_version=header.read_version,
+        output_schema=pa.schema([field]).serialize().to_pybytes(),
+        output_field_ids=header.output.field.field_ids,
+        column_id=header.output.column_id,
+        input_columns=header.input_columns if header.input_source is None else header.input_source.columns,
+        input_source=header.input_source,
+        udf=UdfRef(
+            udf.name,
+            udf.version,
+            udf.kind,
+            udf.input_columns,
+            header.bundle_uri,
+            udf.bundle_sha256,
+            udf.bundle_python,
+            udf.entrypoint,
+            udf.stateful,
+            udf.batch_size,
+            udf.error_policy,
+            udf.sql_expression,
+            udf.timeout_seconds,
+        ),
+        where=header.where,
+        checkpoint=job.spec.checkpoint.over(udf.checkpoint),
+        checkpoint_seconds=settings.executor.checkpoint_interval_seconds,
+        checkpoint_max_bytes=settings.executor.checkpoint_max_bytes,
+        errors_uri=errors_uri(job.spec.database) if udf.error_policy.store_errors else "",
+        redis_url=settings.redis.url.get_secret_value(),
+        lease_seconds=settings.executor.reservation_ttl_seconds,
+        threads=job.spec.intra_applier_concurrency or 1,
+        beat_seconds=settings.writer.stall_round_seconds / 2,
+        failed_only=header.failed_only,
+        versions=header.versions,
+    )

@@ -1,0 +1,316 @@
+"""One round of a job: works through one plan."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+from core.domain.plan import FragmentTask, Plan
+from core.domain.ranges import RowRange
+from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
+from core.errors import LemanError
+from executor.jobs import failures
+from executor.jobs.board import JobBoard
+from executor.jobs.committer import Committer
+from executor.jobs.context import work_context
+from executor.jobs.lane_runs import LaneRuns
+from executor.jobs.services import Services, lanes_of
+from executor.jobs.waiting import all_or_first
+from executor.lanes.backlog import Backlog
+from executor.lanes.losses import Losses, Place, in_hand
+from executor.lanes.stalls import LaneWatch
+from executor.lanes.verdict import describe, judge
+from executor.worker.unit import STORAGE_ERROR
+
+#: Times that Spark may give up before a lane has asked for a unit.
+_FRUITLESS = 3
+#: Reasons of a unit's failure after which a new plan may help.
+_REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Why a plan was not worked off: fragments that another job has, and what was refused."""
+
+    waiting: int
+    why: str
+
+
+class Round:
+    """Works through one plan: hands out units, collects what they did, has it committed."""
+
+    def __init__(self, board: JobBoard, plan: Plan, services: Services, cost: float | None) -> None:
+        self._board = board
+        self._plan = plan
+        self._services = services
+        spec = board.job.spec
+        self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
+        self._asked = lanes_of(plan.header.udf, spec.concurrency, services)
+        self._backlog = Backlog(
+            plan.tasks,
+            self._asked.count,
+            seconds_per_row=cost,
+            task_size=spec.task_size,
+            diversity=spec.task_shuffle_diversity,
+            first_unit=board.tally.units,
+        )
+        self._context: WorkContext = work_context(board.job, plan.header, services.settings)
+        self._committer = Committer(
+            services.commits,
+            plan.header,
+            board.tally,
+            board.job.job_id,
+            fragments=len(plan.tasks),
+            granularity=spec.commit_granularity,
+            interval_seconds=services.settings.executor.commit_interval_seconds,
+            note=board.note,
+        )
+        self._first: list[WorkUnit] = self._backlog.first_units()
+        self._freed = asyncio.Event()
+        self._trouble: list[str] = []
+        self._losses = Losses()
+        writer = services.settings.writer
+        self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
+        self._lanes = LaneRuns(board, services, self._context, self._asked, self, self._worked_off)
+        self._handed_over: set[str] = set()
+        self._once: list[Place] = []
+        self._retired: set[str] = set()
+        self._pause = 0.0
+        self._handed_out = 0
+        self._over = False
+
+    async def work(self) -> Unsettled | None:
+        """None when everything is committed."""
+        if self._asked.note and not self._board.tally.spark_jobs:
+            self._board.note("resources", self._asked.note)
+        self._collect_staged()
+        committing = asyncio.create_task(self._committer.run())
+        try:
+            await all_or_first(self._compute(), asyncio.shield(committing), self._watching(committing))
+        except BaseException:
+            # what is finished stays finished, also where the job ends early
+            await self._services.spark.stop_job(self._board.job.job_id)
+            await self._services.local.stop_job(self._board.job.job_id)
+            await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
+            self._committer.close()
+            with contextlib.suppress(LemanError):
+                await committing
+            raise
+        finally:
+            self._board.tally.units = self._backlog.units_made
+            self._board.update(stalls=())
+            if self._committer.version:
+                self._board.update(table_version=self._committer.version)
+        await self._forget_refused()
+        rejected = [f"{v.reason}: {v.message}" for v in self._committer.rejected]
+        waiting = self._backlog.busy_fragments
+        if not rejected and not waiting and not self._trouble:
+            return None
+        return Unsettled(0 if rejected or self._trouble else waiting, "; ".join([*self._trouble, *rejected][:3]))
+
+    def _collect_staged(self) -> None:
+        staged = [t for t in self._plan.tasks if t.staged is not None]
+        reused = [t for t in self._plan.tasks if t.staged is None and t.checkpoints]
+        if staged or reused:
+            rows = sum(t.physical_rows - t.deleted_rows for t in staged)
+            self._board.note(
+                "collected",
+                f"Collected {len(staged)} checkpointed fragments with {rows} rows"
+                + (f", and checkpoints of {len(reused)} more" if reused else ""),
+            )
+        for task in staged:
+            if task.staged is not None:
+                self._committer.add(task, task.staged)
+
+    async def _compute(self) -> None:
+        """Runs lanes until the backlog is empty. Spark restarts a lane whose worker died; when it gives up on one, all
+        are started anew, a few times where none of them asks for work."""
+        job_id = self._board.job.job_id
+        address = self._services.dispatcher.open(job_id, self)
+        try:
+            fruitless = 0
+            while not (self._backlog.empty or self._trouble):
+                handed_out = self._handed_out
+                refused = await self._lanes.until_end(address)
+                fruitless = fruitless + 1 if self._handed_out == handed_out else 0
+                if refused is not None and fruitless >= _FRUITLESS:
+                    raise refused
+        finally:
+            self._over = True
+            self._freed.set()
+            await self._services.dispatcher.close(job_id)
+        self._committer.close()
+
+    # lanes that say nothing any more
+
+    async def _watching(self, until: asyncio.Future[None]) -> None:
+        """Looks once a round what does not move, until the job is done."""
+        seconds = self._services.settings.writer.stall_round_seconds
+        while not (await asyncio.wait((until,), timeout=seconds))[0]:
+            told, news = self._watch.turn(self._waits_for())
+            for stall in news:
+                self._board.note("stall", stall.message)
+            self._board.update(stalls=tuple(told))
+            for unit in self._watch.silent:
+                if not self._was_handed_over(unit):
+                    self._hand_over(unit)
+
+    def _waits_for(self) -> dict[str, object]:
+        """What the job waits for besides lanes, in words, with marks that change when it moves."""
+        waits = self._committer.waits_for
+        if not (self._over or self._backlog.empty or self._backlog.outstanding):
+            waits["no lane has asked for work: Spark may have no free slots"] = self._handed_out
+        return waits
+
+    def _was_handed_over(self, unit: WorkUnit) -> bool:
+        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
+        return any(f == fragment_id and r.intersect(rows) for f, r in _places(unit) for fragment_id, rows in self._once)
+
+    def _hand_over(self, unit: WorkUnit) -> None:
+        """Its lane is silent: the work is handed out again, to a lane that stands in for it. Nobody is blamed, and if
+        it comes back after all, whichever file is complete first counts."""
+        self._once.extend(_places(unit))
+        self._handed_over.add(unit.unit_id)
+        self._retired.add(self._watch.lane_of(unit.unit_id))
+        self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
+        self._board.tally.lost(unit.unit_id)
+        self._backlog.give_back(unit, (), self._losses.stored_by(unit))
+        self._lanes.stand_in()
+        self._wake()
+
+    # what lanes ask and say (executor.lanes.dispatch.Feed)
+
+    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
+        """The next unit, or None when there are none and none can come back, or another lane stands in for this one."""
+        while not (self._over or self._trouble or self._lanes.failure.done() or lane in self._retired):
+            unit = self._first.pop() if self._first else self._backlog.take()
+            if unit is not None:
+                self._handed_out += 1
+                if unit.slice_rows:
+                    await self._rest()
+                self._watch.took(lane, unit, beats=beats)
+                return unit
+            if not self._backlog.outstanding:
+                break
+            self._freed.clear()
+            await self._freed.wait()
+        self._freed.set()
+        return None
+
+    async def _rest(self) -> None:
+        """The pause that the error policy asks for before a suspect row is tried again."""
+        pause, self._pause = self._pause, 0.0
+        if pause:
+            await asyncio.wait((self._lanes.failure,), timeout=pause)
+
+    def on_sign(self, unit: WorkUnit, sign: Sign) -> None:
+        """What a worker is at, should it die."""
+        self._watch.moved(unit.unit_id)
+        self._losses.heard(unit.unit_id, sign)
+
+    def on_alive(self, unit: WorkUnit) -> None:
+        """A worker lives, although it has nothing to say."""
+        self._watch.lives(unit.unit_id)
+
+    def on_hint(self, hint: Hint) -> None:
+        """Progress; a fragment that is staged need not wait for the end of its unit."""
+        self._watch.moved(hint.unit_id)
+        if hint.unit_id not in self._handed_over:
+            self._board.tally.hint(hint)
+        if hint.result is not None:
+            self._losses.passed(hint.unit_id, hint.result)
+            self._note_staged(hint.result)
+
+    def _note_staged(self, result: FragmentResult) -> None:
+        if result.staged is not None:
+            self._losses.settled(result.fragment_id)
+            self._committer.add(self._tasks[result.fragment_id], result.staged)
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        """A worker died. Its work is handed out again, until it is clear which row is to blame: see `judge`."""
+        self._watch.ended(unit.unit_id)
+        if self._over or unit.unit_id in self._handed_over:
+            return
+        self._board.tally.lost(unit.unit_id)
+        loss = self._losses.lost(unit)
+        self._backlog.give_back(unit, loss.held, loss.stored)
+        verdict = judge(loss, self._losses, self._plan.header.udf)
+        what = "a call took too long, its worker ended" if loss.overran_seconds else "a worker died"
+        if verdict.condemned is not None:
+            self._backlog.condemn(verdict.condemned)
+            self._board.note("error", f"{what}; {describe(loss.held)} are recorded as failed")
+        else:
+            self._board.note("error", f"{what}; {describe(loss.held or in_hand(unit))} are handed out again")
+        self._pause = verdict.pause
+        if verdict.error is not None:
+            self._fail(verdict.error, verdict.row)
+        self._wake()
+
+    def _worked_off(self) -> bool:
+        """No lane has a unit, and there is none to give out."""
+        with_lanes = self._backlog.outstanding - len(self._first)
+        return not with_lanes and (self._backlog.empty or bool(self._trouble))
+
+    def _wake(self) -> None:
+        """Something came back from a lane: there may be new work, or no more at all."""
+        self._freed.set()
+        if self._worked_off():
+            self._lanes.look()
+
+    def _fail(self, error: LemanError, row: RowFailure | None) -> None:
+        if row is not None and self._board.blamed is None:
+            self._board.blamed = row
+            error.facts.update(failures.facts_of(row))
+        self._lanes.fail(error)
+
+    def on_outcome(self, outcome: UnitOutcome) -> None:
+        """A unit is done, in whole or in part."""
+        self._losses.ended(outcome.unit_id)
+        self._watch.ended(outcome.unit_id)
+        if outcome.unit_id in self._handed_over:
+            self._came_back(outcome)
+            return
+        self._backlog.note(outcome)
+        self._board.tally.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+        error = self._too_many_errors() or self._failed(outcome)
+        self._wake()
+        if error is not None:
+            self._lanes.fail(error)
+
+    def _came_back(self, outcome: UnitOutcome) -> None:
+        """A lane that was silent is heard again. What it did counts where no other lane was quicker."""
+        self._board.note("stall", f"a silent lane came back with unit {outcome.unit_id}; another one stands in for it")
+        self._board.tally.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+
+    def _failed(self, outcome: UnitOutcome) -> LemanError | None:
+        failure = outcome.failure
+        if failure is None:
+            return None
+        if failure.reason in _REPLANNED:
+            self._trouble.append(failure.message)
+            return None
+        if failure.row is not None:
+            self._board.blamed = failure.row
+        return failures.of_unit(failure)
+
+    def _too_many_errors(self) -> LemanError | None:
+        tally = self._board.tally
+        return failures.too_many(self._plan.header.udf, tally.rows_planned, tally.rows_failed)
+
+    async def _forget_refused(self) -> None:
+        """A file that was refused as damaged, missing or lacking rows must not be found staged again."""
+        for verdict in self._committer.rejected:
+            if verdict.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_")):
+                task = self._tasks[verdict.fragment_id]
+                file = self._committer.files[verdict.fragment_id]
+                await self._services.forget_file(self._plan.header.uri, task, file)
+
+
+def _places(unit: WorkUnit) -> list[Place]:
+    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]

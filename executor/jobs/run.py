@@ -1,0 +1,178 @@
+"""One running job: plan, a round of work, and again where something was refused or another job was at it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Protocol
+
+from core.domain.explain import summarise
+from core.domain.job import Job, JobError, JobState
+from core.domain.plan import Plan
+from core.errors import Aborted, LemanError
+from executor.jobs import failures
+from executor.jobs.board import JobBoard
+from executor.jobs.round import Round, Unsettled
+from executor.jobs.services import Services, lanes_of
+from executor.jobs.waiting import patiently
+from executor.lanes.cancelled import Cancelled
+
+_ROUNDS_WITHOUT_PROGRESS = 5
+
+
+class JobRun:
+    """A job while it runs. `board` is what watchers see."""
+
+    def __init__(self, job: Job, services: Services) -> None:
+        self.board = JobBoard(job)
+        self.cancelling = False
+        self._services = services
+        self._cost: float | None = None
+        self._planned = False
+
+    def know_cost(self, seconds_per_row: float | None) -> None:
+        """What a row cost in an earlier job of the same function version."""
+        self._cost = seconds_per_row
+
+    async def plan(self) -> Plan:
+        """Asks the planner, again while it cannot be reached."""
+        begin = time.monotonic()
+        plan = await patiently(self._services.planner.create_plan, self.board.job.spec)
+        board = self.board
+        if plan.followed:
+            await self._services.save_followed(plan)
+        board.tally.planned(plan, time.monotonic() - begin)
+        if not self._planned:
+            self._planned = True
+            header = plan.header
+            board.update(
+                udf_name=header.udf.name,
+                udf_version=header.udf.version,
+                reasons=header.reasons,
+                plan_summary=summarise(plan),
+                # the filter with its relative times pinned holds for the whole job, restarts included
+                spec=replace(board.job.spec, where=header.where),
+            )
+            board.note("plan", board.job.plan_summary)
+        return plan
+
+    def nothing_to_do(self, plan: Plan) -> bool:
+        """Whether the plan leaves the table as it is."""
+        return not plan.tasks
+
+    def check_resources(self, plan: Plan) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
+        lanes_of(plan.header.udf, self.board.job.spec.concurrency, self._services)
+
+    async def finish_at_once(self, _plan: Plan) -> None:
+        """The plan left nothing to do."""
+        await self.end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
+
+    async def replan_and_run(self) -> None:
+        """A job that was taken over: from the plan on."""
+        try:
+            plan = await self.plan()
+        except LemanError as error:
+            await self.end(JobState.FAILED, failures.to_job(error))
+            return
+        await self.board.move(JobState.RUNNING)
+        await self.run(plan)
+
+    async def run(self, plan: Plan) -> None:
+        """Works until nothing is left, and leaves the job in a terminal state. Raises only for bugs."""
+        await see_through(self, self._services, self._work(plan))
+
+    async def _work(self, plan: Plan) -> bool:
+        await self._rounds(plan)
+        return bool(self.board.tally.rows_failed + self.board.tally.rows_failed_before)
+
+    def cancel(self) -> None:
+        """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        self.cancelling = True
+        self._services.local.cancel(self.board.job.job_id)
+        self._services.spark.cancel(self.board.job.job_id)
+
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leaves the job in a terminal state; the row that is to blame is kept first."""
+        if self.board.blamed is not None:
+            await self._services.save_error(self.board.job, self.board.blamed)
+        await self.board.end(state, error, self._services.save_job)
+
+    async def _rounds(self, plan: Plan) -> None:
+        tally = self.board.tally
+        idle = 0
+        while plan.tasks:
+            plan = await self._carry_over(plan)
+            before = (tally.rows_evaluated, tally.fragments_committed)
+            unsettled = await Round(self.board, plan, self._services, self._cost).work()
+            if unsettled is None:
+                return
+            self._cost = tally.seconds_per_row or self._cost
+            idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
+            await self._pause(unsettled, idle)
+            plan = await self.plan()
+
+    async def _carry_over(self, plan: Plan) -> Plan:
+        """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
+        while plan.carried:
+            stored = await self._services.carry_over(plan, lambda: self.cancelling)
+            if self.cancelling:
+                raise Cancelled(self.board.job.job_id)
+            if not stored:
+                break
+            self.board.note("carried", f"{stored} checkpoints of rows that had moved were stored anew")
+            plan = await self.plan()
+            self.board.tally.carried(plan)
+        return plan
+
+    async def _pause(self, unsettled: Unsettled, idle: int) -> None:
+        if self.cancelling:
+            raise Cancelled(self.board.job.job_id)
+        if unsettled.waiting:
+            # another job is computing these rows: look again soon, for as long as it lives
+            if idle <= 1:
+                self.board.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
+            await asyncio.sleep(min(0.1 * 2**idle, 1.0))
+            return
+        if idle >= _ROUNDS_WITHOUT_PROGRESS:
+            raise Aborted(
+                "NO_PROGRESS",
+                f"The table keeps changing under the job, or its storage fails: {unsettled.why}. "
+                "What was finished is kept; run the backfill again.",
+            )
+        self.board.note("replan", f"planning again: {unsettled.why}")
+        if idle:
+            await asyncio.sleep(min(0.05 * 2**idle, 1.0))
+
+
+class Run(Protocol):
+    """A job while it runs."""
+
+    @property
+    def board(self) -> JobBoard: ...
+    @property
+    def cancelling(self) -> bool: ...
+
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leaves the job in a terminal state."""
+        ...
+
+
+async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> None:
+    """Does a job's work, which says whether rows failed, and ends the job by how that went. Raises only for bugs."""
+    ticking = asyncio.create_task(run.board.tick())
+    try:
+        await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
+    except Cancelled:
+        await run.end(JobState.CANCELLED)
+    except LemanError as error:
+        if run.cancelling:
+            await run.end(JobState.CANCELLED)
+        else:
+            await run.end(JobState.FAILED, failures.to_job(error))
+    finally:
+        ticking.cancel()
+        services.spark.forget(run.board.job.job_id)
+        services.local.forget(run.board.job.job_id)

@@ -1,0 +1,46 @@
+"""What a job needs of the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from core.config import Settings
+from core.domain.job import Job
+from core.domain.plan import FragmentTask, Plan
+from core.domain.udf import UdfDefinition
+from core.domain.work import RowFailure
+from core.rpc.peers import CommitClient, PlannerClient
+from executor.lanes.dispatch import Dispatcher
+from executor.lanes.local_runner import LocalRunner
+from executor.lanes.resources import Lanes, lanes_for
+from executor.spark.runner import SparkRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
+    `forget_file(uri, task, file)` deletes the records of a column file, `save_error(job, row)` stores the row that
+    ended a job, `save_followed(plan)` what a plan found out about compacted files.
+    `release(job_id, scopes)` gives back what killed workers had reserved,
+    `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
+
+    settings: Settings
+    spark: SparkRunner
+    local: LocalRunner
+    dispatcher: Dispatcher
+    planner: PlannerClient
+    commits: CommitClient
+    lanes: int
+    save_job: Callable[[Job], Awaitable[None]]
+    forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
+    save_error: Callable[[Job, RowFailure], Awaitable[None]]
+    save_followed: Callable[[Plan], Awaitable[None]]
+    release: Callable[[str, Sequence[str]], Awaitable[None]]
+    carry_over: Callable[[Plan, Callable[[], bool]], Awaitable[int]]
+
+
+def lanes_of(udf: UdfDefinition, concurrency: int, services: Services) -> Lanes:
+    """What a job gets that asks for so many lanes (0: as many as there are). Raises FailedPrecondition
+    (RESOURCES_NOT_AVAILABLE)."""
+    return lanes_for(udf, concurrency or services.lanes, lambda: services.spark.cluster(services.lanes))

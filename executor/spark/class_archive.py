@@ -1,0 +1,185 @@
+"""An archive of the classes that Spark loads (class data sharing of the JVM): with it the JVM is up in about half the
+time. Kept in the user's cache folder, made once for each Java and each set of Spark's jars, from a JVM that runs.
+
+`python -m executor.spark.class_archive` makes it at once, for an image that is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_PREFIX = "spark-"
+_KEPT_SECONDS = 30 * 86400.0
+_DRAFT_SECONDS = 86400.0
+#: Spark splits its options at spaces, and a path may hold anything.
+_PLAIN = re.compile(r"[\w./+@,=-]+")
+
+
+class ClassArchive:
+    """One archive, there or not. A file that is not as it was made would crash the JVM: its name says its size."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder = folder
+        self._key = key
+
+    @classmethod
+    def of(cls, spark_home: Path, jvm_options: Sequence[str]) -> ClassArchive | None:
+        """The archive for the Java that Spark will run on; None where that cannot be told, or the cache folder has a
+        name that Spark would misread."""
+        folder, java = cache_folder(), _java_home()
+        if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
+            return None
+        digest = hashlib.sha256(repr((str(java), str(spark_home), *jvm_options)).encode())
+        try:
+            for file in (java / "lib" / "modules", *sorted((spark_home / "jars").glob("*.jar"))):
+                stat = file.stat()
+                digest.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+        except OSError:
+            return None
+        return cls(folder, digest.hexdigest()[:24])
+
+    @property
+    def file(self) -> Path | None:
+        """Where it is; None where there is none that is whole."""
+        for path in self._folder.glob(f"{_PREFIX}{self._key}-*.jsa"):
+            with contextlib.suppress(OSError):
+                if path.stem == self._stem(path.stat().st_size):
+                    return path
+        return None
+
+    def _stem(self, size: int) -> str:
+        return f"{_PREFIX}{self._key}-{size}"
+
+    def use(self) -> list[str]:
+        """Options for a JVM. One whose classes are other ones after all goes on without it, and says so on stderr."""
+        path = self.file
+        if path is None:
+            return []
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return [
+            f"-XX:SharedArchiveFile={path}",
+            "-Xshare:auto",
+            "-Xlog:disable",
+            "-Xlog:all=warning:stderr",
+        ]
+
+    def make(self, gateway: Any, pid: int) -> Path:
+        """Has a running JVM make it: its process id, and the Py4J gateway to it. Blocks for half a minute, or longer on
+        a busy machine. Raises OSError and what Py4J raises."""
+        draft, ended = self.draft(), threading.Event()
+        threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
+        try:
+            _diagnose(gateway, "vmCds", "static_dump", str(draft))
+            return self.publish(draft)
+        finally:
+            ended.set()
+            _sweep(draft)
+
+    def draft(self) -> Path:
+        """Where a new one is to be written. Deletes what nobody has used for a month, and drafts of yesterday. Raises
+        OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self._folder.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > (_KEPT_SECONDS if path.suffix == ".jsa" else _DRAFT_SECONDS):
+                    path.unlink()
+        return self._folder / f"{_PREFIX}{self._key}.{os.getpid()}.draft"
+
+    def publish(self, draft: Path) -> Path:
+        """Makes a draft that is complete the archive. Raises OSError."""
+        self.discard()
+        path = self._folder / f"{self._stem(draft.stat().st_size)}.jsa"
+        draft.replace(path)
+        return path
+
+    def discard(self) -> None:
+        """Deletes it: it is damaged, or a new one takes its place."""
+        for path in self._folder.glob(f"{_PREFIX}{self._key}-*.jsa"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def cache_folder() -> Path | None:
+    """Leman's folder in the user's cache; None for a user without a home."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".cache") / "leman"
+    except RuntimeError:
+        return None
+
+
+def _java_home() -> Path | None:
+    """As Spark finds it."""
+    if os.environ.get("JAVA_HOME"):
+        return Path(os.environ["JAVA_HOME"]).resolve()
+    java = shutil.which("java")
+    return Path(java).resolve().parent.parent if java else None
+
+
+def _yield_cores(pid: int, ended: threading.Event) -> None:
+    """Lowers the priority of the process that a JVM starts to write its archive."""
+    while not ended.wait(0.2):
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(pid).children(recursive=True):
+                if "-Xshare:dump" in child.cmdline():
+                    child.nice(19)
+                    return
+
+
+def _sweep(draft: Path) -> None:
+    """The JVM leaves what that process printed where it was started itself, each time under other names."""
+    for path in Path().glob("java_pid*_std???"):
+        with contextlib.suppress(OSError):
+            if str(draft) in path.read_text(errors="replace"):
+                path.unlink()
+
+
+def _diagnose(gateway: Any, command: str, *arguments: str) -> None:
+    """Calls one of the JVM's diagnostic commands, as `jcmd` does, by reflection: Py4J does not see through the bean
+    server's own class."""
+    java = gateway.jvm.java.lang
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    methods = java.Class.forName("javax.management.MBeanServer").getMethods()
+    invoke = next(method for method in methods if method.getName() == "invoke")
+    bean = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    parameters = _array(gateway, java.Object, [_array(gateway, java.String, arguments)])
+    signature = _array(gateway, java.String, ["[Ljava.lang.String;"])
+    invoke.invoke(server, _array(gateway, java.Object, [bean, command, parameters, signature]))
+
+
+def _array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
+    array = gateway.new_array(kind, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def _make() -> int:
+    from core import config  # noqa: PLC0415
+    from executor.spark.runner import SparkRunner  # noqa: PLC0415
+
+    spark = SparkRunner(config.load().spark)
+    spark.start()
+    try:
+        made = spark.archive_classes()
+    finally:
+        spark.stop()
+    sys.stdout.write(f"{made or 'no archive was made'}\n")
+    return 0 if made else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_make())

@@ -1,0 +1,306 @@
+"""Runs the lanes of jobs as Spark tasks. The only module that knows Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pyarrow as pa
+import structlog
+from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
+from pyspark.sql import DataFrame, SparkSession
+
+from core.config import Spark
+from core.domain.work import WorkContext
+from core.errors import Unavailable
+from executor.lanes.cancelled import Cancelled
+from executor.lanes.dispatch import LaneAddress
+from executor.lanes.resources import Cluster, LaneProfile
+from executor.spark import conf as spark_conf
+from executor.spark.class_archive import ClassArchive
+from executor.worker.messages import Errand, Hello
+
+_log = structlog.get_logger(__name__)
+
+_SCHEMA = "units long"
+#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+_ERRAND = "leman.errand.secret"
+_MAX_CALLS = 256
+_EXIT_JVM_LOST = 70
+#: Its sockets close a moment before it is dead.
+_JVM_DIES_SECONDS = 0.5
+#: How long a Spark job may go on whose lanes have nothing to do any more.
+_LINGER_SECONDS = 5.0
+
+
+class SparkRunner:
+    """One warm session. Safe to use from one event loop; Spark is called in threads.
+
+    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, whoever runs
+    it starts it again, and its jobs are taken over."""
+
+    def __init__(self, settings: Spark) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._starting: Future[None] | None = None
+        self._stopping = False
+        self._archive: ClassArchive | None = None
+        self._warm = False
+        self._frames: dict[tuple[int, LaneProfile | None], DataFrame] = {}
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
+        self._cancelled: set[str] = set()
+        self._calls: dict[str, set[Future[None]]] = {}
+
+    def start_meanwhile(self) -> None:
+        """Begins to start in a thread: the JVM takes seconds that imports can use."""
+        self._starting = self._threads.submit(self._start)
+
+    def start(self) -> None:
+        """Starts the session and one job, so that the first user's job is a warm one. Blocks for seconds."""
+        (self._starting or self._threads.submit(self._start)).result()
+
+    def _start(self) -> None:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+        if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
+            self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS)
+        shared = self._archive.use() if self._archive is not None else []
+        try:
+            self._session = self._open(shared)
+        except Exception:
+            if self._archive is None or not shared:
+                raise
+            self._archive.discard()
+            self._session = self._open([])
+        self._session.sparkContext.setLogLevel("ERROR")
+        threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
+        self._collect(("warm-up",), None, min(4, os.cpu_count() or 1))
+        self._warm = True
+
+    def _open(self, shared: list[str]) -> SparkSession:
+        builder = SparkSession.builder.appName("leman").master(spark_conf.master(self._settings))
+        for key, value in {**spark_conf.session(self._settings, shared), **self._settings.conf}.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether the next start would be sooner after `archive_classes`."""
+        return self._archive is not None and self._archive.file is None and self._jvm() is not None
+
+    def archive_classes(self) -> Path | None:
+        """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
+        JVM of low priority. None where this JVM cannot, or is not to."""
+        archive, session, process = self._archive, self._session, self._jvm()
+        if archive is None or session is None or process is None:
+            return None
+        if archive.file is None:
+            try:
+                path = archive.make(session.sparkContext._gateway, process.pid)
+                _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
+            except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+                _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+        return archive.file
+
+    @property
+    def driver_host(self) -> str:
+        """Address under which the workers reach this process."""
+        if self._session is None or str(self._session.sparkContext.master).startswith("local"):
+            return "127.0.0.1"
+        return str(self._session.conf.get("spark.driver.host"))
+
+    def stop(self) -> None:
+        """Ends the session."""
+        self._stopping = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._session is not None:
+            self._session.stop()
+
+    def cluster(self, slots: int) -> Cluster:
+        """What a lane can be given. `slots`: lanes of this machine, where Spark runs on it alone."""
+        master = self._settings.master or "local"
+        if master == "local" or master.startswith("local["):
+            named = re.match(r"local\[(\d+)", master)
+            cores = min(slots, int(named[1])) if named else slots
+            return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
+        return spark_conf.executors(self._settings.conf, master)
+
+    async def run_lanes(
+        self, address: LaneAddress, context: WorkContext, count: int, profile: LaneProfile | None = None
+    ) -> None:
+        """One Spark job with one task for each lane; returns when all lanes have ended. `profile`: what each is to be
+        given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one.
+
+        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its lanes work any more. One that
+        does not is cut off."""
+        job_id = address.job_id
+        errand = Errand(address.host, address.port, Hello(job_id, address.secret), msgspec.json.encode(context))
+        own = f"{job_id}-{uuid.uuid4().hex}"
+        call = self._threads.submit(self._collect, (job_id, own), errand, count, profile)
+        calls = self._calls.setdefault(job_id, set())
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+        try:
+            await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
+            raise
+
+    def _cut_off(self, tag: str, call: Future[None]) -> None:
+        session = self._session
+        if session is not None and not call.done():
+            _log.warning("a Spark job is cut off: its lanes have nothing to do and do not end", tag=tag)
+            self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
+
+    async def stop_job(self, tag: str) -> None:
+        """Cancels what runs under the tag and returns when nothing does any more. The tag may be used again."""
+        calls = self._calls.pop(tag, set())
+        if calls:
+            already = tag in self._cancelled
+            await asyncio.to_thread(self.cancel, tag)
+            await asyncio.to_thread(wait, list(calls))
+            if not already:
+                self.forget(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Stops the tasks of a job and refuses to start more. A cancel before the submission is not lost."""
+        self._cancelled.add(tag)
+        if self._session is not None:
+            self._session.sparkContext.cancelJobsWithTag(tag)
+
+    def forget(self, tag: str) -> None:
+        """The job is over: its tag may be used again."""
+        self._cancelled.discard(tag)
+        self._calls.pop(tag, None)
+
+    def _collect(
+        self, tags: tuple[str, ...], errand: Errand | None, count: int, profile: LaneProfile | None = None
+    ) -> None:
+        """Runs a Spark job. The first of its tags is the one that it is cancelled by from outside."""
+        if tags[0] in self._cancelled:
+            raise Cancelled(tags[0])
+        session = self._session
+        if session is None:
+            raise Unavailable("SPARK_STARTING", "The Spark session is not up yet")
+        context = session.sparkContext
+        try:
+            for tag in tags:
+                context.addJobTag(tag)
+            context.setLocalProperty(_ERRAND, msgspec.json.encode(errand).decode())
+            self._frame(session, count, profile).collect()
+        except Exception as error:
+            if tags[0] in self._cancelled:
+                raise Cancelled(tags[0]) from None
+            self._end_without_jvm()
+            self._end_without_spark(context)
+            cause = _cause(error)
+            _log.warning("spark gave up on a task", tag=tags[0], cause=cause)
+            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {cause}. Finished work is kept.") from error
+        finally:
+            context.clearJobTags()
+
+    def _watch_jvm(self) -> None:
+        process = self._jvm()
+        if process is not None:
+            process.wait()
+            self._end_without_jvm()
+
+    def _end_without_jvm(self) -> None:
+        process = self._jvm()
+        if process is None or self._stopping:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_JVM_DIES_SECONDS)
+            _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            if self._archive is not None and not self._warm:
+                self._archive.discard()  # it may be what the JVM died of
+            os._exit(_EXIT_JVM_LOST)
+
+    def _end_without_spark(self, context: SparkContext) -> None:
+        """Spark stops by itself in a JVM that lives on: after an error of its own, or when its cluster drops it."""
+        stopped = False
+        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            stopped = bool(context._jsc.sc().isStopped())
+        if stopped and not self._stopping:
+            _log.error("Spark has stopped, and so does this process")
+            os._exit(_EXIT_JVM_LOST)
+
+    def _jvm(self) -> subprocess.Popen[bytes] | None:
+        """None where somebody else started it."""
+        gateway: Any = SparkContext._gateway
+        return getattr(gateway, "proc", None)
+
+    def _frame(self, session: SparkSession, count: int, profile: LaneProfile | None) -> DataFrame:
+        """A lane in each of `count` partitions; building the frame costs as much as running it."""
+        with self._lock:
+            frame = self._frames.get((count, profile))
+            if frame is None:
+                asked = None if profile is None else resource_profile(profile)
+                lanes = session.range(0, count, 1, count)
+                frame = self._frames[count, profile] = lanes.mapInArrow(_lane_task(), _SCHEMA, profile=asked)
+            return frame
+
+
+def _lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
+    closure, as that travels by value: a worker need not import this module."""
+    name = _ERRAND
+
+    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        from executor.worker.lane import run_errand  # noqa: PLC0415 on the worker: the driver starts sooner without
+
+        task = TaskContext.get()
+        errand = task.getLocalProperty(name) if task is not None else None
+        for batch in batches:
+            units = sum(run_errand(errand or "null") for _ in range(batch.num_rows))
+            yield pa.record_batch({"units": pa.array([units], pa.int64())})
+
+    return lane
+
+
+def resource_profile(asked: LaneProfile) -> ResourceProfile:
+    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
+    tasks = TaskResourceRequests().cpus(asked.cpus)
+    if asked.gpus:
+        tasks = tasks.resource("gpu", asked.gpus)
+    builder = ResourceProfileBuilder().require(tasks)
+    if asked.executor_cores:
+        executors = ExecutorResourceRequests().cores(asked.executor_cores)
+        if asked.executor_memory_bytes:
+            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
+        if asked.executor_gpus:
+            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
+        builder = builder.require(executors)
+    return builder.build
+
+
+def _cause(error: Exception) -> str:
+    """The line of a Java stack trace that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if "Python worker exited" in line or "Caused by" in line or "Error:" in line:
+            return line[:500]
+    return lines[0][:500] if lines else type(error).__name__

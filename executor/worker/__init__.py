@@ -1,0 +1,1 @@
+"""What runs where the rows are: reads, calls the function, checkpoints, writes column files. No gRPC, no Spark."""

@@ -1,0 +1,142 @@
+"""Keeps evaluated rows safe: what is not stored yet, and when and how it is.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from core import keys
+from core.crash import crash_point
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange
+from core.domain.work import FragmentWork, RowFailure, WorkContext
+from core.row_states import RowState
+from executor.worker.pieces import Piece, to_checkpoint
+from executor.worker.tools import Tools
+
+
+class Checkpoints:
+    """The checkpoints of one pass over a fragment. `refs` are those that were stored."""
+
+    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools, field: pa.Field) -> None:
+        self._context = context
+        self._work = work
+        self._tools = tools
+        self._field = field
+        self._pending = _Pending(0)
+        self._failures: list[RowFailure] = []
+        self.refs: list[CheckpointRef] = []
+
+    @property
+    def room(self) -> int:
+        """Rows that the next checkpoint may still take."""
+        return self._context.checkpoint.at_most - self._pending.rows
+
+    def begin(self, start: int) -> None:
+        """What follows begins at an offset."""
+        self.flush()
+        self._pending = _Pending(start)
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        """Evaluated rows; up to `covered_to` nothing is left to evaluate. Stores them where that is due."""
+        self._pending.add(piece, covered_to)
+        if self._due():
+            self.flush()
+
+    def add_known(self, pieces: Sequence[Piece]) -> None:
+        """Rows in between that are known from elsewhere and have to be in a checkpoint too."""
+        self._pending.add_known(pieces)
+
+    def cover(self, covered_to: int) -> None:
+        """Up to there nothing is left to evaluate."""
+        self._pending.covered_to = covered_to
+        if self._pending.bytes >= self._context.checkpoint_max_bytes:
+            self.flush()
+
+    def failed(self, failures: Iterable[RowFailure]) -> None:
+        """Rows on which the function failed: they are stored before the checkpoint or file that says so."""
+        self._failures.extend(failures)
+
+    def _due(self) -> bool:
+        pending, context = self._pending, self._context
+        if pending.rows >= context.checkpoint.at_most:
+            return True
+        if pending.bytes >= context.checkpoint_max_bytes:
+            return True
+        waited = time.monotonic() - pending.since
+        return pending.rows >= context.checkpoint.at_least and waited >= self._tools.interval()
+
+    def flush(self) -> None:
+        """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
+        nothing to evaluate. With it go the rows in between that are known from other filters' checkpoints and from the
+        current file: which those are is not known any more when the fragment is assembled, and another function's
+        file may have taken the current one's place by then."""
+        pending = self._pending
+        covered = RowRange(pending.start, pending.covered_to)
+        if not covered.rows:
+            return
+        work, meter = self._work, self._tools.meter
+        key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
+        with meter.checkpointing():
+            self.store_failures()
+            # deleted rows first: a partial file has them as computed
+            pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
+            self._tools.store[key] = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
+        crash_point("worker.checkpoint_stored")
+        self.refs.append(CheckpointRef(key, covered))
+        meter.stored(work.fragment_id, self.refs[-1])
+        meter.safe(pending.rows)
+        self._pending = _Pending(covered.end, pending.known)
+
+    def _deleted(self, covered: RowRange) -> list[Piece]:
+        """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
+        if not self._work.deleted_rows:
+            return []
+        offsets = covered.start + np.flatnonzero(~self._tools.reader.live(self._work.fragment_id, covered))
+        states = np.full(len(offsets), RowState.DELETED, np.uint8)
+        return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
+
+    def store_failures(self) -> None:
+        """Failed rows go to the error store, with their row ids."""
+        if self._failures:
+            ids = self._tools.reader.row_ids(self._work.fragment_id, [f.offset for f in self._failures])
+            self._tools.errors.store([replace(f, row_id=i) for f, i in zip(self._failures, ids, strict=True)])
+            self._failures = []
+
+    def forget(self, key: str) -> None:
+        """A checkpoint turned out damaged."""
+        self.refs = [ref for ref in self.refs if ref.key != key]
+
+
+class _Pending:
+    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `known`: rows from
+    there on that are known from elsewhere and that the checkpoint has to hold too."""
+
+    def __init__(self, start: int, known: Iterable[Piece] = ()) -> None:
+        self.start = start
+        self.covered_to = start
+        self.pieces: list[Piece] = []
+        self.known = [piece for piece in known if piece.offsets[-1] >= start]
+        self.rows = 0
+        self.bytes = 0
+        self.since = time.monotonic()
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        self.pieces.append(piece)
+        self.covered_to = covered_to
+        self.rows += len(piece.offsets)
+        self.bytes += piece.values.nbytes
+
+    def add_known(self, pieces: Sequence[Piece]) -> None:
+        self.known.extend(pieces)
+        self.bytes += sum(piece.values.nbytes for piece in pieces)
+
+    def known_within(self, covered: RowRange) -> list[Piece]:
+        return [held for piece in self.known if (held := piece.within(covered)) is not None]

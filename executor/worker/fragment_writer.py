@@ -1,0 +1,169 @@
+"""Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core import keys, row_states
+from core.domain.plan import StagedFile
+from core.domain.ranges import RowRange
+from core.lance_io import column_files
+from core.lance_io.deletions import Deletions
+from core.row_states import RowState, States
+from executor.worker.pieces import Piece
+
+_EMIT_BYTES = 32 << 20
+
+Existing = Callable[[RowRange], pa.Array]
+Live = Callable[[RowRange], npt.NDArray[np.bool_]]
+
+
+class FragmentWriter:
+    """Takes ranges in ascending order without gaps, with the pieces that lie in them in any order.
+
+    Rows that no piece has keep their existing value (or become NULL). They are settled where they are deleted; others
+    count as untouched, and there may be such only where the request is selective.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        field: pa.Field,
+        fingerprint: str,
+        physical_rows: int,
+        *,
+        existing: Existing | None,
+        live: Live,
+        selective: bool,
+        file_format: tuple[int, int] = (2, 2),
+    ) -> None:
+        self._uri = uri
+        self._field = field
+        self._fingerprint = fingerprint
+        self._physical_rows = physical_rows
+        self._existing = existing
+        self._live = live
+        self._selective = selective
+        self._writer = column_files.ColumnFileWriter(uri, field, file_format)
+        self._attempt = secrets.token_hex(6)
+        self._at = 0
+        self._states: States | None = None
+        self.untouched = 0
+        self.rows_older = 0
+        self._name = keys.column_file_name(fingerprint, self._attempt, partial=selective)
+        self._writer.open(self._name)
+
+    def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
+        """Writes the rows of a range. Raises ValueError where it is not the next one."""
+        if covered.start != self._at:
+            raise ValueError(f"range {covered} does not follow offset {self._at}")
+        self._at = covered.end
+        if _in_sequence(covered, pieces):
+            for piece in pieces:
+                self._writer.write(piece.values)
+                at = int(piece.offsets[0])
+                self._note(RowRange(at, at + len(piece.offsets)), piece.states)
+            return
+        values, states = self._aligned(covered, pieces)
+        self._writer.write(values)
+        self._note(covered, states)
+
+    def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
+        base = self._existing(covered) if self._existing is not None else pa.nulls(covered.rows, self._field.type)
+        sources = [base]
+        position = np.arange(covered.rows, dtype=np.int64)
+        states = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        begin = covered.rows
+        for piece in pieces:
+            at = piece.offsets - covered.start
+            position[at] = np.arange(begin, begin + len(at))
+            states[at] = RowState.COMPUTED if piece.states is None else piece.states
+            sources.append(piece.values)
+            begin += len(at)
+        absent = position < covered.rows
+        if absent.any():
+            states[self._live(covered) & absent] = RowState.UNTOUCHED
+        return pa.concat_arrays(sources).take(pa.array(position)), states
+
+    def _note(self, covered: RowRange, states: States | None) -> None:
+        if states is None or bool((states == RowState.COMPUTED).all()):
+            return
+        if self._states is None:
+            self._states = np.full(self._physical_rows, RowState.COMPUTED, np.uint8)
+        self._states[covered.start : covered.end] = states
+        self.untouched += int((states == RowState.UNTOUCHED).sum())
+
+    def finish(
+        self, filters: frozenset[str], deletions: Deletions | None = None, older: Sequence[str] = ()
+    ) -> StagedFile:
+        """Publishes the file under a name that says whether all rows are settled. `filters`: md5 of those under which
+        every matching row is. `deletions`: the rows that have no value because they are deleted. `older`: see
+        `core.row_states.encode`. Raises ValueError where rows are missing."""
+        if self._at != self._physical_rows:
+            raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
+        if self.untouched and not self._selective:
+            raise ValueError(f"{self.untouched} rows that are not deleted have no value")
+        if self._states is not None:
+            self.rows_older = int((row_states.versions(self._states) > 0).sum())
+        name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
+        return self._writer.close(self._states, filters, name, deletions, older)
+
+
+class Unwritten:
+    """Rows of a chunk on their way to a writer, where there is one: it gets them before they take more memory than
+    `most_bytes`, or than is worth holding. `known`: rows of the chunk that need no evaluation;
+    `left`: what else there is to be written of a range, beside these pieces."""
+
+    def __init__(
+        self,
+        writer: FragmentWriter | None,
+        start: int,
+        known: Sequence[Piece],
+        most_bytes: int,
+        left: Callable[[RowRange, Sequence[Piece]], Sequence[Piece]],
+    ) -> None:
+        self._writer = writer
+        self._most = min(_EMIT_BYTES, most_bytes)
+        self._at = start
+        self._known = known
+        self._left = left
+        self._pieces: list[Piece] = []
+        self._bytes = 0
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        """The next evaluated rows; all rows before `covered_to` are known or were added now."""
+        if self._writer is None:
+            return
+        self._pieces.append(piece)
+        self._bytes += piece.values.nbytes
+        if self._bytes >= self._most:
+            self.write(covered_to)
+
+    def write(self, covered_to: int) -> None:
+        """Writes what was added since the last time."""
+        covered = RowRange(self._at, covered_to)
+        if self._writer is None or covered.rows <= 0:
+            return
+        known = [held for piece in self._known if (held := piece.within(covered)) is not None]
+        pieces = [*known, *self._pieces]
+        self._writer.emit(covered, [*pieces, *self._left(covered, pieces)])
+        self._at, self._pieces, self._bytes = covered_to, [], 0
+
+
+def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
+    """Whether the pieces, as they come, are the rows of the range without a gap: then nothing has to be aligned."""
+    at = covered.start
+    for piece in pieces:
+        first, last = int(piece.offsets[0]), int(piece.offsets[-1])
+        if first != at or last - first + 1 != len(piece.offsets):
+            return False
+        at = last + 1
+    return at == covered.end

@@ -1,0 +1,247 @@
+"""One unit of work on a worker: reserve, look again, compute each fragment, report.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+import pyarrow as pa
+
+from core import keys
+from core.checkpoints.records import read_record
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, subtract
+from core.domain.udf import UdfKind
+from core.domain.work import (
+    FragmentResult,
+    FragmentWork,
+    UnitFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
+from core.errors import LemanError
+from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from core.lance_io.sourced import SourcedReader
+from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
+from core.udf.loading import load
+from executor.worker.apply import FragmentPass
+from executor.worker.evaluate import Evaluator, JobFailing
+from executor.worker.meter import Meter
+from executor.worker.slices import Slices, SliceSizer
+from executor.worker.sql import SqlValues
+from executor.worker.tools import Evaluates, Tools
+from executor.worker.watchdog import Watchdog
+
+#: The table or the checkpoints could not be read or written: plan again, the planner may know why.
+STORAGE_ERROR = "STORAGE_ERROR"
+
+#: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
+_LOST_INTERVAL = 0.25
+
+
+def never() -> bool:
+    """Nobody asks the unit to stop."""
+    return False
+
+
+class UnitRunner:
+    """Runs one unit. `stopped`: asked now and then, whether to give back what is left."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        unit: WorkUnit,
+        *,
+        store: CheckpointStore,
+        reservations: Reservations,
+        sink: HintSink,
+        errors: ErrorSink,
+        clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
+        self._context = context
+        self._unit = unit
+        self._store = store
+        self._reservations = reservations
+        self._errors = errors
+        self._meter = Meter(unit.unit_id, sink)
+        self._clock = clock
+        self._stopped = stopped
+        self._began = time.monotonic()
+        self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
+        self._evaluator: Evaluates | None = None
+        kind = context.udf.kind
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance has cut SQL's
+        most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
+        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
+        self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
+        self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
+
+    def run(self) -> UnitOutcome:
+        """Never raises for what the function or the store does: that is in the outcome."""
+        results: list[FragmentResult] = []
+        failure = None
+        keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
+        with keeper as leases, self._slices, self._watchdog:
+            try:
+                reader = self._reader()
+                for work in self._unit.works:
+                    if self._out_of_time() and work.ranges:
+                        results.append(FragmentResult(work.fragment_id, left=work.ranges))
+                    else:
+                        results.append(self._fragment(work, reader, leases))
+            except JobFailing as error:
+                failure = self._blame(error, reader)
+            except LemanError as error:
+                failure = UnitFailure(error.reason, error.message)
+            except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
+        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
+
+    def _reader(self) -> FragmentReader:
+        context = self._context
+        if context.input_source is not None:
+            return SourcedReader(context.uri, context.read_version, context.input_source)
+        return FragmentReader(context.uri, context.read_version)
+
+    def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
+        scope = work.scope
+        busy: tuple[RowRange, ...] = ()
+        found: tuple[CheckpointRef, ...] = ()
+        if work.ranges:
+            grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
+            leases.add(scope, grant.granted)
+            busy = grant.busy
+            if grant.others_finished or self._unit.look_first:
+                staged = self._staged_meanwhile(work)
+                if staged is not None:
+                    leases.drop(scope, finished=False)
+                    return staged
+                found = self._new_checkpoints(work)
+                left = subtract(work.ranges, [r.range for r in found])
+                work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
+            if busy:
+                work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
+        self._meter.begin_fragment()
+        result = FragmentPass(self._context, work, self._tools(reader)).run()
+        leases.drop(scope, finished=True)
+        # the executor has to know of them: another unit may finish the fragment
+        result = replace(result, busy=busy, checkpoints=(*found, *result.checkpoints))
+        self._meter.hint(result)
+        return result
+
+    def _tools(self, reader: FragmentReader) -> Tools:
+        return Tools(
+            reader,
+            self._store,
+            self._errors,
+            self._loaded,
+            self._sizer,
+            self._meter,
+            self._out_of_time,
+            self._interval,
+            self._slices,
+        )
+
+    def _out_of_time(self) -> bool:
+        return self._stopped() or self._clock() >= self._deadline
+
+    def _interval(self) -> float:
+        seconds = self._context.checkpoint_seconds
+        return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
+
+    def _loaded(self) -> Evaluates:
+        """The function, loaded when the first row needs it."""
+        if self._evaluator is None:
+            context = self._context
+            output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+            if context.udf.kind is UdfKind.SQL:
+                self._evaluator = SqlValues(output)
+                return self._evaluator
+            self._evaluator = Evaluator(
+                load(context.udf),
+                context.udf.kind,
+                context.udf.name,
+                output,
+                context.udf.input_columns,
+                context.udf.error_policy,
+                watchdog=self._watchdog,
+            )
+        return self._evaluator
+
+    def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
+        """A column file that another job, or a dead attempt, finished since the plan was made."""
+        record = read_record(self._store, keys.record_key(work.checkpoint_prefix, work.fragment_id))
+        if record is None or record.fingerprint != work.fingerprint or record.replaces != work.current_file:
+            return None
+        if record.column_id != self._context.column_id or record.physical_rows != work.physical_rows:
+            return None
+        return FragmentResult(work.fragment_id, staged=record.staged)
+
+    def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
+        """Checkpoints of the same request that came after the plan and reach into the work."""
+        known = {r.key for r in work.checkpoints}
+        found = []
+        for key in self._store.list_keys(work.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
+            parsed = keys.parse_range_key(key)
+            if parsed is None or parsed.prefix != work.checkpoint_prefix or key in known:
+                continue
+            if any(parsed.range.intersect(r) for r in work.ranges):
+                found.append(CheckpointRef(key, parsed.range))
+        return tuple(found)
+
+    def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
+        failed = error.failure
+        row = replace(failed, row_id=reader.row_ids(failed.fragment_id, [failed.offset])[0])
+        start, end = error.rows
+        place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
+        return UnitFailure(
+            "UDF_FAILED",
+            f"UDF '{self._context.udf.name}' failed on {place} of fragment {row.fragment_id}: "
+            f"{row.error_type}: {row.message}",
+            row,
+        )
+
+
+class _LeaseKeeper:
+    """Renews what a unit has reserved, at a third of the lease, until it is given back."""
+
+    def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
+        self._reservations = reservations
+        self._holder = holder
+        self._pause = lease_seconds / 3
+        self._held: dict[str, tuple[RowRange, ...]] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _LeaseKeeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()  # nobody waits for the thread: renewing what was given back does nothing
+        for scope in list(self._held):
+            self.drop(scope, finished=False)
+
+    def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
+        self._held[scope] = ranges
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+            self._thread.start()
+
+    def drop(self, scope: str, *, finished: bool) -> None:
+        ranges = self._held.pop(scope, ())
+        if ranges:
+            self._reservations.release(scope, ranges, self._holder, finished=finished)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._pause):
+            self._reservations.renew(list(self._held), self._holder)

@@ -1,0 +1,111 @@
+"""Function columns of a view get other functions: what is checked, and what the view's metadata then says."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.domain.table import TableSnapshot
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import ViewDefinition, ViewFunction
+from core.errors import FailedPrecondition, InvalidArgument
+from core.udf import validation
+from core.udf.registry import UdfRegistry
+from core.udf.validation import NewColumn
+from core.views.metadata import with_query
+from planner.views.query import inputs_of
+
+_KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the function's result"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """What the commit coordinator is to write into a view's metadata, on top of a version; empty: nothing."""
+
+    uri: str
+    incarnation: str
+    version: int
+    request_id: str
+    metadata: dict[str, str]
+
+
+def alter(
+    view: TableSnapshot,
+    definition: ViewDefinition,
+    columns: Sequence[NewColumn],
+    registry: UdfRegistry,
+    source: TableSnapshot,
+    *,
+    has_values: bool,
+    request_id: str,
+) -> ViewChange:
+    """`source`: its latest version. `has_values`: whether any row of the view has been filled.
+
+    Raises what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
+    """
+    names = [column.name for column in columns]
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument("BAD_REQUEST", f"name each column once: {', '.join(names)}", field="columns")
+    changed = definition
+    for column in columns:
+        changed = _altered(view, changed, column, registry, source)
+    if not has_values:
+        changed = replace(changed, filled=filled_by(changed.query.functions))
+    metadata = with_query(changed) if changed != definition else {}
+    return ViewChange(view.uri, view.incarnation, view.version, request_id or uuid.uuid4().hex, metadata)
+
+
+def filled_by(functions: Sequence[ViewFunction]) -> dict[str, str]:
+    """What `ViewDefinition.filled` says where these functions computed their columns."""
+    return {function.name: f"{function.udf_name}@{function.udf_version}" for function in functions}
+
+
+def _altered(
+    view: TableSnapshot, definition: ViewDefinition, column: NewColumn, registry: UdfRegistry, source: TableSnapshot
+) -> ViewDefinition:
+    before = next((f for f in definition.query.functions if f.name == column.name), None)
+    own = view.column(column.name)
+    if before is None or own is None:
+        raise FailedPrecondition(
+            "COLUMN_NOT_DEFINED",
+            f"Column {column.name} is not defined in this table: no function of the view's query computes it",
+            column=column.name,
+        )
+    udf = _function(column, registry)
+    inputs = column.input_columns or _kept(before, udf, registry)
+    after = ViewFunction(column.name, udf.name, udf.version, inputs)
+    after = replace(after, inputs=inputs_of(after, udf, source))
+    validation.check_output_type(own, udf, _KEEP_TYPE)
+    functions = tuple(after if f.name == column.name else f for f in definition.query.functions)
+    filled = definition.filled
+    if after.inputs != before.inputs:  # what filled it is known by name and version only
+        filled = {name: by for name, by in filled.items() if name != column.name}
+    return replace(definition, query=replace(definition.query, functions=functions), filled=filled)
+
+
+def _function(column: NewColumn, registry: UdfRegistry) -> UdfDefinition:
+    if column.sql_expression:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            f"column {column.name}: a SQL expression is part of the view's query. Make another view for it",
+            field="columns.sql_expression",
+        )
+    if column.keep_values:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            f"column {column.name}: all values of a view's column are of one function; leave keep_values out",
+            field="columns.keep_values",
+        )
+    udf = registry.get(column.udf_name, column.udf_version)
+    if udf.kind is UdfKind.SQL:
+        raise InvalidArgument(
+            "BAD_REQUEST", f"column {column.name}: function {udf.name} is SQL, the column's is not", field="columns"
+        )
+    return udf
+
+
+def _kept(before: ViewFunction, udf: UdfDefinition, registry: UdfRegistry) -> tuple[str, ...]:
+    """The column's mapping holds for a function with the same parameter names too; empty: as it names them."""
+    own = registry.find(before.udf_name, before.udf_version)
+    return before.inputs if own is not None and own.input_columns == udf.input_columns else ()

@@ -1,0 +1,118 @@
+"""Views before they exist: what is checked, and the table that the commit coordinator is to make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from core.domain.table import TableSnapshot
+from core.domain.view import STAGE_PREFIX, ViewDefinition, ViewFormat, ViewQuery
+from core.errors import AlreadyExists, InvalidArgument, NotFound
+from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.udf.registry import UdfRegistry
+from core.udf.validation import NewColumn
+from core.views.metadata import MADE_BY, from_metadata, identity, made_by, write
+from planner.views.alteration import ViewChange, alter, filled_by
+from planner.views.query import resolve
+from planner.views.snapshot import set_rows_of
+from planner.views.state import classify
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A validated view. The definition is in the schema's metadata; `warnings` are for the one who makes it. `done`:
+    the same request made it before."""
+
+    uri: str
+    schema: pa.Schema
+    warnings: tuple[str, ...]
+    done: bool = False
+
+
+class ViewCatalog:
+    """Holds no state: any number of threads may use one."""
+
+    def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
+        self._tables = tables
+        self._registry = registry
+
+    def creation(self, database: str, name: str, query: ViewQuery, request_id: str = "") -> Creation:
+        """Raises what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names."""
+        home = normalise_database(database)
+        _check_stage(name)
+        _check_stage(query.table)
+        uri = table_uri(home, name)
+        made = self._existing(uri)
+        if made is not None and (not request_id or made_by(made.metadata) != request_id):
+            raise AlreadyExists(
+                "TABLE_EXISTS",
+                f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
+                table=name,
+            )
+        source_database = normalise_database(query.database or home)
+        source = self._tables.snapshot(table_uri(source_database, query.table))
+        registry = self._registry(home)
+        resolved = resolve(
+            replace(query, database=source_database),
+            source,
+            registry.get,
+            lambda expression: self._tables.expression_type(source.uri, expression, source.version),
+        )
+        if query.where:
+            self._tables.check_filter(source.uri, query.where)
+        definition = ViewDefinition(
+            query=resolved.query,
+            source_uri=source.uri,
+            base_version=source.version,
+            base_incarnation=identity(source),
+            format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
+            filled=filled_by(resolved.query.functions),
+        )
+        schema = resolved.schema.with_metadata({MADE_BY: request_id} if request_id else None)
+        warnings = _warnings(query.table, source)
+        return Creation(uri, write(schema, definition), warnings, done=made is not None)
+
+    def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
+        """None where the table is no view. Raises what `planner.views.alteration.alter` raises."""
+        home = normalise_database(database)
+        view = self._tables.snapshot(table_uri(home, name))
+        definition = from_metadata(view.metadata)
+        if definition is None:
+            return None
+        source = self._tables.snapshot(definition.source_uri)
+        has_values = bool(classify(view, set_rows_of(view)).rows_set)
+        return alter(
+            view, definition, columns, self._registry(home), source, has_values=has_values, request_id=request_id
+        )
+
+    def _existing(self, uri: str) -> TableSnapshot | None:
+        try:
+            return self._tables.snapshot(uri)
+        except NotFound:
+            return None
+
+
+def _check_stage(name: str) -> None:
+    if name.startswith(STAGE_PREFIX):
+        raise InvalidArgument(
+            "RESERVED_NAME", f"'{name}': names that begin with {STAGE_PREFIX} are Leman's own", field="name"
+        )
+
+
+def _warnings(name: str, source: TableSnapshot) -> tuple[str, ...]:
+    found = []
+    if not source.stable_row_ids:
+        found.append(
+            f"Source table '{name}' does not have stable row IDs: the materialized view can be refreshed to the same "
+            f"source version only (version {source.version}). Recreate the source table with stable row IDs enabled "
+            "(create_table does so unless told otherwise) to refresh it to others"
+        )
+    if from_metadata(source.metadata) is not None:
+        hidden = source.live_rows - classify(source, set_rows_of(source)).rows_set
+        if hidden:
+            found.append(
+                f"{hidden} rows of the source view '{name}' have no values yet: refresh it first, and this view then"
+            )
+    return tuple(found)

@@ -1,0 +1,74 @@
+"""How a view's source differs between two versions, as far as the view reads it. Pure: manifests in, fragments out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from core.domain.table import Fragment, TableField, TableSnapshot
+from core.domain.view import IS_SET, ChangeKind, SourceChange, ViewQuery
+from core.lance_io import expressions
+from core.views.metadata import from_metadata
+
+
+def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
+    """The source's columns that the view reads, each once, as the names in the query say at that version. Names that
+    it does not have are left out. Of a source that is a view its `__is_set` belongs to it: rows without values are
+    not there."""
+    names = [field.name for field in table.fields]
+    read: list[str] = []
+    for column in query.columns:
+        read += [column.source_column] if column.source_column else expressions.inputs(column.expression, names)
+    if query.where:
+        read += expressions.inputs(query.where, names)
+    for function in query.functions:
+        read += function.inputs
+    if from_metadata(table.metadata) is not None:
+        read.append(IS_SET)
+    by_name = {field.name: field for field in table.fields}
+    return tuple(by_name[name] for name in dict.fromkeys(read) if name in by_name)
+
+
+def changes(query: ViewQuery, base: TableSnapshot, target: TableSnapshot) -> tuple[SourceChange, ...]:
+    """Fragments that are not the same in both, by id; what is gone comes before what appeared under its id."""
+    if base.version == target.version:
+        return ()
+    ids = [i for column in columns_read(query, base) for i in column.field_ids]
+    new_ids = [i for column in columns_read(query, target) for i in column.field_ids]
+    before = {fragment.fragment_id: fragment for fragment in base.fragments}
+    found: list[SourceChange] = []
+    for fragment in target.fragments:
+        old = before.pop(fragment.fragment_id, None)
+        found += [SourceChange(fragment.fragment_id, kind) for kind in _kinds(old, fragment, ids, new_ids)]
+    found += [SourceChange(fragment_id, ChangeKind.GONE) for fragment_id in before]
+    return tuple(sorted(found, key=lambda change: change.fragment_id))
+
+
+def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Sequence[int]) -> Iterator[ChangeKind]:
+    if old is None:
+        yield ChangeKind.APPEARED
+    elif not _same_rows(old, new):
+        yield ChangeKind.GONE
+        yield ChangeKind.APPEARED
+    elif not _same_values(old, new, ids, new_ids):
+        yield ChangeKind.REWRITTEN
+    elif (old.deleted_rows, old.deletion_file) != (new.deleted_rows, new.deletion_file):
+        yield ChangeKind.DELETIONS
+
+
+def _same_rows(old: Fragment, new: Fragment) -> bool:
+    """An overwritten or restored table gives ids of fragments again: then they share no file."""
+    if old.physical_rows != new.physical_rows:
+        return False
+    return old.files == new.files or not {f.path for f in old.files}.isdisjoint(f.path for f in new.files)
+
+
+def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequence[int]) -> bool:
+    if ids == new_ids and old.files == new.files:
+        return True
+    return len(ids) == len(new_ids) and all(_same_column(old, new, i, j) for i, j in zip(ids, new_ids, strict=True))
+
+
+def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
+    """Another column that took the name may be in the same file; where neither is in any, both are NULL."""
+    file = old.file_of(before)
+    return file == new.file_of(now) and (before == now or not file)

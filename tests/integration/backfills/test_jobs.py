@@ -1,0 +1,129 @@
+"""Jobs: stopped in time, spread over all workers, never left RUNNING by an executor that died."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import leman
+from core.domain.job import Job
+from core.domain.job import JobState as State
+from core.domain.plan import BackfillSpec
+from executor.jobs.history import History
+from tests.faults.lake import alive, wait_for
+from tests.integration.evidence import Evidence, numbers, values
+
+pytestmark = pytest.mark.spark
+
+CANCEL_SECONDS = 5.0
+
+
+def endless(folder: Path, kind: str) -> leman.UDF:
+    """Each call writes down again and again that it still runs, and ends by itself only after minutes."""
+
+    def run() -> int:
+        import os
+        import time
+
+        for _ in range(6000):
+            (folder / f"beat-{os.getpid()}").touch()
+            time.sleep(0.02)
+        return 0
+
+    def scalar(x: int) -> int:
+        return run()
+
+    def array(x: pa.Int64Array) -> pa.Array:
+        return pa.array([run()] * len(x), pa.int64())
+
+    function = {"scalar": scalar, "array": array}[kind]
+    return leman.udf(data_type=pa.int64(), name=f"endless_{kind}", version=folder.name)(function)
+
+
+@pytest.mark.parametrize(("kind", "threads"), [("scalar", None), ("array", 2)])
+def test_cancel_stops_calls_in_the_middle(db, tmp_path, kind, threads):
+    """Within five seconds no call runs any more, however long it would have gone on."""
+    table = db.create_table("t", numbers(100), max_rows_per_file=25)
+    table.add_columns({"y": endless(tmp_path, kind)})
+    future = table.backfill_async("y", concurrency=2, intra_applier_concurrency=threads)
+    wait_for(lambda: len(list(tmp_path.glob("beat-*"))) == 2)
+    workers = [psutil.Process(int(path.name.removeprefix("beat-"))) for path in tmp_path.glob("beat-*")]
+    asked = time.time()
+    future.cancel()
+    with pytest.raises(leman.JobCancelled):
+        future.result(timeout=60)
+    wait_for(lambda: not any(alive(worker) for worker in workers))
+    beats = [path.stat().st_mtime for path in tmp_path.glob("beat-*")]
+    assert max(beats) - asked <= CANCEL_SECONDS
+    assert time.time() - asked <= CANCEL_SECONDS, "it took longer than that to end"
+    assert len(beats) == 2, "no other worker took up the work"
+
+
+def test_a_fragment_with_nine_tenths_of_the_rows_is_spread_over_all_workers(db, tmp_path):
+    """One of ten fragments is nearly all of the table: every worker computes a share of it."""
+    log = tmp_path / "log"
+
+    @leman.udf(data_type=pa.int64(), name="slow", version=tmp_path.name)
+    def slow(x: int) -> int:
+        import os
+        import time
+
+        with log.open("a") as lines:
+            lines.write(f"{x} {os.getpid()}\n")
+        time.sleep(0.005)
+        return x
+
+    large, small, lanes = 900, 10, 4
+    table = db.create_table("t", numbers(large))
+    for n in range(10):
+        table.add(numbers(small, start=large + n * small))
+    assert [f.count_rows() for f in table.to_lance().get_fragments()] == [large] + [small] * 10
+    table.add_columns({"y": slow})
+    job = db.job(table.backfill("y", concurrency=lanes, progress=False))
+    calls = [line.split() for line in log.read_text().splitlines()]
+    shares = Counter(pid for x, pid in calls if int(x) < large)
+    assert len(shares) == lanes
+    assert min(shares.values()) >= large / lanes / 3, "a fair share"
+    assert len(calls) == job.progress.rows_evaluated == large + 10 * small
+    assert values(table, "y") == {x: x for x in range(large + 10 * small)}
+
+
+def abandoned(db: leman.Database, table: leman.Table, attempt: int) -> str:
+    """A job in history that an executor began and did not live to end; nobody holds its lease. Returns its id."""
+    database = str(Path(table.uri).parent)
+    spec = BackfillSpec(database, table.name, "y")
+    job_id = f"job-{uuid.uuid4().hex[:16]}"
+    now = time.time()
+    history = History(database)
+    history.prepare()
+    history.save(Job(job_id, "", State.RUNNING, spec, now, now, attempt=attempt))
+    return job_id
+
+
+def test_a_job_whose_executor_died_is_taken_over(db, tmp_path):
+    evidence = Evidence(tmp_path)
+    table = db.create_table("t", numbers(40), max_rows_per_file=10)
+    table.add_columns({"y": evidence.double()})
+    table.backfill("y", num_frags=2, progress=False)
+    future = db.job_future(abandoned(db, table, attempt=1))
+    assert future.result(timeout=60) == future.job_id
+    job = future.job()
+    assert (job.state, job.attempt, job.progress.rows_evaluated) == (leman.JobState.DONE, 2, 20)
+    assert sorted(evidence.seen()) == list(range(40)), "what was finished is not computed again"
+
+
+def test_a_job_of_which_executors_died_again_and_again_is_marked(db, tmp_path):
+    table = db.create_table("t", numbers(40), max_rows_per_file=10)
+    table.add_columns({"y": Evidence(tmp_path).double()})
+    future = db.job_future(abandoned(db, table, attempt=3))
+    with pytest.raises(leman.JobFailed, match="The executor died 3 times while it ran this job") as caught:
+        future.result(timeout=60)
+    assert caught.value.reason == "EXECUTOR_LOST"
+    assert db.jobs()[0].state is leman.JobState.FAILED
+    assert set(values(table, "y").values()) == {None}

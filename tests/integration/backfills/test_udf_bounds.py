@@ -1,0 +1,83 @@
+"""Rows between checkpoints: what a function asks for, what a call asks for, and which of them wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from core import keys
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.config import Executor, Settings
+from core.domain.udf import CheckpointBounds, UdfKind
+from tests.integration.types.types_road import Road
+
+ROWS = 100
+#: A checkpoint is due at once, but for the bounds.
+EAGER = Settings(executor=Executor(checkpoint_interval_seconds=1e-9))
+#: Only the bounds make it due.
+PATIENT = Settings(executor=Executor(checkpoint_interval_seconds=1e9))
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    made = Road(tmp_path_factory.mktemp("bounds"))
+    yield made
+    made.close()
+
+
+def checkpoints(
+    road: Road, of_function: CheckpointBounds, of_call: CheckpointBounds, settings: Settings, kind: UdfKind
+) -> list[int]:
+    """Rows of each checkpoint of a fragment of 100 rows, in order."""
+    table = road.table(pa.table({"x": range(ROWS)}), rows_per_file=ROWS)
+    road.add(table, "y", road.function(pa.int64(), kind, checkpoint=of_function))
+    road.backfill(table, "y", settings, checkpoint=of_call)
+    assert road.values(table, "y").to_pylist() == list(range(ROWS))
+    store = LanceCheckpointStore(checkpoint_root(road.open(table).uri))
+    ranges = [parsed.range for key in store.list_keys() if (parsed := keys.parse_range_key(key)) is not None]
+    return [found.rows for found in sorted(ranges)]
+
+
+@pytest.mark.parametrize("kind", [UdfKind.SCALAR, UdfKind.ARRAY], ids=lambda kind: kind.value)
+@pytest.mark.parametrize(
+    ("of_function", "of_call", "largest"),
+    [
+        (CheckpointBounds(checkpoint_size=20), CheckpointBounds(), 20),
+        (CheckpointBounds(max_checkpoint_size=20), CheckpointBounds(), 20),
+        (CheckpointBounds(checkpoint_size=30, max_checkpoint_size=20), CheckpointBounds(), 20),
+        (CheckpointBounds(), CheckpointBounds(checkpoint_size=25), 25),
+        (CheckpointBounds(checkpoint_size=20), CheckpointBounds(checkpoint_size=50), 50),
+        (CheckpointBounds(max_checkpoint_size=50), CheckpointBounds(max_checkpoint_size=20), 20),
+    ],
+    ids=str,
+)
+def test_the_most_rows(road, kind, of_function, of_call, largest):
+    found = checkpoints(road, of_function, of_call, PATIENT, kind)
+    assert found[: ROWS // largest - 1] == [largest] * (ROWS // largest - 1)
+    assert max(found) == largest
+
+
+@pytest.mark.parametrize(
+    ("of_function", "of_call", "smallest"),
+    [
+        (CheckpointBounds(min_checkpoint_size=30), CheckpointBounds(), 30),
+        (CheckpointBounds(), CheckpointBounds(min_checkpoint_size=40), 40),
+        (CheckpointBounds(min_checkpoint_size=60), CheckpointBounds(min_checkpoint_size=20), 20),
+        (CheckpointBounds(min_checkpoint_size=10, max_checkpoint_size=10), CheckpointBounds(), 10),
+    ],
+    ids=str,
+)
+def test_the_fewest_rows(road, of_function, of_call, smallest):
+    found = checkpoints(road, of_function, of_call, EAGER, UdfKind.SCALAR)
+    assert found, "one is due after each slice"
+    assert all(rows >= smallest for rows in found[:-1])
+    assert found[0] < ROWS
+
+
+def test_without_bounds_time_decides(road):
+    nothing = CheckpointBounds()
+    assert checkpoints(road, nothing, nothing, PATIENT, UdfKind.SCALAR) == []
+    assert len(checkpoints(road, nothing, nothing, EAGER, UdfKind.SCALAR)) > 1

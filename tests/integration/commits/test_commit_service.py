@@ -1,0 +1,413 @@
+"""CommitService over gRPC: answers, repeated requests, errors, deadlines, restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from collections.abc import AsyncIterator
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.service import create
+from core.config import Commit, Settings
+from core.rpc import convert
+from core.rpc.server import start_server
+from core.rpc.status import error_from_rpc
+from leman.v1 import commit_pb2, commit_pb2_grpc
+from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, Table, make_table, new_field
+
+Outcome = commit_pb2.FragmentOutcome
+
+
+@pytest.fixture
+def table(tmp_path) -> Table:
+    return make_table(str(tmp_path / "t.lance"))
+
+
+@contextlib.asynccontextmanager
+async def coordinator(**commit: int) -> AsyncIterator[commit_pb2_grpc.CommitServiceStub]:
+    """A stub of a coordinator on loopback."""
+    settings, draining = Settings(commit=Commit(**commit)), asyncio.Event()
+    up = await start_server(settings, "commit_coordinator", create(settings, draining), draining)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            stub = commit_pb2_grpc.CommitServiceStub(channel)
+            stub.draining = draining
+            yield stub
+    finally:
+        await up.stop()
+
+
+def run(scenario):
+    async def bounded():
+        async with asyncio.timeout(DEADLINE):
+            return await scenario()
+
+    return asyncio.run(bounded())
+
+
+def message(planner: Planner, *fragment_ids: int, request_id: str = "r1", **changes) -> commit_pb2.SubmitCommitRequest:
+    request = planner.request(*fragment_ids, request_id=request_id)
+    return commit_pb2.SubmitCommitRequest(
+        **{
+            "uri": request.uri,
+            "incarnation": request.incarnation,
+            "request_id": request_id,
+            "read_version": request.read_version,
+            "job_id": "job1",
+            "replace_column": commit_pb2.ReplaceColumn(
+                output=convert.output_to_proto(request.output),
+                fragments=[
+                    commit_pb2.FragmentReplacement(
+                        fragment_id=r.fragment_id,
+                        file=convert.staged_to_proto(r.staged),
+                        input_files=r.input_files,
+                        replaces=r.replaces,
+                    )
+                    for r in request.replacements
+                ],
+            ),
+            **changes,
+        }
+    )
+
+
+async def refusal(call) -> tuple[grpc.StatusCode, str, str]:
+    """Code, reason and field of the error that a call fails with."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    error = error_from_rpc(caught.value)
+    return caught.value.code(), error.reason, error.field
+
+
+async def give_up(call, reached: threading.Event) -> None:
+    """Ends the call from the caller's side while its commit runs."""
+    assert await asyncio.to_thread(reached.wait, DEADLINE)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+def test_commit_answers_each_fragment_and_the_version(table):
+    async def scenario():
+        async with coordinator() as stub:
+            return await stub.SubmitCommit(message(Planner(table), 2, 0))
+
+    answer = run(scenario)
+    assert answer.version == table.open().version
+    assert [(o.fragment_id, o.status, o.reason) for o in answer.outcomes] == [
+        (2, Outcome.STATUS_COMMITTED, ""),
+        (0, Outcome.STATUS_COMMITTED, ""),
+    ]
+    assert table.fragment_values(2) == [10 * x for x in range(20, 30)]
+
+
+def test_rejection_has_a_reason_and_a_sentence(table):
+    stale = message(Planner(table, scale=2), 0, request_id="stale")
+    newer = message(Planner(table, version="v2"), 0, request_id="newer")
+
+    async def scenario():
+        async with coordinator() as stub:
+            await stub.SubmitCommit(newer)
+            return await stub.SubmitCommit(stale)
+
+    answer = run(scenario)
+    assert answer.version == 0
+    assert [(o.status, o.reason) for o in answer.outcomes] == [(Outcome.STATUS_REJECTED, "FRAGMENT_CHANGED")]
+    assert "plan again" in answer.outcomes[0].message
+
+
+def test_same_request_again_gets_the_same_answer(table):
+    """Also once its file was replaced, also a rejection, also by a coordinator that was started in between."""
+    first = message(Planner(table), 0, 1)
+    stale = message(Planner(table, scale=7, version="v7"), 0, request_id="r2")
+    newer = message(Planner(table, scale=3, version="v3"), 2, request_id="r3")
+
+    async def scenario():
+        async with coordinator() as stub:
+            answers = [await stub.SubmitCommit(r) for r in (first, stale, newer)]
+            version = table.open().version
+            again = [await stub.SubmitCommit(r) for r in (first, stale, newer)]
+        async with coordinator() as restarted:
+            late = [await restarted.SubmitCommit(r) for r in (first, stale, newer)]
+        return answers, again, late, version
+
+    answers, again, late, version = run(scenario)
+    assert again == answers
+    assert [a.outcomes for a in late] == [a.outcomes for a in answers]
+    assert table.open().version == version
+
+
+def test_request_id_of_another_request_is_refused(table):
+    async def scenario():
+        async with coordinator() as stub:
+            await stub.SubmitCommit(message(Planner(table), 0))
+            return await refusal(stub.SubmitCommit(message(Planner(table), 1)))
+
+    assert run(scenario)[:2] == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+
+
+def test_caller_that_gives_up_does_not_touch_the_commit(table, monkeypatch):
+    """A deadline ends a call in the same way. The caller then asks GetCommit, and sends the request again."""
+    request = message(Planner(table), 0)
+    reached, go_on = threading.Event(), threading.Event()
+    commit = lance.LanceDataset.commit
+
+    def slow(*args, **kwargs):
+        reached.set()
+        assert go_on.wait(DEADLINE)
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", slow)
+
+    async def scenario():
+        async with coordinator() as stub:
+            await give_up(stub.SubmitCommit(request), reached)
+            asked = asyncio.ensure_future(stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="r1")))
+            again = asyncio.ensure_future(stub.SubmitCommit(request))
+            await asyncio.wait([asked], timeout=0.05)
+            assert not asked.done()
+            go_on.set()
+            return await asked, await again
+
+    before = table.open().version
+    found, answer = run(scenario)
+    assert found.commit.version == answer.version == table.open().version == before + 1
+    assert found.commit.request_ids == ["r1"]
+    assert found.commit.job_ids == ["job1"]
+    assert found.commit.fragments == 1
+
+
+def test_commit_is_finished_before_the_coordinator_stops(table, monkeypatch):
+    request = message(Planner(table), 0)
+    reached, go_on = threading.Event(), threading.Event()
+    commit = lance.LanceDataset.commit
+
+    def slow(*args, **kwargs):
+        reached.set()
+        assert go_on.wait(DEADLINE)
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", slow)
+
+    async def scenario():
+        async with coordinator() as stub:
+            await give_up(stub.SubmitCommit(request), reached)
+            asyncio.get_running_loop().call_later(0.05, go_on.set)
+
+    run(scenario)
+    assert table.fragment_values(0) == [10 * x for x in range(ROWS)]
+
+
+def test_draining_coordinator_takes_no_request(table):
+    async def scenario():
+        async with coordinator() as stub:
+            stub.draining.set()
+            return await refusal(stub.SubmitCommit(message(Planner(table), 0)))
+
+    assert run(scenario)[:2] == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+
+
+def test_errors_of_a_whole_request(table):
+    planner = Planner(table)
+    gone = message(planner, 0, uri=table.uri.replace("t.lance", "none.lance"))
+    other_column = message(planner, 0, request_id="r2")
+    other_column.replace_column.output.column_id = "another"
+    other_type = message(planner, 0, request_id="r3")
+    other_type.replace_column.output.schema = convert.schema_to_bytes(pa.schema([pa.field("c", pa.int8())]))
+    replaced = message(planner, 0, request_id="r4", incarnation="another")
+
+    async def scenario():
+        async with coordinator() as stub:
+            return [await refusal(stub.SubmitCommit(r)) for r in (gone, other_column, other_type, replaced)]
+
+    assert [(code.name, reason) for code, reason, _ in run(scenario)] == [
+        ("NOT_FOUND", "TABLE_NOT_FOUND"),
+        ("FAILED_PRECONDITION", "COLUMN_NOT_DEFINED"),
+        ("FAILED_PRECONDITION", "TYPE_MISMATCH"),
+        ("ABORTED", "TABLE_REPLACED"),
+    ]
+    assert table.column() == [None] * 4 * ROWS
+
+
+def test_table_deleted_while_a_job_runs(table):
+    planner = Planner(table)
+    first, second = message(planner, 0), message(planner, 1, request_id="r2")
+
+    async def scenario():
+        async with coordinator() as stub:
+            await stub.SubmitCommit(first)
+            shutil.rmtree(table.uri)
+            codes = [(await refusal(stub.SubmitCommit(second)))[:2]]
+            make_table(table.uri)
+            codes.append((await refusal(stub.SubmitCommit(second)))[:2])
+            return codes
+
+    assert run(scenario) == [
+        (grpc.StatusCode.NOT_FOUND, "TABLE_NOT_FOUND"),
+        (grpc.StatusCode.ABORTED, "TABLE_REPLACED"),
+    ]
+
+
+def no_fragment(request):
+    del request.replace_column.fragments[:]
+
+
+def fragment_twice(request):
+    request.replace_column.fragments.append(request.replace_column.fragments[0])
+
+
+def foreign_file(request):
+    request.replace_column.fragments[0].file.file = "../../etc/passwd"
+
+
+def no_schema(request):
+    request.replace_column.output.schema = b"rubbish"
+
+
+def no_operation(request):
+    request.ClearField("replace_column")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "field"),
+    [
+        (lambda r: r.ClearField("uri"), "MISSING_FIELD", "uri"),
+        (lambda r: r.ClearField("request_id"), "MISSING_FIELD", "request_id"),
+        (lambda r: r.ClearField("incarnation"), "MISSING_FIELD", "incarnation"),
+        (no_operation, "MISSING_FIELD", "operation"),
+        (no_fragment, "MISSING_FIELD", "replace_column.fragments"),
+        (fragment_twice, "FRAGMENT_TWICE", "replace_column.fragments"),
+        (foreign_file, "BAD_FILE_NAME", "replace_column.fragments.file.file"),
+        (no_schema, "BAD_SCHEMA", "output.schema"),
+        (lambda r: r.add_null_columns.CopyFrom(commit_pb2.AddNullColumns()), "BAD_SCHEMA", "add_null_columns.schema"),
+    ],
+)
+def test_malformed_requests(table, change, reason, field):
+    request = message(Planner(table), 0)
+    change(request)
+
+    async def scenario():
+        async with coordinator() as stub:
+            return await refusal(stub.SubmitCommit(request))
+
+    assert run(scenario) == (grpc.StatusCode.INVALID_ARGUMENT, reason, field)
+
+
+def test_columns_are_added_once(table):
+    base = table.snapshot()
+    schema = pa.schema([new_field(base, "d"), new_field(base, "e", pa.list_(pa.float32()))])
+    request = commit_pb2.SubmitCommitRequest(
+        uri=table.uri,
+        request_id="add1",
+        add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(schema)),
+    )
+    clash = commit_pb2.SubmitCommitRequest()
+    clash.CopyFrom(request)
+    clash.request_id = "add2"
+    clash.add_null_columns.schema = convert.schema_to_bytes(pa.schema([new_field(base, "d")]))
+
+    async def scenario():
+        async with coordinator() as stub:
+            answers = [await stub.SubmitCommit(request), await stub.SubmitCommit(request)]
+            found = await stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="add1"))
+            return answers, found.commit, await refusal(stub.SubmitCommit(clash))
+
+    answers, found, refused = run(scenario)
+    assert answers[0] == answers[1]
+    assert answers[0].version == found.version == table.open().version == base.version + 1
+    assert (found.operation, found.request_ids) == ("AddColumns", ["add1"])
+    assert table.open().schema.field("e").metadata == schema.field("e").metadata
+    assert refused[:2] == (grpc.StatusCode.FAILED_PRECONDITION, "COLUMN_EXISTS")
+
+
+def test_commits_are_listed_newest_first_in_pages(table):
+    planner = Planner(table)
+
+    async def scenario():
+        async with coordinator() as stub:
+            for i in range(4):
+                await stub.SubmitCommit(message(planner, i, request_id=f"r{i}"))
+                table.open().update_config({"k": str(i)})
+            found, token = [], ""
+            while True:
+                page = await stub.ListCommits(
+                    commit_pb2.ListCommitsRequest(uri=table.uri + "/", page_size=3, page_token=token)
+                )
+                found.append([commit.request_ids[0] for commit in page.commits])
+                token = page.next_page_token
+                if not token:
+                    return found, await refusal(
+                        stub.ListCommits(commit_pb2.ListCommitsRequest(uri=table.uri, page_token="x"))
+                    )
+
+    pages, refused = run(scenario)
+    assert pages[:2] == [["r3", "r2", "r1"], ["r0"]]
+    assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", "page_token")
+
+
+def test_unknown_request_and_table(table):
+    async def scenario():
+        async with coordinator() as stub:
+            none = table.uri.replace("t.lance", "none.lance")
+            calls = [
+                stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="r")),
+                stub.GetCommit(commit_pb2.GetCommitRequest(uri=none, request_id="r")),
+                stub.ListCommits(commit_pb2.ListCommitsRequest(uri=none)),
+            ]
+            return [(await refusal(call))[:2] for call in calls]
+
+    assert run(scenario) == [
+        (grpc.StatusCode.NOT_FOUND, "COMMIT_NOT_FOUND"),
+        (grpc.StatusCode.NOT_FOUND, "TABLE_NOT_FOUND"),
+        (grpc.StatusCode.NOT_FOUND, "TABLE_NOT_FOUND"),
+    ]
+
+
+def test_paths_of_one_table_are_one_lane(table, monkeypatch, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    planner = Planner(table)
+    uris = [table.uri, table.uri + "/", "t.lance", str(tmp_path / "link" / "t.lance"), "file://" + table.uri]
+    requests = [message(planner, 0, uri=uri) for uri in uris]
+
+    async def scenario():
+        async with coordinator() as stub:
+            first = await stub.SubmitCommit(requests[0])
+            found = [await stub.GetCommit(commit_pb2.GetCommitRequest(uri=uri, request_id="r1")) for uri in uris]
+            return first.version, {f.commit.version for f in found}
+
+    version, found = run(scenario)
+    assert found == {version}
+
+
+def test_full_lane_is_resource_exhausted(table, monkeypatch):
+    planner = Planner(table)
+    requests = [message(planner, i, request_id=f"r{i}") for i in range(2)]
+    reached, go_on = threading.Event(), threading.Event()
+    commit = lance.LanceDataset.commit
+
+    def slow(*args, **kwargs):
+        reached.set()
+        assert go_on.wait(DEADLINE)
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", slow)
+
+    async def scenario():
+        async with coordinator(max_queued_requests=1) as stub:
+            first = asyncio.ensure_future(stub.SubmitCommit(requests[0]))
+            await asyncio.to_thread(reached.wait, DEADLINE)
+            refused = await refusal(stub.SubmitCommit(requests[1]))
+            go_on.set()
+            await first
+            return refused, await stub.SubmitCommit(requests[1])
+
+    refused, later = run(scenario)
+    assert refused[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LANE_FULL")
+    assert later.outcomes[0].status == Outcome.STATUS_COMMITTED

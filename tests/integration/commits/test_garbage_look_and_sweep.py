@@ -1,0 +1,242 @@
+"""The collector on real tables: what it finds, and what it must not touch."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.garbage.collector import GarbageCollector
+from core.checkpoints.records import FragmentRecord
+from core.domain.garbage import DAY, Fate, Use
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.errors import NotFound, Unavailable
+from core.lance_io.column_files import digest_of
+from core.lance_io.open_jobs import open_jobs
+from executor.jobs.history import History
+from tests.integration.planner.planner_lake import ROWS, Lake, states
+
+NO_TIME = timedelta(0)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "db", fragments=2)
+
+
+def age(lake, days):
+    """As if everything beside the table had been written so long ago."""
+    then = time.time() - days * DAY
+    for folder in ("_checkpoints", "data"):
+        for path in Path(lake.uri, folder).glob("*"):
+            os.utime(path, (then, then))
+
+
+def collect(lake, older_than=0.0):
+    """What was removed, by use."""
+    collector = GarbageCollector(lake.uri, older_than)
+    _, verdicts = collector.look()
+    gone = set(collector.sweep(verdicts))
+    assert gone == {v.file for v in verdicts if v.fate is Fate.GARBAGE}
+    return sorted(v.use.name for v in verdicts if v.file in gone)
+
+
+def uses(lake):
+    return sorted(v.use.name for v in GarbageCollector(lake.uri, 0).look()[1])
+
+
+def data_files(lake):
+    return {p.name for p in Path(lake.uri, "data").iterdir()}
+
+
+def referenced(lake):
+    dataset = lake.open()
+    versions = [dataset.checkout_version(v["version"]) for v in dataset.versions()]
+    return {f.path for d in versions for g in d.get_fragments() for f in g.metadata.files}
+
+
+def test_a_finished_fragment_leaves_nothing_behind_and_keeps_its_file(lake):
+    made = lake.plan()
+    for task in made.tasks:
+        lake.checkpoint(task, 0, 5)
+        lake.checkpoint(task, 5, ROWS)
+        staged = lake.write(made, task)
+        lake.record(made, task, staged)
+    assert uses(lake) == ["OPEN"] * 8
+    assert collect(lake) == []
+    lake.fill(made)
+    assert set(uses(lake)) == {"SETTLED", "UNREFERENCED"}
+    assert collect(lake) == ["SETTLED"] * 6 + ["UNREFERENCED"] * 2
+    assert not list(Path(lake.uri, "_checkpoints").iterdir())
+    assert data_files(lake) == referenced(lake)
+    assert not lake.plan().tasks
+    assert lake.open().to_table().num_rows == 2 * ROWS
+
+
+def test_what_is_staged_survives_and_is_committed_with_its_digest(lake):
+    made = lake.plan()
+    staged = lake.write(made, made.tasks[0])
+    lake.record(made, made.tasks[0], staged)
+    lost = lake.write(made, made.tasks[1])
+    age(lake, 100)
+    assert collect(lake, 7 * DAY) == ["UNREFERENCED"]
+    assert lost.file not in data_files(lake)
+    again = lake.plan().tasks[0]
+    assert again.staged == staged
+    assert digest_of(lake.uri, staged.file)[1] == staged.digest
+
+
+def test_old_versions_and_tags_keep_their_files(lake):
+    lake.fill(lake.plan())
+    first = lake.open()
+    first.tags.create("keep", first.version)
+    kept = first.to_table()
+    lake.rewrite("x", 0)
+    lake.rewrite("x", 1)
+    lake.fill(lake.plan())
+    before = data_files(lake)
+    assert collect(lake) == []
+    assert data_files(lake) == before
+    lake.open().cleanup_old_versions(older_than=NO_TIME, error_if_tagged_old_versions=False)
+    assert collect(lake) == []
+    assert data_files(lake) == referenced(lake)
+    assert lake.open().checkout_version("keep").to_table() == kept
+
+
+def test_a_branch_keeps_its_files(lake):
+    lake.fill(lake.plan())
+    filled = {f.path for g in lake.open().get_fragments() for f in g.metadata.files}
+    branch = lake.open().create_branch("side")
+    branch.delete("id = 3")
+    kept = branch.to_table()
+    lake.open().drop_columns(["c"])
+    versions = Path(lake.uri, "_versions")
+    latest = min(p.name for p in versions.glob("*.manifest"))  # they count down
+    for path in versions.glob("*.manifest"):
+        if path.name != latest:
+            path.unlink()
+    assert not filled <= referenced(lake), "only the branch refers to the column's files now"
+    assert collect(lake) == []
+    assert lake.open().checkout_version(("side", None)).to_table() == kept
+
+
+def test_checkpoints_beside_a_partial_file(lake):
+    made = lake.plan(where="x >= 0")
+    task = made.tasks[0]
+    inside = lake.checkpoint(task, 0, 4)
+    lake.install(made, task, lake.write(made, task, states=states(untouched=5)).file)
+    plain = next(t for t in lake.plan().tasks if t.fragment_id == task.fragment_id)
+    outside = lake.checkpoint(plain, 4, 6)
+    covered = lake.checkpoint(plain, 0, 4)
+    assert collect(lake) == ["SETTLED", "SETTLED"]
+    assert outside in lake.store
+    assert inside not in lake.store
+    assert covered not in lake.store
+
+
+def test_a_dropped_column_is_reused_while_it_is_young_and_goes_later(lake):
+    made = lake.plan()
+    key = lake.checkpoint(made.tasks[0], 0, ROWS)
+    staged = lake.write(made, made.tasks[0])
+    lake.record(made, made.tasks[0], staged)
+    lake.open().drop_columns(["c"])
+    assert collect(lake, 7 * DAY) == []
+    lake.add_column("c")
+    task = lake.plan().tasks[0]
+    assert [ref.key for ref in task.checkpoints] == [key]
+    assert task.staged is None
+    assert collect(lake) == ["NOT_INSTALLABLE", "UNREFERENCED"]
+    assert key in lake.store
+    lake.open().drop_columns(["c"])
+    age(lake, 8)
+    assert collect(lake, 7 * DAY) == ["NO_COLUMN"]
+
+
+def test_what_was_computed_from_input_that_is_gone_goes_with_the_last_version_that_has_it(lake):
+    task = lake.plan().tasks[0]
+    lake.checkpoint(task, 0, 5)
+    lake.rewrite("x", task.fragment_id)
+    assert uses(lake) == ["OPEN"], "an older version has the input"
+    lake.open().cleanup_old_versions(older_than=NO_TIME)
+    assert collect(lake) == ["NO_SOURCES"]
+
+
+def test_damaged_unfinished_legacy_and_foreign_files(lake):
+    made = lake.plan()
+    lake.checkpoint(made.tasks[0], 0, 5)
+    folder = Path(lake.uri, "_checkpoints")
+    (path,) = folder.iterdir()
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(KeyError):
+        lake.store[path.name.removesuffix(".lance")]
+    for name in (".tmpX1", f"{'a' * 64}.lance", "fragment_data_file:1_2.lance", "notes.txt", "else.lance"):
+        (folder / name).write_bytes(b"x")
+    lake.store["x" * 300] = pa.record_batch({"v": [1]})
+    record = pa.record_batch({"file": ["gone.lance"]})
+    lake.store[made.tasks[1].checkpoint_prefix + "_frag-1_file"] = record
+    assert FragmentRecord.from_batch(record) is None
+    assert collect(lake) == ["DAMAGED", "LEGACY", "LEGACY", "LEGACY", "UNFINISHED"]
+    assert {p.name for p in folder.iterdir()} >= {"notes.txt", "else.lance"}
+    assert uses(lake) == ["UNKNOWN"] * 3
+
+
+def test_a_commit_between_look_and_sweep_keeps_its_file(lake):
+    made = lake.plan()
+    staged = lake.write(made, made.tasks[0])
+    collector = GarbageCollector(lake.uri, 0)
+    _, verdicts = collector.look()
+    assert [v.use for v in verdicts] == [Use.UNREFERENCED]
+    lake.install(made, made.tasks[0], staged.file)
+    lake.rewrite("c", made.tasks[0].fragment_id)
+    assert collector.sweep(verdicts) == []
+    assert staged.file in data_files(lake)
+
+
+def test_what_is_written_anew_after_the_look_stays(lake):
+    task = lake.plan().tasks[0]
+    lake.fill(lake.plan())
+    key = lake.checkpoint(task, 0, 5)
+    collector = GarbageCollector(lake.uri, 0)
+    _, verdicts = collector.look()
+    (path,) = Path(lake.uri, "_checkpoints").iterdir()
+    os.utime(path, (time.time() + 1, time.time() + 1))
+    assert collector.sweep(verdicts) == []
+    assert key in lake.store
+
+
+def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
+    """Of this table; whoever runs them, and if nobody does."""
+    task = lake.plan().tasks[0]
+    lake.fill(lake.plan())
+    lake.checkpoint(task, 0, 5)
+    history = History(lake.database)
+    history.prepare()
+    now = time.time()
+    spec = BackfillSpec(lake.database, "t", "c")
+    other = Job("other", "", JobState.RUNNING, BackfillSpec(lake.database, "u", "c"), now, now)
+    running = Job("job", "", JobState.RUNNING, spec, now - DAY, now)
+    for job in (other, running):
+        history.save(job)
+    (found,) = open_jobs(lake.uri)
+    assert (found.job_id, found.column, found.created_at) == ("job", "c", pytest.approx(now - DAY, abs=1e-3))
+    assert collect(lake) == []
+    history.save(replace(running, state=JobState.CANCELLING))
+    assert collect(lake) == []
+    history.save(replace(running, state=JobState.CANCELLED))
+    assert open_jobs(lake.uri) == []
+    assert collect(lake) == ["SETTLED"]
+
+
+def test_no_table_and_an_unreadable_history(lake, tmp_path):
+    with pytest.raises(NotFound):
+        GarbageCollector(str(tmp_path / "db" / "nope.lance"), 0).look()
+    versions = tmp_path / "db" / "_leman" / "jobs.lance" / "_versions"
+    versions.mkdir(parents=True)
+    with pytest.raises(Unavailable):
+        GarbageCollector(lake.uri, 0).look()

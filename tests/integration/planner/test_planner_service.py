@@ -1,0 +1,250 @@
+"""CatalogService and PlannerService over gRPC, with a real commit coordinator."""
+
+import asyncio
+import contextlib
+import hashlib
+from types import SimpleNamespace
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator import service as coordinator_service
+from core.config import Peers, Server, Settings
+from core.rpc import convert
+from core.rpc.server import start_server
+from core.rpc.status import error_from_rpc
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
+from planner import service as planner_service
+from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
+
+DEADLINE = 30.0
+BUNDLE = b"no pickle: nobody here opens it"
+
+
+@contextlib.asynccontextmanager
+async def planner():
+    """Stubs of a planner whose commit coordinator runs beside it."""
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(DEADLINE))
+
+        async def up(name, module, settings):
+            draining = asyncio.Event()
+            server = await start_server(settings, name, module.create(settings, draining), draining)
+            stack.push_async_callback(server.stop)
+            return server.port
+
+        port = await up("commit_coordinator", coordinator_service, Settings(server=Server()))
+        settings = Settings(server=Server(), peers=Peers(commit_coordinator=f"127.0.0.1:{port}"))
+        port = await up("planner", planner_service, settings)
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
+        yield SimpleNamespace(
+            catalog=catalog_pb2_grpc.CatalogServiceStub(channel),
+            plans=planner_pb2_grpc.PlannerServiceStub(channel),
+        )
+
+
+def served(work):
+    async def run():
+        async with planner() as stubs:
+            return await work(stubs)
+
+    return asyncio.run(run())
+
+
+async def error_of(call):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), error_from_rpc(caught.value)
+
+
+def definition(name="f", version="1", **fields):
+    udf = convert.udf_to_proto(UDF)
+    udf.name, udf.version = name, version
+    for field, value in fields.items():
+        setattr(udf, field, value)
+    return udf
+
+
+def add(database, request_id="", **column):
+    new = catalog_pb2.NewColumn(**{"name": "n", "udf_name": "f", "udf_version": "1", **column})
+    table = catalog_pb2.TableRef(database=database, table="t")
+    return catalog_pb2.AddColumnsRequest(table=table, columns=[new], request_id=request_id)
+
+
+def spec(database, **fields):
+    table = catalog_pb2.TableRef(database=database, table="t")
+    return planner_pb2.BackfillSpec(**{"table": table, "column": "c", **fields})
+
+
+@pytest.fixture
+def table(tmp_path):
+    lance.write_dataset(rows(3 * ROWS), str(tmp_path / "t.lance"), max_rows_per_file=ROWS)
+    return str(tmp_path)
+
+
+def test_functions_are_registered_found_and_listed(tmp_path):
+    bundled = definition("b")
+    bundled.python_bundle.CopyFrom(
+        udf_pb2.PythonBundle(sha256=hashlib.sha256(BUNDLE).hexdigest(), python_version="3.11", size_bytes=len(BUNDLE))
+    )
+
+    async def work(stubs):
+        def register(udf, bundle=b""):
+            request = catalog_pb2.RegisterUdfRequest(database=str(tmp_path), definition=udf, bundle=bundle)
+            return stubs.catalog.RegisterUdf(request)
+
+        assert (await register(bundled, BUNDLE)).created
+        assert not (await register(bundled)).created
+        for version in ("1", "2", "3"):
+            assert (await register(definition(version=version))).created
+        code, error = await error_of(register(definition(stateful=True)))
+        assert (code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "UDF_EXISTS")
+        code, error = await error_of(register(bundled, b"other"))
+        assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UDF_DIGEST_MISMATCH")
+
+        found = await stubs.catalog.GetUdf(catalog_pb2.GetUdfRequest(database=str(tmp_path), name="f"))
+        assert found.definition == definition(version="3")
+        seen, token = [], ""
+        while True:
+            page = await stubs.catalog.ListUdfs(
+                catalog_pb2.ListUdfsRequest(database=str(tmp_path), page_size=3, page_token=token)
+            )
+            seen += [(udf.name, udf.version) for udf in page.definitions]
+            token = page.next_page_token
+            if not token:
+                break
+        assert seen == [("b", "1"), ("f", "3"), ("f", "2"), ("f", "1")]
+
+    served(work)
+
+
+def test_a_column_is_added_described_and_not_added_twice(table):
+    async def work(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))
+        first = await stubs.catalog.AddColumns(add(table, "r1", input_columns=["id"]))
+        again = await stubs.catalog.AddColumns(add(table, "r1", input_columns=["id"]))
+        assert again.version == first.version == lance.dataset(f"{table}/t.lance").version
+        code, error = await error_of(stubs.catalog.AddColumns(add(table, "r2")))
+        assert (code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "COLUMN_EXISTS")
+        ref = catalog_pb2.TableRef(database=table, table="t")
+        return await stubs.catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=ref))
+
+    described = served(work)
+    assert (described.row_count, described.fragment_count) == (3 * ROWS, 3)
+    assert list(described.computed_columns) == [
+        catalog_pb2.ComputedColumn(name="n", udf_name="f", udf_version="1", input_columns=["id"])
+    ]
+    assert convert.schema_from_bytes(described.schema, "schema").field("n").type == pa.int64()
+    dataset = lance.dataset(described.uri)
+    assert dataset.to_table(columns=["n"]).column("n").null_count == 3 * ROWS
+    assert all(len(fragment.metadata.files) == 1 for fragment in dataset.get_fragments())
+
+
+def test_a_repetition_after_the_coordinator_forgot_the_first_is_answered_alike(table):
+    async def register_and_add(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))
+        return (await stubs.catalog.AddColumns(add(table, "r1"))).version
+
+    first = served(register_and_add)
+    assert served(register_and_add) == first
+    assert lance.dataset(f"{table}/t.lance").version == first
+
+
+@pytest.mark.parametrize(
+    ("column", "code", "reason", "said"),
+    [
+        ({"input_columns": ["idd"]}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", "Did you mean id?"),
+        ({"input_columns": ["n"]}, "FAILED_PRECONDITION", "INPUT_IS_OUTPUT", "itself"),
+        ({"udf_name": "g"}, "NOT_FOUND", "UDF_NOT_FOUND", "No function g@1"),
+        ({"name": "id"}, "ALREADY_EXISTS", "COLUMN_EXISTS", "choose another name"),
+        ({"name": "a.b"}, "INVALID_ARGUMENT", "BAD_COLUMN_NAME", "no '.'"),
+    ],
+)
+def test_what_cannot_be_added_says_why_and_changes_nothing(table, column, code, reason, said):
+    async def work(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))
+        both = add(table, **column)
+        both.columns.add(name="fine", udf_name="f", udf_version="1")
+        return await error_of(stubs.catalog.AddColumns(both))
+
+    status, error = served(work)
+    assert (status.name, error.reason) == (code, reason)
+    assert said in error.message
+    assert lance.dataset(f"{table}/t.lance").version == 1
+
+
+def test_tables_are_listed_in_pages(tmp_path):
+    for name in ("b", "a", "c"):
+        lance.write_dataset(rows(1), str(tmp_path / f"{name}.lance"))
+
+    async def work(stubs):
+        first = await stubs.catalog.ListTables(catalog_pb2.ListTablesRequest(database=str(tmp_path), page_size=2))
+        rest = await stubs.catalog.ListTables(
+            catalog_pb2.ListTablesRequest(database=str(tmp_path), page_size=2, page_token=first.next_page_token)
+        )
+        return list(first.tables), list(rest.tables), rest.next_page_token
+
+    assert served(work) == (["a", "b"], ["c"], "")
+
+
+def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(planner_service, "MAX_BATCH_TASKS", 2)
+    lake = Lake(tmp_path, fragments=5)
+
+    async def work(stubs):
+        call = stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec(str(tmp_path))))
+        return [message async for message in call]
+
+    header, *batches = served(work)
+    assert [len(message.tasks.tasks) for message in batches] == [2, 2, 1]
+    wanted = lake.plan()
+    assert convert.header_from_proto(header.header) == wanted.header
+    tasks = [convert.task_from_proto(task) for message in batches for task in message.tasks.tasks]
+    assert tuple(tasks) == wanted.tasks
+
+
+def test_a_plan_is_explained_without_its_bulk(tmp_path):
+    lake = Lake(tmp_path, fragments=5)
+
+    async def work(stubs):
+        request = planner_pb2.ExplainPlanRequest(spec=spec(str(tmp_path)), max_decisions=2)
+        before = await stubs.plans.ExplainPlan(request)
+        lake.fill(lake.plan())
+        after = await stubs.plans.ExplainPlan(request)
+        request.max_decisions = -1
+        return before, after, await error_of(stubs.plans.ExplainPlan(request))
+
+    before, after, (code, error) = served(work)
+    assert before.summary == "5 of 5 fragments to do (5 missing); about 50 rows to compute; 0 reused"
+    assert [task.reason for task in before.tasks] == [planner_pb2.REASON_MISSING] * 2
+    assert after.summary == "5 of 5 fragments are current: nothing to do"
+    assert [(c.reason, c.fragments) for c in after.header.reasons] == [(planner_pb2.REASON_REUSED, 5)]
+    assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_NUMBER")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [
+        ({"column": "d"}, "FAILED_PRECONDITION", "COLUMN_NOT_DEFINED"),
+        ({"where": "nope > 1"}, "INVALID_ARGUMENT", "INVALID_FILTER"),
+        ({"table": catalog_pb2.TableRef(database="/nowhere", table="t")}, "NOT_FOUND", "TABLE_NOT_FOUND"),
+        ({"table": catalog_pb2.TableRef(database="/nowhere", table="../t")}, "INVALID_ARGUMENT", "BAD_TABLE_NAME"),
+        ({"read_version": 99}, "NOT_FOUND", "VERSION_NOT_FOUND"),
+        ({"task_size": -1}, "INVALID_ARGUMENT", "BAD_NUMBER"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_a_typed_error(tmp_path, fields, code, reason):
+    Lake(tmp_path)
+
+    async def work(stubs):
+        request = planner_pb2.CreatePlanRequest(spec=spec(str(tmp_path), **fields))
+
+        async def drain():
+            return [message async for message in stubs.plans.CreatePlan(request)]
+
+        return await error_of(drain())
+
+    status, error = served(work)
+    assert (status.name, error.reason) == (code, reason)

@@ -1,0 +1,299 @@
+"""Views through CatalogService and PlannerService, with a real commit coordinator."""
+
+import asyncio
+import dataclasses
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.plan import BackfillSpec, InputSource
+from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from core.domain.view import RefreshSpec
+from core.lance_io.tables import LanceTables
+from core.rpc import convert, convert_views
+from core.udf import binding
+from leman.v1 import catalog_pb2, planner_pb2
+from planner.snapshot import PlanReader
+from tests.integration.planner.planner_lake import rows
+from tests.integration.planner.test_planner_service import error_of, served
+from tests.integration.views.view_lake import UDF, ViewLake
+
+LENGTH = UdfDefinition("length", "1", UdfKind.SCALAR, ("text",), pa.int64(), (pa.string(),), entrypoint="m:length")
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return ViewLake(tmp_path)
+
+
+def create(lake, name="v", request_id="", **options):
+    query = catalog_pb2.ViewQuery(source=catalog_pb2.TableRef(table="t"), where=options.pop("where", "id < 25"))
+    query.columns.add(name="id")
+    query.columns.add(name="loud", expression="upper(body)")
+    query.functions.add(name="d", udf_name="double")
+    return catalog_pb2.CreateMaterializedViewRequest(
+        database=lake.database, name=name, query=query, request_id=request_id, **options
+    )
+
+
+def described(lake, name="v"):
+    return catalog_pb2.GetMaterializedViewRequest(database=lake.database, name=name)
+
+
+def refresh(lake, name="v", **asked):
+    spec = convert_views.refresh_spec_to_proto(RefreshSpec(lake.database, name, **asked))
+    return planner_pb2.PlanRefreshRequest(spec=spec)
+
+
+def test_a_view_is_made_of_placeholders(lake):
+    async def work(stubs):
+        answer = await stubs.catalog.CreateMaterializedView(create(lake, max_rows_per_fragment=10))
+        assert await stubs.catalog.GetMaterializedView(described(lake)) == catalog_pb2.GetMaterializedViewResponse(
+            view=answer.view
+        )
+        return answer
+
+    answer = served(work)
+    view = answer.view
+    assert (view.row_count, view.rows_set, view.source_version, view.format) == (25, 0, 1, 2)
+    assert pa.ipc.read_schema(pa.py_buffer(view.schema)).names == ["id", "loud", "d"]
+    assert view.query.source.database == lake.database
+    assert [(f.udf_version, list(f.inputs)) for f in view.query.functions] == [("1", ["x"])]
+    table = lake.open().to_table().to_pydict()
+    assert sorted(table["__source_row_id"]) == list(range(25))
+    assert set(table["__is_set"]) <= {False, None}
+    assert set(table["d"]) == {None}
+    assert [f.metadata.physical_rows for f in lake.open().get_fragments()] == [10, 10, 5]
+    assert not answer.warnings
+
+
+def test_its_first_plan_is_to_fill_it(lake):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+        return await stubs.plans.PlanRefresh(refresh(lake))
+
+    plan = convert_views.plan_from_proto(served(work))
+    assert (plan.mode.name, plan.reason.name) == ("FULL", "FIRST_FILL")
+    assert sum(f.physical_rows for f in plan.unset) == 25
+    assert plan.functions[0].udf == UDF
+    assert plan.definition.source_uri == lake.uri
+
+
+def test_the_same_request_makes_it_once_and_another_one_not_again(lake):
+    async def work(stubs):
+        first = await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+        lance.write_dataset(rows(5, 30), lake.uri, mode="append")
+        again = await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+        return first, again, await error_of(stubs.catalog.CreateMaterializedView(create(lake, request_id="two")))
+
+    first, again, (code, error) = served(work)
+    assert first.view == again.view
+    assert code is grpc.StatusCode.ALREADY_EXISTS
+    assert error.reason == "TABLE_EXISTS"
+
+
+def test_two_at_once_make_one(lake):
+    async def work(stubs):
+        calls = [stubs.catalog.CreateMaterializedView(create(lake)) for _ in range(2)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    failed = [answer for answer in served(work) if isinstance(answer, BaseException)]
+    assert len(failed) == 1
+    assert failed[0].code() is grpc.StatusCode.ALREADY_EXISTS
+    assert lake.open().count_rows() == 25
+
+
+def test_a_view_of_nothing(lake):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake, where="id > 99"))
+        return await stubs.plans.PlanRefresh(refresh(lake))
+
+    assert served(work).mode == planner_pb2.REFRESH_MODE_NO_OP
+
+
+def test_source_without_stable_row_ids_warns(tmp_path):
+    lake = ViewLake(tmp_path, stable_row_ids=False)
+
+    async def work(stubs):
+        answer = await stubs.catalog.CreateMaterializedView(create(lake))
+        lance.write_dataset(rows(5, 30), lake.uri, mode="append")
+        return answer, await error_of(stubs.plans.PlanRefresh(refresh(lake)))
+
+    answer, (code, error) = served(work)
+    assert answer.view.format == 1
+    assert "stable row IDs" in answer.warnings[0]
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert error.reason == "STABLE_ROW_IDS_REQUIRED"
+    assert error.message.startswith("Cannot refresh materialized view to version 2")
+
+
+def test_what_is_refused_leaves_nothing_behind(lake):
+    async def work(stubs):
+        where = await error_of(stubs.catalog.CreateMaterializedView(create(lake, where="now() > x")))
+        number = await error_of(stubs.catalog.CreateMaterializedView(create(lake, max_rows_per_fragment=-1)))
+        table = await error_of(stubs.catalog.GetMaterializedView(described(lake, "t")))
+        names = await stubs.catalog.ListTables(catalog_pb2.ListTablesRequest(database=lake.database))
+        return where, number, table, list(names.tables)
+
+    where, number, table, names = served(work)
+    assert (where[0], where[1].reason) == (grpc.StatusCode.INVALID_ARGUMENT, "VOLATILE_FUNCTION")
+    assert number[1].reason == "BAD_NUMBER"
+    assert (table[0], table[1].reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_A_VIEW")
+    assert names == ["t"]
+
+
+def test_describing_its_table_shows_the_query(lake):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+        table = catalog_pb2.TableRef(database=lake.database, table="v")
+        return await stubs.catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table))
+
+    schema = pa.ipc.read_schema(pa.py_buffer(served(work).schema))
+    assert b'"where": "id < 25"' in schema.metadata[b"leman::view::query"]
+
+
+# other functions
+
+
+def alter(lake, udf_name, version="", inputs=(), name="v", column="d", expression=""):
+    wanted = catalog_pb2.NewColumn(
+        name=column, udf_name=udf_name, udf_version=version, input_columns=inputs, sql_expression=expression
+    )
+    table = catalog_pb2.TableRef(database=lake.database, table=name)
+    return catalog_pb2.AlterColumnsRequest(table=table, columns=[wanted])
+
+
+def stale(plan):
+    return convert_views.plan_from_proto(plan).stale
+
+
+@pytest.fixture
+def filled(lake):
+    """A view `v` with values, and functions to compute its column `d`."""
+
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+
+    served(work)
+    lake.fill()
+    lake.registry.put(dataclasses.replace(UDF, version="2"))
+    lake.registry.put(dataclasses.replace(UDF, name="other", input_columns=("body",), input_types=(pa.string(),)))
+    lake.registry.put(dataclasses.replace(UDF, name="text", output_type=pa.string()))
+    return lake
+
+
+def test_another_version_makes_the_column_stale(filled):
+    async def work(stubs):
+        before = filled.open().version
+        version = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
+        plan = await stubs.plans.PlanRefresh(refresh(filled))
+        same = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
+        await stubs.catalog.AlterColumns(alter(filled, "double", "1"))
+        return before, version, plan, same, await stubs.plans.PlanRefresh(refresh(filled))
+
+    before, version, plan, same, back = served(work)
+    assert version == before + 1 == same
+    assert stale(plan) == ("d",)
+    assert plan.reason == planner_pb2.REFRESH_REASON_FUNCTION_CHANGED
+    assert plan.functions[0].udf.version == "2"
+    assert back.mode == planner_pb2.REFRESH_MODE_NO_OP
+
+
+def test_other_inputs_make_it_stale_too(filled):
+    async def work(stubs):
+        await stubs.catalog.AlterColumns(alter(filled, "double", "1", ["id"]))
+        return await stubs.plans.PlanRefresh(refresh(filled))
+
+    plan = served(work)
+    assert stale(plan) == ("d",)
+    assert list(plan.functions[0].column.inputs) == ["id"]
+
+
+def test_a_view_without_values_has_nothing_stale(lake):
+
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake))
+        lake.registry.put(dataclasses.replace(UDF, version="2"))
+        await stubs.catalog.AlterColumns(alter(lake, "double", "2"))
+        return await stubs.plans.PlanRefresh(refresh(lake))
+
+    plan = served(work)
+    assert stale(plan) == ()
+    assert plan.functions[0].udf.version == "2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"udf_name": "text"}, "TYPE_MISMATCH"),
+        ({"udf_name": "double", "inputs": ["body"]}, "TYPE_MISMATCH"),
+        ({"udf_name": "double", "inputs": ["nope"]}, "INPUT_COLUMN_MISSING"),
+        ({"udf_name": "double", "inputs": ["__is_set"]}, "RESERVED_NAME"),
+        ({"udf_name": "nope"}, "UDF_NOT_FOUND"),
+        ({"udf_name": "double", "column": "loud"}, "COLUMN_NOT_DEFINED"),
+        ({"udf_name": "double", "column": "nope"}, "COLUMN_NOT_DEFINED"),
+        ({"udf_name": "", "expression": "x + 1"}, "BAD_REQUEST"),
+    ],
+)
+def test_functions_that_do_not_fit_are_refused(filled, asked, reason):
+    async def work(stubs):
+        return await error_of(stubs.catalog.AlterColumns(alter(filled, **asked)))
+
+    before = filled.open().version
+    assert served(work)[1].reason == reason
+    assert filled.open().version == before
+
+
+def test_a_function_with_other_parameters_reads_the_columns_of_their_names(filled):
+    async def work(stubs):
+        await stubs.catalog.AlterColumns(alter(filled, "other"))
+        return await stubs.plans.PlanRefresh(refresh(filled))
+
+    assert list(served(work).functions[0].column.inputs) == ["body"]
+
+
+def test_columns_are_added_to_queries_not_to_views(filled):
+    async def work(stubs):
+        table = catalog_pb2.TableRef(database=filled.database, table="v")
+        column = catalog_pb2.NewColumn(name="more", udf_name="double")
+        return await error_of(stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])))
+
+    assert served(work)[1].reason == "IS_A_VIEW"
+
+
+# stages: hidden tables whose columns are computed from another table's
+
+
+@pytest.fixture
+def stage(lake):
+    """A stage of the first 20 rows, with `d` = length(body of t)."""
+    lake.registry.put(LENGTH)
+    uri = f"{lake.database}/__leman_stage_v.lance"
+    ids = pa.table({"__source_row_id": pa.array(range(20), pa.int64())})
+    dataset = lance.write_dataset(ids, uri, max_rows_per_file=10)
+    source = InputSource(lake.uri, 1, ("body",))
+    bound = ColumnBinding("digest-d", "length", "1", (ColumnInput("__source_row_id", 0),), source=source)
+    dataset.add_columns(binding.bind(pa.field("d", pa.int64()), bound))
+    return source
+
+
+def test_a_stage_is_planned_like_any_table(lake, stage):
+    async def work(stubs):
+        spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_stage_v", "d"))
+        return [m async for m in stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec))]
+
+    header, tasks = served(work)
+    plan = convert.header_from_proto(header.header)
+    assert plan.input_source == stage
+    assert plan.input_columns == ("__source_row_id",)
+    assert [t.physical_rows for t in tasks.tasks.tasks] == [10, 10]
+
+
+def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
+    """Its parameter is called text and is one; the stage has row ids only."""
+    plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_stage_v", "d"))
+    assert plan.header.input_source == stage
+    assert plan.header.input_field_ids == (0,)
+    assert plan.header.udf == LENGTH

@@ -1,0 +1,121 @@
+"""Every Arrow type that Lance stores, as input and as output of every kind of function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import CheckpointBounds, UdfKind
+from core.errors import FailedPrecondition
+from core.lance_io.panics import panics_as_errors
+from core.udf import storable
+from tests.integration.types.type_cases import CASES, REFUSED, Case
+from tests.integration.types.types_road import SKIP, Road
+
+FORMATS = {"2.0": (2, 0), "2.1": (2, 1), "2.2": (2, 2)}
+KINDS = (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH)
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    made = Road(tmp_path_factory.mktemp("types"))
+    yield made
+    made.close()
+
+
+def with_input(road: Road, case: Case, file_format: str = "2.2") -> str:
+    stored = case.make().cast(storable.stored_type(case.kind))
+    return road.table(pa.table({"id": range(len(stored)), "x": stored}), file_format)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+def test_round_trip(road, case):
+    table = with_input(road, case)
+    expected = road.values(table, "x")
+    for kind in KINDS if case.scalar else KINDS[1:]:
+        udf = road.function(case.kind, kind, checkpoint=CheckpointBounds(checkpoint_size=2))
+        road.add(table, kind.value, udf)
+        assert road.values(table, kind.value).null_count == len(expected)
+        road.backfill(table, kind.value)
+        found = road.values(table, kind.value)
+        assert found.type == storable.stored_type(case.kind)
+        assert found.to_pylist() == expected.to_pylist(), kind
+        assert not road.backfill(table, kind.value).tasks, "nothing is left"
+
+
+@pytest.mark.parametrize("file_format", ["2.0", "2.1"])
+def test_older_file_formats(road, file_format):
+    """Column files are written in the table's format: Lance can still compact what it then holds."""
+    one_of_each = {case.kind.id: case for case in CASES if case.since <= FORMATS[file_format]}
+    for case in one_of_each.values():
+        table = with_input(road, case, file_format)
+        udf = road.function(case.kind, UdfKind.ARRAY)
+        road.add(table, "y", udf)
+        road.backfill(table, "y")
+        files = [file for fragment in road.open(table).get_fragments() for file in fragment.data_files()]
+        assert {(f.file_major_version, f.file_minor_version) for f in files} == {FORMATS[file_format]}
+        road.open(table).optimize.compact_files()
+        assert road.values(table, "y").to_pylist() == road.values(table, "x").to_pylist(), case.title
+
+
+@pytest.mark.parametrize("case", [*CASES, *REFUSED], ids=lambda case: case.title)
+def test_what_is_refused_is_what_lance_refuses(tmp_path, case):
+    for name, file_format in FORMATS.items():
+        refused = not _allowed(case, file_format)
+        assert refused is not _lance_stores(case, name, tmp_path / name), name
+        assert refused is not (case in CASES and case.since <= file_format), name
+
+
+def _allowed(case: Case, file_format: tuple[int, int]) -> bool:
+    try:
+        storable.check("y", case.kind, file_format)
+    except FailedPrecondition as error:
+        return not _well_said(error, case)
+    return True
+
+
+def _well_said(error: FailedPrecondition, case: Case) -> bool:
+    """It names column and type, and says what to do."""
+    what, _, advice = error.message.rstrip(")").partition(". ")
+    return error.reason == "TYPE_NOT_STORABLE" and "Column 'y'" in what and str(case.kind) in what and len(advice) > 10
+
+
+def _lance_stores(case: Case, file_format: str, path: object) -> bool:
+    array = case.make()
+    if storable.stored_type(case.kind) != case.kind:  # as a column has it
+        array = array.cast(storable.stored_type(case.kind))
+    try:
+        with panics_as_errors():
+            written = lance.write_dataset(pa.table({"c": array}), str(path), data_storage_version=file_format)
+            return written.to_table()["c"].to_pylist() == array.to_pylist()
+    except (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException):
+        return False
+
+
+def test_a_type_that_is_not_stored_is_refused_when_the_column_is_added(road):
+    table = road.table(pa.table({"x": [1, 2]}))
+    version = road.open(table).version
+    with pytest.raises(FailedPrecondition, match=r"list_view.*\. Use pa\.list_") as caught:
+        road.add(table, "y", road.function(pa.list_(pa.list_view(pa.float32()))))
+    assert caught.value.facts == {"column": "y", "type": "list<item: list_view<item: float>>"}
+    assert road.open(table).version == version
+    old = road.table(pa.table({"x": [1, 2]}), "2.0")
+    with pytest.raises(FailedPrecondition, match=r"data_storage_version='2\.2'"):
+        road.add(old, "y", road.function(pa.map_(pa.string(), pa.int32())))
+
+
+def test_a_value_that_python_does_not_have_is_a_failed_row(road):
+    seconds = pa.array([0, 10**14, None], pa.timestamp("s"))
+    table = road.table(pa.table({"x": seconds, "n": range(3)}))
+    road.add(table, "y", road.function(pa.timestamp("s"), error_policy=SKIP))
+    road.failures.clear()
+    road.backfill(table, "y")
+    assert road.values(table, "y").cast(pa.int64()).to_pylist() == [0, None, None]
+    assert [(f.error_type, f.offset, f.attempt) for f in road.failures] == [("InputError", 1, 1)]
+    assert "a value of type timestamp[s] cannot be given to a function" in road.failures[0].message
+    road.add(table, "z", road.function(pa.timestamp("s"), UdfKind.ARRAY))
+    road.backfill(table, "z")
+    assert road.values(table, "z").equals(seconds), "a function of whole batches has no trouble with it"

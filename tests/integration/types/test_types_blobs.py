@@ -1,0 +1,202 @@
+"""Blob columns, as output and as input of functions, in tables of the older and of the newer file format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.garbage.collector import GarbageCollector
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.domain.udf import CheckpointBounds, UdfKind
+from core.errors import FailedPrecondition
+from core.udf.blobs import is_blob
+from tests.integration.types.types_road import SKIP, Road
+
+FORMATS = ("2.0", "2.1", "2.2")
+LARGE = 300_000
+SIZES = [3, None, 0, LARGE, 1, None, 70_000]
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    made = Road(tmp_path_factory.mktemp("blobs"))
+    yield made
+    made.close()
+
+
+def letters(size: int | None) -> bytes | None:
+    """As many letters as asked for."""
+    return None if size is None else b"x" * size
+
+
+def letters_of_all(sizes: pa.Array) -> pa.Array:
+    """The same for a batch."""
+    return pa.array([letters(size) for size in sizes.to_pylist()], pa.binary())
+
+
+def length(value: bytes | None) -> int | None:
+    """Of bytes, and nothing else."""
+    assert value is None or isinstance(value, bytes)
+    return None if value is None else len(value)
+
+
+def lengths(values: pa.Array) -> pa.Array:
+    """The same for a batch."""
+    assert values.type == pa.large_binary()
+    return pa.array([length(value) for value in values.to_pylist()], pa.int64())
+
+
+def length_or_fail(value: bytes | None) -> int | None:
+    """As `length`, but not of one byte."""
+    if value is not None and len(value) == 1:
+        raise ValueError("one byte")
+    return length(value)
+
+
+def yes(_: bytes | None) -> bool:
+    """For every row that is asked for."""
+    return True
+
+
+def lengths_of_first(batch: pa.RecordBatch) -> pa.Array:
+    """Of the only column."""
+    return lengths(batch.column(0))
+
+
+def blob_sizes(dataset: lance.LanceDataset, column: str) -> list[int | None]:
+    blobs = dataset.take_blobs(column, indices=range(dataset.count_rows()))
+    found = []
+    for blob in blobs:
+        data = None if blob is None else blob.read()
+        assert data is None or data == b"x" * len(data)
+        found.append(None if data is None else len(data))
+    return found
+
+
+def blob_function(road: Road, kind: UdfKind = UdfKind.SCALAR, **more: object):
+    name = letters.__name__ if kind is UdfKind.SCALAR else letters_of_all.__name__
+    return road.function(pa.large_binary(), kind, f"{__name__}:{name}", blob=True, **more)
+
+
+@pytest.mark.parametrize("kind", [UdfKind.SCALAR, UdfKind.ARRAY], ids=lambda k: k.value)
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_output(road, file_format, kind):
+    table = road.table(pa.table({"x": SIZES}), file_format)
+    road.add(table, "b", blob_function(road, kind, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    assert is_blob(road.open(table).schema.field("b"))
+    assert blob_sizes(road.open(table), "b") == [None] * 7
+    road.backfill(table, "b")
+    assert blob_sizes(road.open(table), "b") == SIZES
+    assert not road.backfill(table, "b").tasks
+    files = [f for fragment in road.open(table).get_fragments() for f in fragment.data_files()]
+    assert {f"{f.file_major_version}.{f.file_minor_version}" for f in files} == {file_format}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_output_outlives_what_is_done_to_the_table(road, file_format):
+    table = road.table(pa.table({"x": SIZES, "n": range(7)}), file_format)
+    road.add(table, "b", blob_function(road))
+    road.backfill(table, "b")
+    lance.write_dataset(pa.table({"x": [5], "n": [7]}), road.open(table).uri, mode="append")
+    road.open(table).update({"n": "n + 100"}, where="n = 3")
+    road.open(table).delete("n = 4")
+    road.backfill(table, "b")
+    rows = road.open(table).to_table(columns=["x", "n"])
+    assert blob_sizes(road.open(table), "b") == rows["x"].to_pylist()
+    road.open(table).optimize.compact_files()
+    assert not road.backfill(table, "b").tasks, "compaction leaves them current"
+    rows = road.open(table).to_table(columns=["x", "n"])
+    assert blob_sizes(road.open(table), "b") == rows["x"].to_pylist()
+    lance.write_dataset(pa.table({"x": [9], "n": [8]}), road.open(table).uri, mode="append")
+    road.backfill(table, "b")
+    assert sorted(s or 0 for s in blob_sizes(road.open(table), "b"))[-3:] == [9, 70_000, LARGE]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_filter_keeps_the_other_blobs(road, file_format):
+    table = road.table(pa.table({"x": SIZES}), file_format)
+    road.add(table, "b", blob_function(road))
+    road.backfill(table, "b", where="x >= 70000")
+    assert blob_sizes(road.open(table), "b") == [None, None, None, LARGE, None, None, 70_000]
+    road.backfill(table, "b", where="x < 70000")
+    assert blob_sizes(road.open(table), "b") == SIZES
+    road.backfill(table, "b")
+    assert blob_sizes(road.open(table), "b") == SIZES
+
+
+@pytest.mark.parametrize("kind", [UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH], ids=lambda k: k.value)
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_input_is_bytes(road, file_format, kind):
+    field = pa.field("x", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    data = pa.table([pa.array([letters(s) for s in SIZES], pa.large_binary())], schema=pa.schema([field]))
+    table = road.table(data, file_format)
+    name = {UdfKind.SCALAR: "length", UdfKind.ARRAY: "lengths", UdfKind.RECORD_BATCH: "lengths_of_first"}[kind]
+    declared = (pa.binary(),) if kind is UdfKind.ARRAY else ()
+    udf = road.function(pa.int64(), kind, f"{__name__}:{name}", input_types=declared)
+    road.add(table, "n", udf)
+    road.backfill(table, "n")
+    assert road.values(table, "n").to_pylist() == SIZES
+    road.open(table).delete("n = 3")
+    road.add(table, "m", udf)
+    road.backfill(table, "m", where="n > 1")
+    assert road.values(table, "m").to_pylist() == [None, None, LARGE, None, None, 70_000]
+    road.add(table, "k", road.function(pa.bool_(), entrypoint=f"{__name__}:yes"))
+    road.backfill(table, "k", where="x IS NULL")
+    assert road.values(table, "k").to_pylist() == [True, None, None, None, True, None]
+
+
+def test_input_of_the_newer_kind_and_failing_rows(road):
+    table = road.table(pa.table({"x": lance.blob_array([letters(s) for s in SIZES])}))
+    udf = road.function(pa.int64(), entrypoint=f"{__name__}:length_or_fail", error_policy=SKIP)
+    road.add(table, "n", udf)
+    road.backfill(table, "n")
+    assert road.values(table, "n").to_pylist() == [3, None, 0, LARGE, None, None, 70_000]
+    wrong = road.function(pa.int64(), UdfKind.ARRAY, f"{__name__}:lengths", input_types=(pa.int32(),))
+    with pytest.raises(FailedPrecondition, match=r"Type mismatch for column x: .* the column is large_b"):
+        road.add(table, "m", wrong)
+
+
+def test_checkpoints_hold_the_bytes(road):
+    table = road.table(pa.table({"x": [5, 6, 7, 8]}), rows_per_file=4)
+    road.add(table, "b", blob_function(road, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    road.backfill(table, "b")
+    store = LanceCheckpointStore(checkpoint_root(road.open(table).uri))
+    stored = [store[key] for key in store.list_keys() if "_range-" in key]
+    assert [batch.column("b").to_pylist() for batch in stored] == [[b"x" * 5, b"x" * 6], [b"x" * 7, b"x" * 8]]
+
+
+def test_a_blob_type_as_data_type_is_refused_with_what_to_do(road):
+    table = road.table(pa.table({"x": [1]}))
+    with pytest.raises(FailedPrecondition, match="blob=True") as caught:
+        road.add(table, "b", road.function(lance.blob_field("b").type))
+    assert caught.value.reason == "TYPE_NOT_STORABLE"
+
+
+def test_a_column_of_plain_bytes_takes_no_blobs_and_a_blob_column_takes_bytes(road):
+    table = road.table(pa.table({"x": SIZES}))
+    plain = road.function(pa.binary(), entrypoint=f"{__name__}:letters")
+    blob = blob_function(road)
+    road.add(table, "plain", plain)
+    road.add(table, "blob", blob)
+    with pytest.raises(FailedPrecondition, match=r"Type mismatch for column plain: .* gives blobs") as caught:
+        road.backfill(table, "plain", udf_name=blob.name, udf_version="1")
+    assert caught.value.reason == "TYPE_MISMATCH"
+    road.backfill(table, "blob", udf_name=plain.name, udf_version="1")
+    assert blob_sizes(road.open(table), "blob") == SIZES
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_collecting_garbage_leaves_blobs_alone(road, file_format):
+    """Compaction puts large blobs of the newer kind into files of their own."""
+    table = road.table(pa.table({"x": SIZES}), file_format)
+    road.add(table, "b", blob_function(road, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    road.backfill(table, "b")
+    road.open(table).optimize.compact_files()
+    collector = GarbageCollector(road.open(table).uri, 0.0)
+    _, verdicts = collector.look()
+    assert collector.sweep(verdicts), "checkpoints of what is committed"
+    assert blob_sizes(road.open(table), "b") == SIZES

@@ -1,0 +1,53 @@
+"""Writes the tables of docs/types.md from the tested cases: `python -m tests.integration.types.types_doc`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.errors import FailedPrecondition
+from core.udf import storable
+from tests.integration.types.type_cases import CASES, REFUSED, Case
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "types.md"
+BEGIN, END = "<!-- made by tests/integration/types/types_doc.py -->", "<!-- end -->"
+NEWEST = (2, 2)
+
+
+def tables() -> str:
+    """Both tables."""
+    stored = [
+        "| Arrow type | a function of single rows is given | table format | kept as |",
+        "|---|---|---|---|",
+        *(_stored(case) for case in CASES),
+    ]
+    refused = ["| Arrow type | instead |", "|---|---|", *(f"| `{case.title}` | {_instead(case)} |" for case in REFUSED)]
+    return "\n".join([BEGIN, "", *stored, "", "Refused:", "", *refused, "", END])
+
+
+def written() -> str:
+    """What stands in the document."""
+    text = DOCUMENT.read_text()
+    return text[text.index(BEGIN) : text.index(END) + len(END)]
+
+
+def _stored(case: Case) -> str:
+    value = next((v for v in case.make().to_pylist() if v is not None), None)
+    given = "None" if value is None else f"{type(value).__module__.partition('.')[0]}.{type(value).__qualname__}"
+    given = given.removeprefix("builtins.")
+    since = "any" if case.since <= (2, 0) else "{}.{} or later".format(*case.since)
+    kept = storable.stored_type(case.kind)
+    scalar = f"`{given}`" if case.scalar else "not supported: use a function of batches"
+    return f"| `{case.title}` | {scalar} | {since} | {'' if kept == case.kind else f'`{kept}`'} |"
+
+
+def _instead(case: Case) -> str:
+    try:
+        storable.check("c", case.kind, NEWEST)
+    except FailedPrecondition as error:
+        return error.message.rpartition("Lance does not store it")[2].partition(". ")[2]
+    raise ValueError(f"{case.title} is not refused")
+
+
+if __name__ == "__main__":
+    document = DOCUMENT.read_text()
+    DOCUMENT.write_text(document.replace(written(), tables()))

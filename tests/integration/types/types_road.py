@@ -1,0 +1,162 @@
+"""Tables of any type and file format, and the production code around them in one process: catalog, planner, units of
+work, coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.requests import AddColumnsRequest, Replacement, ReplaceRequest, Status
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.config import Settings
+from core.coordination.reservations import InProcessReservations
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, Plan, StagedFile
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.work import Hint, RowFailure, Sign, WorkUnit
+from core.lance_io.tables import LanceTables
+from core.rpc import convert
+from core.udf.registry import UdfRegistry
+from core.udf.validation import NewColumn
+from executor.jobs.context import work_context
+from executor.lanes.backlog import Backlog
+from executor.worker.unit import UnitRunner
+from planner.catalog import Catalog
+from planner.snapshot import PlanReader
+
+SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
+
+
+def same(value: Any) -> Any:
+    """As it came."""
+    return value
+
+
+def first(batch: pa.RecordBatch) -> pa.Array:
+    """The first column."""
+    return batch.column(0)
+
+
+ENTRYPOINTS = {
+    UdfKind.SCALAR: f"{__name__}:same",
+    UdfKind.ARRAY: f"{__name__}:same",
+    UdfKind.RECORD_BATCH: f"{__name__}:first",
+}
+
+
+class Road:
+    """A database, and what backfills its tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = str(folder)
+        self.failures: list[RowFailure] = []
+        self._registry = UdfRegistry(self.database)
+        self._names = (f"t{n}" for n in itertools.count())
+        self._runner = asyncio.Runner()
+        self._lanes = self._runner.run(_lanes())
+
+    def close(self) -> None:
+        self._runner.run(self._lanes.close())
+        self._runner.close()
+
+    def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3) -> str:
+        name = next(self._names)
+        lance.write_dataset(
+            data,
+            f"{self.database}/{name}.lance",
+            max_rows_per_file=rows_per_file,
+            data_storage_version=file_format,
+            enable_stable_row_ids=True,
+        )
+        return name
+
+    def open(self, table: str) -> lance.LanceDataset:
+        return lance.dataset(f"{self.database}/{table}.lance")
+
+    def values(self, table: str, column: str) -> pa.Array:
+        found = self.open(table).scanner(columns=[column], blob_handling="all_binary").to_table().column(0)
+        return pa.concat_arrays(found.chunks)
+
+    def function(
+        self, output: pa.DataType, kind: UdfKind = UdfKind.SCALAR, entrypoint: str = "", **more: Any
+    ) -> UdfDefinition:
+        made = UdfDefinition(
+            f"f{uuid.uuid4().hex}", "1", kind, ("x",), output, entrypoint=entrypoint or ENTRYPOINTS[kind], **more
+        )
+        self._registry.put(made)
+        return made
+
+    def add(self, table: str, column: str, udf: UdfDefinition) -> None:
+        wanted = NewColumn(column, udf.name, udf.version)
+        addition = Catalog(LanceTables()).addition(self.database, table, [wanted], "")
+        request = AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)
+        self._runner.run(self._lanes.submit(request))
+
+    def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
+        """Works off one plan as the executor does, what it is told having been on the wire."""
+        asked = BackfillSpec(self.database, table, column, **spec)
+        plan = PlanReader(LanceTables()).plan(asked)
+        header = convert.header_from_proto(convert.header_to_proto(plan.header))
+        plan = Plan(header, plan.tasks)
+        uri = f"{self.database}/{table}.lance"
+        context = work_context(Job("job", "", JobState.RUNNING, asked, 0, 0), header, settings or Settings())
+        backlog, store = Backlog(plan.tasks, 2), LanceCheckpointStore(checkpoint_root(uri))
+        staged: dict[int, StagedFile] = {}
+        first_units = backlog.first_units()
+        while not backlog.empty:
+            unit: WorkUnit | None = first_units.pop(0) if first_units else backlog.take()
+            assert unit is not None
+            outcome = UnitRunner(
+                context, unit, store=store, reservations=InProcessReservations(60), sink=self, errors=self
+            ).run()
+            assert outcome.failure is None, outcome.failure
+            backlog.note(outcome)
+            staged.update({r.fragment_id: r.staged for r in outcome.results if r.staged is not None})
+        self._commit(uri, plan, staged)
+        return plan
+
+    def _commit(self, uri: str, plan: Plan, staged: dict[int, StagedFile]) -> None:
+        header = plan.header
+        tasks = {task.fragment_id: task for task in plan.tasks}
+        replacements = tuple(
+            Replacement(i, file, tasks[i].input_files, tasks[i].current_file) for i, file in staged.items()
+        )
+        if not replacements:
+            return
+        request = ReplaceRequest(
+            uri=uri,
+            incarnation=header.incarnation,
+            request_id=uuid.uuid4().hex,
+            job_id="job",
+            read_version=header.read_version,
+            output=header.output,
+            replacements=replacements,
+            input_field_ids=header.input_field_ids,
+        )
+        result = self._runner.run(self._lanes.submit(request))
+        refused = [o for o in result.outcomes if o.status is not Status.COMMITTED]
+        assert not refused, refused
+
+    # what units say
+
+    def store(self, failures: Sequence[RowFailure]) -> None:
+        self.failures.extend(failures)
+
+    def send(self, hint: Hint) -> None:
+        pass
+
+    def sign(self, sign: Sign) -> None:
+        pass
+
+
+async def _lanes() -> Lanes:
+    return Lanes(Limits())

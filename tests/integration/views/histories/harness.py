@@ -1,0 +1,247 @@
+"""Drives the production code of views in one process: planner, refreshes, lanes of both kinds, coordinator. Between
+them are calls instead of gRPC, and threads instead of Spark; everything else is as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import lance
+import msgspec
+import pyarrow as pa
+
+from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest, Status
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.config import Settings
+from core.domain.job import FragmentVerdict, Job, JobState
+from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
+from core.domain.work import WorkContext
+from core.lance_io.tables import LanceTables
+from core.udf.registry import UdfRegistry
+from executor.jobs.carrying import carry_over
+from executor.jobs.services import Services
+from executor.lanes.cancelled import Cancelled
+from executor.lanes.dispatch import Dispatcher, LaneAddress
+from executor.lanes.local_runner import LocalRunner
+from executor.refresh.run import RefreshRun
+from executor.worker.lane import run_lane
+from executor.worker.messages import Hello
+from planner.snapshot import PlanReader
+from planner.views.catalog import ViewCatalog
+from planner.views.snapshot import ViewReader
+from tests.integration.views.histories import functions
+
+_TABLES = LanceTables()
+
+
+class ThreadLanes:
+    """Takes the place of Spark: production lanes in threads."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(8)
+        self._cancelled: set[str] = set()
+        self.jobs = 0
+
+    async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int, *_: Any) -> None:
+        if address.job_id in self._cancelled:
+            raise Cancelled(address.job_id)
+        self.jobs += 1
+        hello, sent = Hello(address.job_id, address.secret), msgspec.json.encode(context)
+        loop = asyncio.get_running_loop()
+        lanes = [loop.run_in_executor(self._pool, run_lane, address.host, address.port, hello, sent)]
+        lanes += [
+            loop.run_in_executor(self._pool, run_lane, address.host, address.port, hello, sent)
+            for _ in range(count - 1)
+        ]
+        await asyncio.gather(*lanes)
+
+    async def stop_job(self, _job_id: str) -> None:
+        """Lanes end when nobody gives them work."""
+
+    def cancel(self, job_id: str) -> None:
+        self._cancelled.add(job_id)
+
+    def forget(self, job_id: str) -> None:
+        self._cancelled.discard(job_id)
+
+    def cluster(self, _slots: int) -> Any:
+        raise AssertionError("no function here asks for resources")
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class Planner:
+    async def create_plan(self, spec: BackfillSpec) -> Plan:
+        return await asyncio.to_thread(PlanReader(_TABLES).plan, spec)
+
+    async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
+        return await asyncio.to_thread(ViewReader(_TABLES).plan, spec)
+
+
+class Commits:
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    async def replace_column(
+        self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, job_id: str, request_id: str
+    ) -> tuple[int, list[FragmentVerdict]]:
+        made = tuple(Replacement(r.fragment_id, r.file, r.input_files, r.replaces) for r in replacements)
+        request = ReplaceRequest(
+            header.uri,
+            header.incarnation,
+            request_id,
+            job_id,
+            header.read_version,
+            output,
+            made,
+            header.input_field_ids,
+        )
+        return _answer(await self._lanes.submit(request))
+
+    async def lay_placeholders(
+        self, plan: RefreshPlan, schema: pa.Schema, max_rows_per_fragment: int, *, request_id: str, job_id: str = ""
+    ) -> int:
+        request = LayRequest(
+            plan.uri, plan.incarnation, request_id, job_id, plan.version, schema, max_rows_per_fragment, create=False
+        )
+        return (await self._lanes.submit(request)).version
+
+    async def fill_placeholders(
+        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, job_id: str, request_id: str
+    ) -> tuple[int, list[FragmentVerdict]]:
+        request = FillRequest(
+            plan.uri, plan.incarnation, request_id, job_id, plan.version, tuple(ViewFile(i, f) for i, f in files)
+        )
+        return _answer(await self._lanes.submit(request))
+
+    async def splice_view(
+        self,
+        plan: RefreshPlan,
+        *,
+        appended: Sequence[StagedFile],
+        swapped: Sequence[tuple[int, StagedFile]],
+        evictions: tuple[str, str],
+        replace_all: bool,
+        metadata: dict[str, str],
+        job_id: str,
+        request_id: str,
+    ) -> int:
+        request = SpliceRequest(
+            plan.uri,
+            plan.incarnation,
+            request_id,
+            job_id,
+            plan.version,
+            tuple(ViewFile(0, f) for f in appended),
+            tuple(ViewFile(i, f) for i, f in swapped),
+            *evictions,
+            replace_all,
+            metadata,
+        )
+        return (await self._lanes.submit(request)).version
+
+
+def _answer(result: CommitResult) -> tuple[int, list[FragmentVerdict]]:
+    settled = (Status.COMMITTED, Status.ALREADY_CURRENT)
+    return result.version, [
+        FragmentVerdict(o.fragment_id, o.status in settled, o.reason, o.message) for o in result.outcomes
+    ]
+
+
+class System:
+    """Everything that several databases can share."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self.spark = ThreadLanes()
+        self._dispatcher = Dispatcher("127.0.0.1")
+        self._lanes = self._runner.run(self._start())
+        self.services = Services(
+            Settings(),
+            self.spark,
+            LocalRunner(),
+            self._dispatcher,
+            Planner(),
+            Commits(self._lanes),
+            2,
+            _nothing,
+            _nothing,
+            _nothing,
+            _nothing,
+            _nothing,
+            _carry_over,
+        )
+
+    async def _start(self) -> Lanes:
+        await self._dispatcher.start()
+        return Lanes(Limits())
+
+    def close(self) -> None:
+        self._runner.run(self._lanes.close())
+        self._runner.run(self._dispatcher.stop())
+        self._runner.close()
+        self.spark.close()
+
+    def register(self, database: str) -> None:
+        UdfRegistry(database).put(
+            UdfDefinition(
+                "score",
+                "1",
+                UdfKind.SCALAR,
+                ("id", "x", "y"),
+                pa.int64(),
+                entrypoint=f"{functions.__name__}:score",
+            )
+        )
+
+    def create(self, database: str, name: str, query: ViewQuery, max_rows_per_fragment: int = 0) -> None:
+        request_id = uuid.uuid4().hex
+        made = ViewCatalog(_TABLES).creation(database, name, query, request_id)
+        request = LayRequest(made.uri, "", request_id, "", 0, made.schema, max_rows_per_fragment, create=True)
+        self._runner.run(self._lanes.submit(request))
+
+    def refresh(self, database: str, view: str, **parameters: Any) -> Job:
+        """Runs a refresh to its end; the job as it ended."""
+        spec = RefreshSpec(database, view, **parameters)
+        return self._runner.run(self._refresh(spec))
+
+    def take_over(self, job: Job) -> Job:
+        """Goes on with the job of an executor that died."""
+        run = RefreshRun(replace(job, attempt=job.attempt + 1), self.services)
+        self._runner.run(run.replan_and_run())
+        return run.board.job
+
+    async def _refresh(self, spec: RefreshSpec) -> Job:
+        backfill = BackfillSpec(spec.database, spec.view, "")
+        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, backfill, 0, 0, refresh=spec)
+        run = RefreshRun(job, self.services)
+        self.board = run.board
+        plan = await run.plan()
+        run.check_resources(plan)
+        await (run.finish_at_once(plan) if run.nothing_to_do(plan) else run.run(plan))
+        return run.board.job
+
+
+async def _nothing(*_: object) -> None:
+    """Neither history nor error store is looked at."""
+
+
+async def _carry_over(plan: Plan, stopped: Callable[[], bool]) -> int:
+    return await asyncio.to_thread(carry_over, LanceCheckpointStore(checkpoint_root(plan.header.uri)), plan, stopped)
+
+
+def rows_of(uri: str) -> tuple[list[int], list[dict[str, Any]]]:
+    """Source row ids and visible rows of a view, in its order; only rows that are set."""
+    table = lance.dataset(uri).to_table(filter=f"{IS_SET}")
+    ids = table.column(SOURCE_ROW_ID).to_pylist()
+    return ids, table.drop_columns([SOURCE_ROW_ID, IS_SET]).to_pylist()

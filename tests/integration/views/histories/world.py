@@ -1,0 +1,110 @@
+"""A source with its views, the oracle beside them, and the check of every refresh."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+
+from core.domain.job import JobState
+from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
+from core.views.metadata import BASE_DATABASE, QUERY
+from tests.integration.views.histories import functions
+from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds
+from tests.integration.views.histories.shapes import SHAPES, query
+from tests.integration.views.histories.source import OPERATIONS, ROWS, Source
+
+#: How many of the rows of a fragment may be read for the sake of those that need it.
+_READ_AROUND = 2
+
+
+class World:
+    """A database with the table `t` and a view of each shape."""
+
+    def __init__(self, system: Any, folder: Path, shapes: Sequence[Shape] = tuple(SHAPES), rows: int = ROWS) -> None:
+        self.system = system
+        self.database = str(folder)
+        self.shapes = shapes
+        folder.mkdir(parents=True)
+        system.register(self.database)
+        self.source = Source(f"{self.database}/t.lance", rows)
+        self.filled: dict[str, State] = {}
+        for shape in shapes:
+            system.create(self.database, shape.name, query(shape, self.database, "t"), max_rows_per_fragment=9)
+
+    def copy(self, folder: Path) -> World:
+        """The same world elsewhere: views name their source by its path."""
+        shutil.copytree(self.database, folder, copy_function=os.link)  # nothing in a lake is written in place
+        other = object.__new__(World)
+        other.system, other.shapes, other.database = self.system, self.shapes, str(folder)
+        other.source = self.source.at(f"{folder}/t.lance")
+        other.filled = dict(self.filled)
+        for shape in self.shapes:
+            view = lance.dataset(other.uri(shape))
+            asked = view.schema.metadata[QUERY.encode()].decode().replace(self.database, other.database)
+            view.update_schema_metadata({BASE_DATABASE: other.database, QUERY: asked})
+        return other
+
+    def uri(self, shape: Shape) -> str:
+        return f"{self.database}/{shape.name}.lance"
+
+    def change(self, operation: str, number: int) -> None:
+        OPERATIONS[operation](self.source, number)
+
+    def refresh_and_check(self) -> None:
+        for shape in self.shapes:
+            self._refresh_and_check(shape)
+
+    def _refresh_and_check(self, shape: Shape) -> None:
+        before = self._layout(shape)
+        functions.EVALUATED.clear()
+        job = self.system.refresh(self.database, shape.name)
+        assert job.state is JobState.DONE, (shape.name, job.error)
+        assert job.refresh_result is not None
+        state = self.source.state
+        expected = expect(shape, self.filled.get(shape.name), state)
+        self._check_rows(shape, expected, list(before))
+        self._check_calls(shape, expected)
+        if shape.name in self.filled:
+            self._check_cost(shape, expected, job.refresh_result, before)
+        self.filled[shape.name] = state.copy()
+
+    def _layout(self, shape: Shape) -> dict[int, int]:
+        """Source row id → row address, of the view's rows in their order."""
+        table = lance.dataset(self.uri(shape)).to_table(columns=[SOURCE_ROW_ID], with_row_address=True)
+        return dict(zip(table[SOURCE_ROW_ID].to_pylist(), table["_rowaddr"].to_pylist(), strict=True))
+
+    def _check_rows(self, shape: Shape, expected: Expected, before: Sequence[int]) -> None:
+        table = lance.dataset(self.uri(shape)).to_table()
+        ids = table.column(SOURCE_ROW_ID).to_pylist()
+        assert table.column(IS_SET).to_pylist() == [True] * len(ids)
+        assert sorted(ids) == sorted(expected.rows), f"{shape.name}: {set(ids) ^ set(expected.rows)}"
+        rows: list[dict[str, Any]] = table.drop_columns(list(INTERNAL_COLUMNS)).to_pylist()
+        wrong = [(i, row, expected.rows[i]) for i, row in zip(ids, rows, strict=True) if row != expected.rows[i]]
+        assert not wrong, f"{shape.name}: {wrong[:3]}"
+        if shape.name in self.filled:
+            assert order_holds(before, ids, expected.added), shape.name
+
+    def _check_calls(self, shape: Shape, expected: Expected) -> None:
+        wanted = [] if shape.function is None else [self._id(i) for i in expected.evaluated]
+        assert sorted(functions.EVALUATED) == sorted(wanted), (shape.name, sorted(functions.EVALUATED), wanted)
+
+    def _id(self, row_id: int) -> int:
+        return int(self.source.state.rows[row_id].values["id"] or 0)
+
+    def _check_cost(self, shape: Shape, expected: Expected, result: RefreshResult, before: dict[int, int]) -> None:
+        """Rows read and files rewritten are those that the change explains."""
+        found = (result.rows_added, result.rows_recomputed, result.rows_evicted)
+        assert found == (len(expected.added), len(expected.recomputed), len(expected.evicted)), shape.name
+        touched = {before[i] >> 32 for i in expected.recomputed}
+        assert result.fragments_rewritten == len(touched), shape.name
+        assert result.mode in {RefreshMode.NO_OP, RefreshMode.INCREMENTAL}
+        if shape.limit is None and not shape.offset:
+            old, new = self.filled[shape.name].rows, self.source.state.rows
+            other = sum(1 for i, row in new.items() if i not in old or not old[i].same(row, shape.reads))
+            most = _READ_AROUND * other + len(expected.evaluated)
+            assert result.source_rows_read <= most, (shape.name, result.source_rows_read, most)

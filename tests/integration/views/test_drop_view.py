@@ -1,0 +1,122 @@
+"""Views that are dropped: what goes, what stays, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import leman
+from core.lance_io.views import stage as view_stage
+from core.views.metadata import QUERY
+from executor.refresh.layout import stage_table
+from tests.integration.evidence import Evidence, numbers
+
+REST = pa.schema([])
+
+
+@pytest.fixture
+def evidence(tmp_path) -> Evidence:
+    return Evidence(tmp_path)
+
+
+def folders(db) -> set[str]:
+    return {path.name for path in Path(db.uri).iterdir() if path.suffix == ".lance"}
+
+
+def leave_stage(db, view: str) -> None:
+    """What a refresh leaves that was killed."""
+    uri = f"{db.uri}/{stage_table(view, 'ab' * 16)}.lance"
+    view_stage.lay(uri, "digest", {0: np.arange(3, dtype=np.int64)}, REST)
+
+
+def test_a_view_goes_with_its_stages_and_nothing_else_does(db, evidence):
+    table = db.create_table("t", numbers(10))
+    query = table.search(None).add_column("y", evidence.double())
+    for name in ("v", "v_2"):
+        db.create_materialized_view(name, query).refresh(progress=False)
+        leave_stage(db, name)
+
+    db.drop_view("v")
+
+    assert folders(db) == {"t.lance", "v_2.lance", f"{stage_table('v_2', 'ab' * 16)}.lance"}
+    assert db.table_names() == ["t", "v_2"]
+    assert [udf.name for udf in db.udfs()] == ["double_seen"]
+    assert db.open_view("v_2").refresh(progress=False).mode == "no_op"
+    with pytest.raises(leman.errors.TableNotFound):
+        db.drop_view("v")
+
+
+def test_a_view_that_was_dropped_can_be_made_anew_under_its_name(db, evidence):
+    table = db.create_table("t", numbers(10))
+    for round_ in range(3):
+        query = table.search(None).where(f"x >= {round_}").add_column("y", evidence.double())
+        view = db.create_materialized_view("v", query)
+        result = view.refresh(progress=False)
+        assert (result.mode, result.rows_added, result.rows_evaluated) == ("full", 10 - round_, 10 - round_)
+        assert sorted(view.to_arrow()["y"].to_pylist()) == [2 * x for x in range(round_, 10)]
+        table.add({"x": [100 + round_]})
+        assert view.refresh(progress=False).rows_added == 1
+        table.to_lance().delete("x >= 100")
+        assert view.refresh(progress=False).rows_evicted == 1
+        db.drop_view("v")
+
+
+def test_a_table_is_not_dropped(db):
+    db.create_table("t", numbers(10))
+
+    with pytest.raises(leman.errors.FailedPrecondition, match="'t' is not a materialized view") as caught:
+        db.drop_view("t", force=True)
+
+    assert caught.value.reason == "NOT_A_VIEW"
+    assert db.open_table("t").count_rows() == 10
+
+
+def test_a_view_that_others_rest_on_is_dropped_by_force_only(db):
+    table = db.create_table("t", numbers(10))
+    low = db.create_materialized_view("low", table.search(None).select({"y": "2 * x"}))
+    low.refresh(progress=False)
+    top = db.create_materialized_view("top", low.search(None).where("y > 10"))
+    top.refresh(progress=False)
+
+    with pytest.raises(leman.errors.FailedPrecondition, match="'low' is the source of 'top'") as caught:
+        db.drop_view("low")
+    assert caught.value.reason == "VIEW_IN_USE"
+    assert low.refresh(progress=False).mode == "no_op"
+
+    db.drop_view("low", force=True)
+    assert sorted(top.to_arrow()["y"].to_pylist()) == [12, 14, 16, 18]
+    with pytest.raises(leman.errors.TableNotFound, match=r"source 'low' is not in .* any more"):
+        top.refresh(progress=False)
+    db.drop_view("top")
+    assert db.table_names() == ["t"]
+
+
+def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, evidence):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(seconds=0.02)))
+    future = view.refresh_async()
+    for _, _events in future.watch(timeout=60):
+        if evidence.seen():
+            break
+
+    db.drop_view("v")
+
+    with pytest.raises(leman.errors.LemanError):
+        future.result(60)
+    assert db.table_names() == ["t"]
+    assert db.create_materialized_view("v", table.search(None)).refresh(progress=False).rows_added == 200
+
+
+def test_a_damaged_view_can_be_dropped(db):
+    table = db.create_table("t", numbers(10))
+    view = db.create_materialized_view("v", table.search(None))
+    view.to_lance().update_schema_metadata({QUERY: "{"})
+
+    with pytest.raises(leman.errors.LemanError, match="drop the view and create it again") as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "VIEW_DAMAGED"
+    db.drop_view("v")
+    assert db.table_names() == ["t"]

@@ -1,0 +1,176 @@
+"""Which rows a refresh touches, against a plain model of a source that anything may happen to."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.domain.view import SOURCE_ROW_ID, RefreshMode
+from core.lance_io.views import changes as view_changes
+from core.lance_io.views import differences as view_differences
+from core.lance_io.views.changes import every_row, row_outcome
+from core.lance_io.views.order import in_view_order
+from tests.integration.views.changing_source import Row, Source, View
+
+SHAPES = {
+    "all": (None, None, 0),
+    "filter": (5, None, 0),
+    "limit": (4, 6, 0),
+    "window": (3, 5, 3),
+    "tail": (2, None, 4),
+    "unreached": (4, 1000, 2),
+}
+SMALL = st.integers(0, 12)
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 6)),
+    st.tuples(st.just("delete"), st.builds("id % 5 = {}".format, st.integers(0, 4))),
+    st.tuples(st.just("delete"), st.builds("id < {}".format, SMALL)),
+    st.tuples(
+        st.just("update"), st.just("x"), st.sampled_from(["0", "9", "x + 1"]), st.builds("id % 7 = {}".format, SMALL)
+    ),
+    st.tuples(st.just("update"), st.just("y"), st.just("y + 1"), st.builds("id % 6 = {}".format, SMALL)),
+    st.tuples(st.just("upsert"), st.lists(st.integers(0, 40), min_size=1, max_size=4, unique=True), SMALL),
+    st.tuples(st.just("compact")),
+    st.tuples(st.just("rewrite"), st.sampled_from(["x", "y"]), SMALL),
+    st.tuples(st.just("evolve")),
+    st.tuples(st.just("restore"), SMALL),
+    st.tuples(st.just("overwrite"), st.integers(1, 9)),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    shape=st.sampled_from(sorted(SHAPES)),
+    steps=st.lists(st.tuples(STEPS, st.booleans()), min_size=1, max_size=8),
+    back=st.one_of(st.none(), SMALL),
+    at_once=st.sampled_from([5, 1000]),
+)
+def test_a_view_follows_any_history(shape, steps, back, at_once):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_differences, "_AT_ONCE", at_once)
+        source = Source.make(folder)
+        least, limit, offset = SHAPES[shape]
+        view = View(source, least, limit, offset, base=source.version)
+        view.lay(view.should_hold(source.version))
+        for (name, *arguments), refresh in steps:
+            getattr(source, name)(*arguments)
+            if refresh:
+                view.refresh(source.version)
+        view.refresh(source.version)
+        if back is not None:
+            versions = sorted(source.versions)
+            view.refresh(versions[back % len(versions)])
+            view.refresh(source.version)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return Source.make(str(tmp_path), 40)
+
+
+@pytest.fixture
+def view(source):
+    view = View(source, 3, base=source.version)
+    view.lay(view.should_hold(source.version))
+    return view
+
+
+def test_nothing_but_row_ids_is_read_where_nothing_changed(source, view):
+    source.compact()
+    assert source.open().get_fragments()[0].fragment_id > 4
+    outcome = view.refresh(source.version)
+    assert (len(outcome.append), len(outcome.recompute_ids), len(outcome.evict_addresses)) == (0, 0, 0)
+    assert outcome.source_rows_read == 0
+
+
+def test_the_filter_is_read_for_rows_that_are_new_or_other(source, view):
+    source.append(6)
+    assert view.refresh(source.version).source_rows_read == 6
+    source.delete("id < 9")
+    assert view.refresh(source.version).source_rows_read == 0
+    source.update("x", "9", "id IN (20, 21)")
+    source.compact()
+    assert view.refresh(source.version).source_rows_read == 2
+
+
+def test_the_view_is_not_read_where_rows_only_came(source, view, monkeypatch):
+    source.append(6)
+    plan = view.plan(source.version)
+    monkeypatch.setattr(view_changes, "_held", lambda *_: pytest.fail("the view was read"))
+    assert row_outcome(plan).append.tolist() == [43, 44, 45]
+
+
+def test_an_unrelated_backfill_and_a_compaction_recompute_nothing(source, view):
+    for fragment in range(5):
+        source.rewrite("y", fragment)
+    source.evolve()
+    source.compact()
+    outcome = view.refresh(source.version)
+    assert len(outcome.recompute_ids) == outcome.source_rows_read == 0
+
+
+def test_rows_that_were_updated_on_their_way_are_found(source, view):
+    source.rewrite("y", 0)
+    source.update("x", "7", "id = 5")
+    source.compact()
+    source.rewrite("y", 0)
+    source.compact()
+    assert view.refresh(source.version).source_rows_read == 1
+
+
+def test_a_column_that_was_dropped_and_came_back_empty_is_another(source, view):
+    """Its rows keep the version in which they were updated last."""
+    source.open().drop_columns(["x"])
+    source.open().add_columns(pa.field("x", pa.int64()))
+    source.open().optimize.compact_files()
+    source.versions[source.version] = {i: Row(None, 99) for i in source.versions[1]}
+    outcome = view.refresh(source.version)
+    assert len(outcome.evict_addresses) == 28
+
+
+def test_an_update_in_place_that_does_not_say_of_which_rows_changes_all(source, view):
+    dataset = source.open()
+    fragment = dataset.get_fragment(0)
+    new, fields = fragment.update_columns(
+        pa.table({"_rowid": pa.array([4], pa.uint64()), "x": [0]}), left_on="_rowid", right_on="_rowid"
+    )
+    operation = lance.LanceOperation.Update(updated_fragments=[new], fields_modified=fields)
+    lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+    source.open().optimize.compact_files()
+    before = source.versions[1]
+    source.versions[source.version] = {i: Row(0 if i == 4 else row.x, 7) for i, row in before.items()}
+    view.refresh(source.version)
+
+
+def test_a_full_refresh_takes_every_matching_row_in_order(source, view):
+    source.delete("id < 9")
+    plan = dataclasses.replace(view.plan(source.version), mode=RefreshMode.FULL)
+    outcome = row_outcome(plan)
+    assert outcome.append.tolist() == view.should_hold(source.version)
+    assert len(outcome.recompute_ids) == len(outcome.evict_addresses) == 0
+    assert outcome.source_rows_read == 31
+
+
+def test_new_rows_of_a_shuffled_view_are_shuffled_among_themselves(source, view):
+    source.append(30)
+    plan = view.plan(source.version)
+    query = dataclasses.replace(plan.definition.query, shuffle=True, seed=5)
+    found = row_outcome(dataclasses.replace(plan, definition=dataclasses.replace(plan.definition, query=query)))
+    wanted = np.setdiff1d(view.should_hold(source.version), view.rows)
+    assert found.append.tolist() == in_view_order(wanted, query).tolist() != wanted.tolist()
+
+
+def test_all_rows_of_a_view_by_address(source, view):
+    lance.dataset(view.uri).delete(f"{SOURCE_ROW_ID} = 7")
+    outcome = every_row(view.plan(source.version))
+    placed = view.by_address()
+    assert outcome.recompute_addresses.tolist() == sorted(placed)
+    assert outcome.recompute_ids.tolist() == [placed[a] for a in sorted(placed)]
+    assert outcome.source_rows_read == 0

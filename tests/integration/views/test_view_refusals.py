@@ -1,0 +1,206 @@
+"""Each reason for which a refresh refuses, and what docs/views.md says is to be done about it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import leman
+from core.views.metadata import QUERY
+from tests.integration.evidence import numbers, values
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "views.md"
+
+
+@leman.udf(data_type=pa.int64(), version="1")
+def twice(x: int) -> int:
+    return 2 * x
+
+
+def _successor(x: int) -> int:
+    return x + 1
+
+
+@pytest.fixture
+def table(db) -> leman.Table:
+    return db.create_table("t", numbers(10))
+
+
+@pytest.fixture
+def view(db, table) -> leman.View:
+    """Filled; it reads the column x only."""
+    view = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("y", twice))
+    view.refresh(progress=False)
+    return view
+
+
+def refused(view: leman.View, **asked: object) -> leman.LemanError:
+    """The error of a refresh, whose plan gives the same."""
+    with pytest.raises(leman.LemanError) as caught:
+        view.refresh(progress=False, **asked)
+    with pytest.raises(leman.LemanError) as planned:
+        view.plan_refresh(**asked)
+    assert planned.value.reason == caught.value.reason
+    return caught.value
+
+
+def is_right(view: leman.View, table: leman.Table) -> None:
+    """It can be refreshed again, and holds what it is to hold."""
+    view.refresh(progress=False)
+    assert values(view, "y") == {x: 2 * x for x in table.to_arrow(["x"])["x"].to_pylist()}
+
+
+def test_a_source_without_stable_row_ids(db):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = db.create_table("t", numbers(10), enable_stable_row_ids=False)
+        view = db.create_materialized_view("v", table.search(None).add_column("y", twice))
+    view.refresh(progress=False)
+    table.add({"x": [50]})
+
+    error = refused(view)
+
+    assert error.reason == "STABLE_ROW_IDS_REQUIRED"
+    (version,) = map(int, re.findall(r"src_version=(\d+)", str(error)))
+    assert view.refresh(src_version=version, progress=False).mode == "no_op"
+
+
+def test_history_that_is_lost(table, view):
+    table.add({"x": [50]})
+    table.to_lance().cleanup_old_versions(older_than=datetime.timedelta(0))
+
+    assert refused(view, policy="incremental").reason == "FULL_REFRESH_NEEDED"
+
+    assert view.plan_refresh().mode == "full"
+    is_right(view, table)
+
+
+def test_a_column_that_was_renamed(table, view):
+    before = table.version
+    table.to_lance().alter_columns({"path": "x", "name": "z"})
+
+    error = refused(view)
+
+    assert error.reason == "SOURCE_COLUMN_MISSING"
+    assert re.search(r"\bz\b", str(error)), "the name that it has now"
+    assert view.refresh(src_version=before, progress=False).mode == "no_op"
+    table.to_lance().alter_columns({"path": "z", "name": "x"})
+    is_right(view, table)
+
+
+def test_a_column_that_was_dropped(db):
+    table = db.create_table("t", pa.table({"x": range(10), "a": range(10)}))
+    view = db.create_materialized_view("v", table.search(None).select(["x", "a"]).add_column("y", twice))
+    view.refresh(progress=False)
+    table.to_lance().drop_columns(["a"])
+
+    assert refused(view).reason == "SOURCE_COLUMN_MISSING"
+
+    table.to_lance().add_columns({"a": "x + 1"})
+    is_right(view, table)
+    assert values(view, "a") == {x: x + 1 for x in range(10)}
+
+
+def test_a_column_of_another_type(table, view):
+    table.to_lance().alter_columns({"path": "x", "data_type": pa.int32()})
+
+    assert refused(view).reason == "TYPE_MISMATCH"
+
+    table.to_lance().alter_columns({"path": "x", "data_type": pa.int64()})
+    is_right(view, table)
+
+
+def test_rows_that_somebody_else_wrote(table, view):
+    before = view.version
+    view.to_lance().delete("x = 3")
+    assert refused(view).reason == "FOREIGN_WRITES"
+
+    view.to_lance(before).restore()
+    is_right(view, table)
+
+    view.to_lance().delete("x = 4")
+    assert refused(view).reason == "FOREIGN_WRITES"
+    view.refresh(policy="full", progress=False)
+    is_right(view, table)
+
+
+def test_care_for_a_view_is_no_foreign_write(table, view):
+    table.add({"x": [50]})
+    view.refresh(progress=False)
+    dataset = view.to_lance()
+    dataset.optimize.compact_files()
+    dataset.create_scalar_index("x", "BTREE")
+    dataset.cleanup_old_versions(older_than=datetime.timedelta(0))
+
+    table.add({"x": [60]})
+    result = view.refresh(policy="incremental", progress=False)
+
+    assert (result.rows_added, result.rows_reused, result.rows_evaluated) == (1, 11, 1)
+    is_right(view, table)
+
+
+def test_a_version_that_is_not_there(table, view):
+    assert refused(view, src_version=99).reason == "VERSION_NOT_FOUND"
+    is_right(view, table)
+
+
+def test_a_function_that_is_not_registered(db, table, view):
+    shutil.rmtree(Path(db.uri) / "_leman" / "udfs")
+    table.add({"x": [50]})
+
+    assert refused(view).reason == "UDF_NOT_FOUND"
+
+    view.alter_columns({"y": twice})  # registers it
+    assert view.refresh(progress=False).rows_evaluated == 1
+    is_right(view, table)
+
+
+def test_a_source_that_is_gone(table, view):
+    folder = Path(table.uri)
+    folder.rename(folder.with_name("away"))
+
+    assert refused(view).reason == "TABLE_NOT_FOUND"
+
+    folder.with_name("away").rename(folder)
+    is_right(view, table)
+
+
+def test_a_view_that_is_damaged(db, table, view):
+    view.to_lance().update_schema_metadata({QUERY: "{"})
+
+    assert refused(view).reason == "VIEW_DAMAGED"
+
+    db.drop_view("v")
+    anew = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("y", twice))
+    is_right(anew, table)
+
+
+def test_resources_that_nobody_has(db, table):
+    def give(memory):
+        return leman.udf(data_type=pa.int64(), version="1", memory=memory)(_successor)
+
+    view = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("y", give(1 << 50)))
+
+    with pytest.raises(leman.errors.ResourcesNotAvailable) as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "RESOURCES_NOT_AVAILABLE"
+
+    view.alter_columns({"y": give(1 << 20)})
+    view.refresh(progress=False)
+    assert values(view, "y") == {x: x + 1 for x in range(10)}
+
+
+def test_all_reasons_are_tried_here():
+    _, _, section = DOCS.read_text().partition("## When a refresh refuses")
+    documented = re.findall(r"^\| `([A-Z_]+)` \|", section.partition("\n## ")[0], re.MULTILINE)
+
+    tried = Path(__file__).read_text()
+
+    assert len(documented) >= 9
+    assert [reason for reason in documented if f'.reason == "{reason}"' not in tried] == []
