@@ -31,11 +31,7 @@ from executor.worker.tools import Tools
 
 
 class OutOfBudget(Exception):
-    """The unit's time is up; `at` is the first physical offset that is not safe yet."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(at)
-        self.at = at
+    """The unit's time is up. What is not in a checkpoint is left."""
 
 
 class FragmentPass:
@@ -43,7 +39,7 @@ class FragmentPass:
 
     Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
     rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
-    file is one.
+    file is one. So a pass that relies on that file for some rows (see `Checkpoints`) is not cut short by its budget.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
@@ -75,18 +71,15 @@ class FragmentPass:
         if work.finish:
             self._check_covered(work)
             self._writer = self._new_writer()
-        done: list[RowRange] = []
         try:
             for covered, compute in _segments(work):
                 if compute:
                     self._compute(covered)
-                    done.append(covered)
                 else:
                     self._copy(covered)
-        except OutOfBudget as stop:
+        except OutOfBudget:
             self._writer = None
-            done.append(RowRange(0, stop.at))
-            return self._result(left=subtract(work.ranges, done))
+            return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
         except BaseException:
             self._writer = None
             with contextlib.suppress(OSError):
@@ -183,7 +176,7 @@ class FragmentPass:
         return found
 
     def _compute(self, covered: RowRange) -> None:
-        self._checkpoints.begin(covered.start)
+        self._checkpoints.begin(covered.start, written=self._writer is not None)
         for chunk in self._rows.chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
@@ -207,17 +200,21 @@ class FragmentPass:
         return [] if left is None else [left]
 
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
-        """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
+        """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""
         at = safe_to = 0
-        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room):
+        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room, self._time_is_up):
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             with self._meter.writing():
                 unwritten.add(piece, safe_to)
             self._checkpoints.add(piece, safe_to)
-        if at and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
+        if at and safe_to < end and (at < len(chunk.offsets) or self._time_is_up()):
             self._checkpoints.flush()
-            raise OutOfBudget(safe_to)
+            raise OutOfBudget
+
+    def _time_is_up(self) -> bool:
+        tools = self._tools
+        return tools.out_of_time() and (tools.stopped() or not self._checkpoints.has_let_go)
 
     def _forget(self, lost: CheckpointRef) -> None:
         """A checkpoint turned out damaged: its rows are computed after all."""
