@@ -258,7 +258,7 @@ class Backlog:
 
     def _part(self, fragment: _Fragment, rows: int) -> FragmentWork:
         """The first `rows` missing rows, or all where it is not worth cutting: what is cut is stored once more."""
-        if self._fits(fragment, rows) or (self._storing > self._computing and not self._task_size):
+        if self._fits(fragment, rows) or (not self._task_size and self._storing > self._computing):
             return self._whole(fragment)
         taken: list[RowRange] = []
         left = list(fragment.missing)

@@ -17,7 +17,7 @@ from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef, StagedFile
-from core.domain.ranges import RowRange, merge, subtract
+from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, WorkContext
 from core.errors import Internal
 from core.lance_io.scan import Chunk
@@ -29,6 +29,10 @@ from executor.worker.pieces import CheckpointLost, KnownRows, Piece
 from executor.worker.rows import RowSource, only, without
 from executor.worker.tools import Tools
 
+#: Seconds that a unit may take beyond its budget to get through with a fragment: a fragment that is given back is
+#: assembled by another unit.
+_GRACE_SECONDS = 0.25
+
 
 class OutOfBudget(Exception):
     """The unit's time is up. What is not in a checkpoint is left."""
@@ -39,7 +43,8 @@ class FragmentPass:
 
     Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
     rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
-    file is one. So a pass that relies on that file for some rows (see `Checkpoints`) is not cut short by its budget.
+    file is one. So a pass that relies on that file for some rows (see `Checkpoints`), or is almost through, is not cut
+    short by its budget.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
@@ -49,6 +54,7 @@ class FragmentPass:
         self._reader = tools.reader
         self._meter = tools.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+        self._began = tools.clock()
         self._writer: FragmentWriter | None = None
         self._current = CurrentFile(context, work, tools.reader, self._field)
         self._known = self._known_rows()
@@ -213,8 +219,16 @@ class FragmentPass:
             raise OutOfBudget
 
     def _time_is_up(self) -> bool:
-        tools = self._tools
-        return tools.out_of_time() and (tools.stopped() or not self._checkpoints.has_let_go)
+        if self._tools.stopped():
+            return True
+        if not self._tools.out_of_time():
+            return False
+        return not self._checkpoints.has_let_go and self._seconds_left() > _GRACE_SECONDS
+
+    def _seconds_left(self) -> float:
+        """At the pace so far, and where all rows that are left have to be evaluated."""
+        evaluated = self._meter.fragment.evaluated
+        return (total(self._work.ranges) - evaluated) * (self._tools.clock() - self._began) / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
         """A checkpoint turned out damaged: its rows are computed after all."""

@@ -39,5 +39,6 @@ class Tools:
     meter: Meter
     out_of_time: Callable[[], bool]
     stopped: Callable[[], bool]
+    clock: Callable[[], float]
     interval: Callable[[], float]
     slices: Slices

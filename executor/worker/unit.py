@@ -147,6 +147,7 @@ class UnitRunner:
             self._meter,
             self._out_of_time,
             self._stopped,
+            self._clock,
             self._interval,
             self._slices,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from array import array as machine_array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,24 +23,47 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
+#: Python's own arrays of machine integers.
+_CODES = {
+    pa.int8(): "b",
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.uint8(): "B",
+    pa.uint16(): "H",
+    pa.uint32(): "I",
+    pa.uint64(): "Q",
+}
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
+    if kind in _CODES and (whole := _whole_numbers(values, kind)) is not None:
+        return whole
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
     if _may_lose(values, kind):
         _check_all(values, kind)
-    array = pa.array(values, kind)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if _infinities(array):
+    made = pa.array(values, kind)
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if _infinities(made):
         _check_all(values, kind)
-    if array.type != kind:  # pyarrow widens the index of a dictionary that is full
-        raise ValueError(f"the values need the type {array.type}: use a wider index type")
-    return array
+    if made.type != kind:  # pyarrow widens the index of a dictionary that is full
+        raise ValueError(f"the values need the type {made.type}: use a wider index type")
+    return made
+
+
+def _whole_numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Whole numbers, none of them missing, as an array of integers; None where there is anything else, or one that is
+    too large. Checks and converts in one go, which takes half the time of both."""
+    try:
+        made = machine_array(_CODES[kind], values)
+    except (TypeError, OverflowError):
+        return None
+    return pa.Array.from_buffers(kind, len(made), [None, pa.py_buffer(made)])
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
