@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from array import array as machine_array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,24 +22,13 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
-#: Python's own arrays of machine integers.
-_CODES = {
-    pa.int8(): "b",
-    pa.int16(): "h",
-    pa.int32(): "i",
-    pa.int64(): "q",
-    pa.uint8(): "B",
-    pa.uint16(): "H",
-    pa.uint32(): "I",
-    pa.uint64(): "Q",
-}
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
-    if kind in _CODES and (whole := _whole_numbers(values, kind)) is not None:
+    if pt.is_integer(kind) and (whole := _whole_numbers(values, kind)) is not None:
         return whole
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
@@ -57,13 +45,13 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _whole_numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """Whole numbers, none of them missing, as an array of integers; None where there is anything else, or one that is
-    too large. Checks and converts in one go, which takes half the time of both."""
+    """Python's whole numbers and None as integers; None where there is anything else, or too large a number. Whether
+    pyarrow takes them for integers by itself is quicker to see than what each of them is."""
     try:
-        made = machine_array(_CODES[kind], values)
-    except (TypeError, OverflowError):
+        made = pa.array(values)
+        return made.cast(kind) if made.type == pa.int64() else None
+    except CONVERSION_ERRORS:
         return None
-    return pa.Array.from_buffers(kind, len(made), [None, pa.py_buffer(made)])
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
