@@ -18,7 +18,7 @@ from core.lance_io.tables import file_format
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
-_CHUNK_BYTES = 32 << 20
+_CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
@@ -60,7 +60,7 @@ class FragmentReader:
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 32 MB each.
+        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
 
         Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
         than are given back.

@@ -21,7 +21,7 @@ from executor.worker.pieces import Piece, to_checkpoint
 from executor.worker.tools import Tools
 
 #: Rows in the column file are let go of from so many bytes on, where a second of their work made so many.
-_WIDE_BYTES = 32 << 20
+_WIDE_BYTES = 16 << 20
 _WIDE_BYTES_A_SECOND = 64 << 20
 
 

@@ -20,7 +20,7 @@ from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
 from executor.worker.pieces import Piece
 
-_EMIT_BYTES = 32 << 20
+_EMIT_BYTES = 16 << 20
 
 Existing = Callable[[RowRange], pa.Array]
 Live = Callable[[RowRange], npt.NDArray[np.bool_]]
