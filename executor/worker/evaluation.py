@@ -44,9 +44,9 @@ class Evaluation:
             at += len(piece.offsets)
             yield piece
 
-    def slices(self, chunk: Chunk, room: Callable[[], int]) -> Iterator[Piece]:
-        """Slices in order. Begins none once time is up, and none beyond the `room` that the next checkpoint has left
-        after the slices that were given back."""
+    def slices(self, chunk: Chunk, room: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
+        """Slices in order. Begins none but the first once it is `over`, and none beyond the `room` that the next
+        checkpoint has left after the slices that were given back."""
         tools = self._tools
         begun: deque[_Slice] = deque()
         at = 0
@@ -54,7 +54,7 @@ class Evaluation:
             while True:
                 while at < len(chunk.offsets) and len(begun) < tools.slices.ahead:
                     left = room() - sum(len(s.offsets) for s in begun)
-                    if left <= 0 or (at and tools.out_of_time()):
+                    if left <= 0 or (at and over()):
                         break
                     begun.append(self._begin(chunk, slice(at, at + min(tools.sizer.rows, left)), begun))
                     at += len(begun[-1].offsets)
@@ -88,7 +88,7 @@ class Evaluation:
         offsets = part.offsets
         with self._meter.evaluating():
             result, seconds = part.result.result()
-        self._tools.sizer.note(len(offsets), seconds)
+        self._tools.sizer.note(len(offsets), seconds, result.values.nbytes)
         self._meter.evaluated(len(offsets), len(result.failures))
         self._failed(result.failures)
         states = None
