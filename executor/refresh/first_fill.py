@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from core.crash import crash_point
-from core.domain.view import RefreshPlan, ResolvedFunction
+from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
 from core.lance_io.views.stage import Stage
@@ -72,27 +72,37 @@ class FirstFill:
             files = await self._work.write(
                 plan, version, stage, names, [_filling(fragment_id, rows) for fragment_id, rows in some]
             )
+            asked = AskedCommit(
+                plan.uri,
+                uuid.uuid4().hex,
+                plan.version,
+                RefreshResult(source_version=version),
+                {fragment_id: len(rows.ids) for fragment_id, rows in some},
+            )
+            await self._work.ledger.asking(asked)
             begin = time.monotonic()
             made, verdicts = await patiently(
                 self._work.services.commits.fill_placeholders,
                 plan,
                 [(i, file) for (i, _), file in zip(some, files, strict=True)],
                 job_id=self._work.board.job.job_id,
-                request_id=uuid.uuid4().hex,
+                request_id=asked.request_id,
             )
             crash_point("executor.fill_answered")
             self._work.tally.commit_seconds += time.monotonic() - begin
+            self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
             refused = [v for v in verdicts if not v.committed]
             if refused:
                 raise Aborted(refused[0].reason, refused[0].message)
-            self._note(version, made, [staged for _, staged in some])
 
-    def _note(self, version: int, made: int, installed: Sequence[Staged]) -> None:
-        work, rows = self._work, sum(len(staged.ids) for staged in installed)
+    def _note(self, asked: AskedCommit, made: int, installed: Collection[int]) -> None:
+        work, before = self._work, self._work.ledger.result.rows_added
+        if not installed:
+            return
+        work.ledger.landed(asked, made, installed)
+        rows = work.ledger.result.rows_added - before
         work.tally.rows_committed += rows
         work.tally.commits += 1
-        work.say(rows_added=work.result.rows_added + rows, source_version=version, view_version=made)
-        work.board.update(table_version=made)
         work.board.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
 
 
