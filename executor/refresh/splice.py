@@ -78,7 +78,7 @@ class Splice:
         rows = change.rows
         of = layout.digest(plan, change.version, change.functions, change.lists)
         self._work.tally.expect(len(rows), len(change.functions))
-        parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
+        parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
         stage = await self._work.stage(plan, change.functions, change.version, of, parts)
         if stage is not None:
             await self._work.fill(stage, change.functions, _nothing)

@@ -59,11 +59,11 @@ class RefreshWork:
         functions: Sequence[ResolvedFunction],
         version: int,
         of: str,
-        rows: dict[int, Ints],
+        rows: Sequence[Ints],
     ) -> Stage | None:
         """The stage for this work: found, or laid. None where no function is to be called."""
         self._stage_in_use = None
-        if not functions or not any(len(ids) for ids in rows.values()):
+        if not functions or not any(map(len, rows)):
             return None
         spec = self.spec
         uri = f"{spec.database.rstrip('/')}/{layout.stage_table(spec.view, of)}.lance"

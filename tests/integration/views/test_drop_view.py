@@ -29,7 +29,7 @@ def folders(db) -> set[str]:
 def leave_stage(db, view: str) -> None:
     """What a refresh leaves that was killed."""
     uri = f"{db.uri}/{stage_table(view, 'ab' * 16)}.lance"
-    view_stage.lay(uri, "digest", {0: np.arange(3, dtype=np.int64)}, REST)
+    view_stage.lay(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
 def test_a_view_goes_with_its_stages_and_nothing_else_does(db, evidence):
