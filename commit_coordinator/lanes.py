@@ -28,7 +28,7 @@ from commit_coordinator.requests import (
 from commit_coordinator.views import commits as views
 from commit_coordinator.views.checks import Prepared, ViewChecks
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest
-from core.errors import Aborted, Internal, LemanError, ResourceExhausted, Unavailable
+from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
 from core.lance_io.commits import CommitConflict, CommitUnclear, TableHandle
 from core.rpc.blocking import BlockingPool
 
@@ -111,6 +111,7 @@ class Lane:
         try:
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())
             if isinstance(request, ReplaceRequest):
+                _check_fragments(request)
                 ticket.candidates = await self._checks.candidates(request)
             elif isinstance(request, LayRequest | FillRequest | SpliceRequest):
                 ticket.prepared = await self._view_checks.prepared(request)
@@ -296,6 +297,12 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
         raise
     except BaseException as panic:
         raise RuntimeError(f"Lance panicked: {panic}") from panic
+
+
+def _check_fragments(request: ReplaceRequest) -> None:
+    """No verdict on any fragment would ever answer a request without one."""
+    if not request.replacements:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
 
 
 def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:

@@ -17,7 +17,7 @@ import pytest
 from commit_coordinator import lanes as lanes_module
 from commit_coordinator.lanes import Lanes, Limits
 from commit_coordinator.requests import AddColumnsRequest, Status
-from core.errors import Aborted, FailedPrecondition, NotFound, ResourceExhausted, Unavailable
+from core.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from core.lance_io import history
 from tests.integration.commits.commit_helpers import (
     ROWS,
@@ -65,6 +65,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def waiting(lanes: Lanes, uri: str) -> int:
     return len(lanes._lanes[uri]._queue)
+
+
+def test_a_request_without_fragments_is_answered(table):
+    planner = Planner(table)
+    request = planner.request()
+    with pytest.raises(InvalidArgument, match="no fragment") as caught:
+        submit(request)
+    assert caught.value.reason == "MISSING_FIELD"
 
 
 # --------------------------------------------------------------------------------- group commit
