@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -213,15 +214,16 @@ class JobManager:
 
     async def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
-    ) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
+    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """See `JobBoard.follow`; a job that another executor runs is followed through history."""
         sequence = after
         while True:
             job = await self.get(database, job_id)
             run = self._runs.get(job_id)
             if run is not None:
-                async for message in run.board.follow(after, heartbeat_seconds):
-                    yield message
+                async with contextlib.aclosing(run.board.follow(after, heartbeat_seconds)) as messages:
+                    async for message in messages:
+                        yield message
                 return
             sequence += 1
             yield sequence, job, []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import grpc
 import structlog
@@ -42,6 +44,8 @@ from executor.manager import JobManager
 from executor.spark.runner import SparkRunner
 from executor.worker.error_store import JobErrors, errors_uri
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+
+_Result = TypeVar("_Result")
 
 _log = structlog.get_logger(__name__)
 
@@ -189,22 +193,18 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
-        messages = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
-        drained = asyncio.ensure_future(self._draining.wait())
-        try:
+        watch = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
+        async with contextlib.aclosing(watch) as messages, _ended_with_it(self._draining.wait()) as drained:
             while True:
-                upcoming = asyncio.ensure_future(anext(messages))
-                await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
-                if not upcoming.done():
-                    upcoming.cancel()
-                    raise Unavailable("DRAINING", "This executor is shutting down: watch again")
-                try:
-                    sequence, job, events = upcoming.result()
-                except StopAsyncIteration:
+                async with _ended_with_it(anext(messages, None)) as upcoming:
+                    await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
+                    if not upcoming.done():
+                        raise Unavailable("DRAINING", "This executor is shutting down: watch again")
+                    message = await upcoming
+                if message is None:
                     return
+                sequence, job, events = message
                 yield jobs_pb2.WatchJobResponse(sequence=sequence, job=_job(job), events=[_event(e) for e in events])
-        finally:
-            drained.cancel()
 
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
@@ -223,6 +223,17 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         errors = await self._manager.errors(request.database, request.job_id, request.column)
         items, token = cut(errors, page, lambda e: e.row_address)
         return jobs_pb2.ListJobErrorsResponse(errors=[_row_error(e) for e in items], next_page_token=token)
+
+
+@contextlib.asynccontextmanager
+async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Future[_Result]]:
+    """Runs beside the block, and not longer: whoever watches may go away at any moment."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class _EndedJobs:
