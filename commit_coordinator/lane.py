@@ -30,11 +30,6 @@ from core.errors import Aborted, Internal, InvalidArgument, LemanError, Resource
 from core.lance_io.commits import CommitConflict, CommitUnclear, TableHandle
 from core.rpc.blocking import BlockingPool
 
-COMMIT_THREADS = 8
-CHECK_THREADS = 8
-#: The lanes bound what waits; a pool that refused would lose the outcome of a commit.
-UNBOUNDED = 1 << 40
-
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")

@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import ParamSpec, TypeVar
 from weakref import WeakValueDictionary
-
-import structlog
 
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.gates import Gate
 from commit_coordinator.lane import Lane, Limits
-from commit_coordinator.requests import (
-    CommitRequest,
-    CommitResult,
-)
+from commit_coordinator.requests import CommitRequest, CommitResult
 from commit_coordinator.views.checks import ViewChecks
 from core.rpc.blocking import BlockingPool
 
@@ -24,12 +18,6 @@ COMMIT_THREADS = 8
 CHECK_THREADS = 8
 #: The lanes bound what waits; a pool that refused would lose the outcome of a commit.
 UNBOUNDED = 1 << 40
-
-Subject = TypeVar("Subject")
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
-
-_log = structlog.get_logger(__name__)
 
 
 class Lanes:

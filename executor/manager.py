@@ -20,9 +20,8 @@ from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
-from executor.jobs import requests
 from executor.jobs.history import History
-from executor.jobs.requests import Requests
+from executor.jobs.requests import Requests, check_request
 from executor.jobs.retry import Retry, check_same, check_worth, specification
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
@@ -87,7 +86,7 @@ class JobManager:
         database = await self._open(spec.database)
         known = self._requests.find(request_id, database.jobs.values())
         if known is not None:
-            requests.check_same(known, request_id, spec, refresh)
+            check_request(known, request_id, spec, refresh)
             return self.current(known) if isinstance(known, Job) else await asyncio.shield(known.answer)
         make = functools.partial(self._create, spec, request_id, refresh, retry_of)
         return await self._requests.make(request_id, spec, refresh, make)

@@ -55,7 +55,7 @@ class Requests:
             self._making.pop(request_id, None)
 
 
-def check_same(known: Making | Job, request_id: str, spec: BackfillSpec, refresh: RefreshSpec | None) -> None:
+def check_request(known: Making | Job, request_id: str, spec: BackfillSpec, refresh: RefreshSpec | None) -> None:
     """Raises AlreadyExists (REQUEST_ID_REUSED) where the request was for something else."""
     # relative times in a filter, and the latest version of a source, are pinned when a job starts
     asked = known.spec
