@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import structlog
 
 from core.domain.job import Job
 from core.domain.view import AskedCommit, RefreshLedger, RefreshResult
+from core.errors import LemanError
 from core.lance_io import history
 from executor.jobs.board import JobBoard
 from executor.jobs.tally import Tally
@@ -92,7 +94,11 @@ class Ledger:
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
         self._board.update(refresh_ledger=RefreshLedger(self._asked, self.evaluated, settled))
+        saving = asyncio.ensure_future(self._save(self._board.snapshot()))
         try:
-            await self._save(self._board.snapshot())
-        except OSError:  # it costs a count at the most, and only where this executor dies
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:  # what is written next must come after this
+            await asyncio.gather(saving, return_exceptions=True)
+            raise
+        except (OSError, LemanError):  # it costs a count at the most, and only where this executor dies
             _log.warning("a refresh could not be written down", job_id=self._board.job.job_id, exc_info=True)

@@ -3,15 +3,20 @@ both. Who takes it over knows what was written into history, and nothing else.""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from core.domain.job import Job, JobState
-from core.domain.view import RefreshResult
+from core.domain.plan import BackfillSpec
+from core.domain.view import AskedCommit, RefreshResult
 from core.lance_io.views import stage as view_stage
+from executor.jobs.board import JobBoard
 from executor.refresh import first_fill, run, splice
+from executor.refresh.ledger import Ledger
+from executor.refresh.tally import RefreshTally
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, System
 from tests.integration.views.histories.shapes import SHAPES
@@ -120,3 +125,43 @@ def test_a_commit_that_lands_after_the_job_was_taken_over(mortal, quick_folder, 
     added = len(SHUFFLED.ids(world.source.state)) - len(SHUFFLED.ids(world.source.versions[1]))
     result = result_of(mortal, world, "nowhere")
     assert (result.rows_added, result.view_version) == (added, late[1])
+
+
+def test_a_refresh_that_cannot_be_written_down_goes_on(mortal, quick_folder, monkeypatch):
+    world = World(mortal, quick_folder / "db", [SHUFFLED])
+    tries = []
+
+    async def full(job: Job) -> None:
+        if not job.state.terminal:
+            tries.append(job)
+            raise OSError("no space left")
+
+    monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, save_job=full))
+    assert result_of(mortal, world).rows_added == len(SHUFFLED.ids(world.source.state))
+    assert tries
+
+
+def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
+    """The executor hands its jobs back when it is stopped: that must be the last word."""
+    written: list[str] = []
+
+    async def run() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def save(_: Job) -> None:
+            begun.set()
+            await go_on.wait()
+            written.append("ledger")
+
+        job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
+        ledger = Ledger(JobBoard(job), RefreshTally(), save)
+        task = asyncio.create_task(ledger.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
+        await begun.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        written.append("handed back")
+
+    asyncio.run(run())
+    assert written == ["ledger", "handed back"]
