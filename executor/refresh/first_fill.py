@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.crash import crash_point
+from core.domain.plan import StagedFile
 from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
@@ -85,28 +86,28 @@ class FirstFill:
             files = await self._work.write(
                 plan, version, stage, names, [_filling(i, fragment.parts) for i, fragment in some]
             )
-            asked = AskedCommit(
-                plan.uri,
-                uuid.uuid4().hex,
-                plan.version,
-                RefreshResult(source_version=version),
-                {i: fragment.unset for i, fragment in some},
-            )
-            await self._work.ledger.asking(asked)
-            begin = time.monotonic()
-            made, verdicts = await patiently(
-                self._work.services.commits.fill_placeholders,
-                plan,
-                [(i, file) for (i, _), file in zip(some, files, strict=True)],
-                job_id=self._work.board.job.job_id,
-                request_id=asked.request_id,
-            )
-            crash_point("executor.fill_answered")
-            self._work.tally.commit_seconds += time.monotonic() - begin
-            self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
-            refused = [v for v in verdicts if not v.committed]
-            if refused:
-                raise Aborted(refused[0].reason, refused[0].message)
+            await self._commit(plan, version, some, files)
+
+    async def _commit(
+        self, plan: RefreshPlan, version: int, filled: Sequence[tuple[int, _Missing]], files: Sequence[StagedFile]
+    ) -> None:
+        rows = {fragment_id: fragment.unset for fragment_id, fragment in filled}
+        asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, RefreshResult(source_version=version), rows)
+        await self._work.ledger.asking(asked)
+        begin = time.monotonic()
+        made, verdicts = await patiently(
+            self._work.services.commits.fill_placeholders,
+            plan,
+            list(zip(rows, files, strict=True)),
+            job_id=self._work.board.job.job_id,
+            request_id=asked.request_id,
+        )
+        crash_point("executor.fill_answered")
+        self._work.tally.commit_seconds += time.monotonic() - begin
+        self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
+        refused = [v for v in verdicts if not v.committed]
+        if refused:
+            raise Aborted(refused[0].reason, refused[0].message)
 
     def _note(self, asked: AskedCommit, made: int, installed: Collection[int]) -> None:
         work, before = self._work, self._work.ledger.result.rows_added
