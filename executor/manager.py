@@ -20,6 +20,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
+from executor.jobs.costs import Costs
 from executor.jobs.history import History
 from executor.jobs.requests import Requests, check_request
 from executor.jobs.retry import Retry, check_same, check_worth, specification
@@ -59,7 +60,7 @@ class JobManager:
         self._runs: dict[str, JobRun | RefreshRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
-        self._costs: dict[tuple[str, str], float] = {}
+        self._costs = Costs()
         self._requests = Requests()
 
     def busy(self) -> bool:
@@ -108,8 +109,7 @@ class JobManager:
             check_worth(retry_of, plan)
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
-        udf = (run.board.job.udf_name, run.board.job.udf_version)
-        run.know_cost(self._costs.get(udf))
+        run.know_cost(self._costs.of(run.board.job))
         if run.nothing_to_do(plan):
             await run.finish_at_once(plan)
             return run.board.job
@@ -139,9 +139,7 @@ class JobManager:
         finally:
             beat.cancel()
         await self._leases.release(run.board.job.job_id)
-        cost = run.board.tally.seconds_per_row
-        if cost is not None:
-            self._costs[run.board.job.udf_name, run.board.job.udf_version] = cost
+        self._costs.learn(run.board.job, run.board.tally.seconds_per_row)
         ended = [job_id for job_id in self._runs if job_id not in self._tasks]
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
             del self._runs[job_id]
@@ -229,7 +227,7 @@ class JobManager:
                 await self._reload(database)
                 database.loaded = True
                 for job in list(database.jobs.values()):
-                    self._learn_cost(job)
+                    self._costs.learn_from_history(job)
                     if not job.state.terminal:
                         self._adopt_when_free(database, job.job_id)
         return database
@@ -278,12 +276,6 @@ class JobManager:
         self._runs[job.job_id] = run
         await self._save(run.board.job)
         self._start(run, run.replan_and_run())
-
-    def _learn_cost(self, job: Job) -> None:
-        progress = job.progress
-        spent = progress.udf_seconds + progress.read_seconds
-        if progress.rows_evaluated and spent:
-            self._costs[job.udf_name, job.udf_version] = spent / progress.rows_evaluated
 
     async def open_database(self, path: str) -> None:
         """Takes over what a dead executor left."""
