@@ -27,6 +27,12 @@ _MOST_FRAGMENTS = 512  # in one unit: its description has to travel
 _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
 
 
+def _first_budget(share: float) -> float:
+    """Seconds for a lane that was dealt 1 / `share` of what would be even: the others are done sooner, and nothing can
+    be handed to them before it has come back."""
+    return max(_LEAST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
+
+
 @dataclass(slots=True)
 class _Fragment:
     task: FragmentTask
@@ -114,7 +120,12 @@ class Backlog:
             lane = weights.index(min(weights))
             hands[lane].append(fragment)
             weights[lane] += fragment.rows + 1
-        return [self._unit([self._whole(f) for f in hand], _FIRST_BUDGET_SECONDS) for hand in hands if hand]
+        share = sum(weights) / self._lanes
+        return [
+            self._unit([self._whole(f) for f in hand], _first_budget(share / weight))
+            for hand, weight in zip(hands, weights, strict=True)
+            if hand
+        ]
 
     def _expensive(self, cost: float) -> bool:
         return self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
-from executor.worker.evaluate import Evaluated, without_condemned
+from executor.worker.evaluate import Evaluated
 from executor.worker.pieces import Piece
 from executor.worker.tools import Tools
 
@@ -76,7 +76,7 @@ class Evaluation:
         def call() -> tuple[Evaluated, float]:
             begin = time.perf_counter()
             if condemned and np.isin(offsets, [f.offset for f in condemned]).any():
-                result = without_condemned(evaluator, self._output, condemned, offsets, rows)
+                result = _without_condemned(evaluator, self._output, condemned, offsets, rows)
             else:
                 result = evaluator(fragment_id, offsets, rows)
             return result, time.perf_counter() - begin
@@ -107,3 +107,23 @@ class _Slice:
 
 def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
     return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+
+
+def _without_condemned(
+    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
+    output: pa.DataType,
+    condemned: Sequence[RowFailure],
+    offsets: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+) -> Evaluated:
+    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
+    here = [f for f in condemned if (offsets == f.offset).any()]
+    doomed = np.isin(offsets, [f.offset for f in here])
+    if doomed.all():
+        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
+    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
+    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
+    failed = doomed.copy()
+    if rest.failed is not None:
+        failed[~doomed] = rest.failed
+    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))

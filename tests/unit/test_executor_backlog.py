@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
 
 import pytest
@@ -111,6 +113,60 @@ def test_cheap_work_goes_out_as_one_unit_a_lane():
     units = Backlog(tasks, 4).first_units()
     assert [len(u.works) for u in units] == [4, 4, 4, 4]
     assert all(w.finish for u in units for w in u.works)
+
+
+def makespan(sizes: list[int], lanes: int, cost: float) -> float:
+    """Seconds that lanes take, by a clock of their own, for fragments whose rows cost so much each."""
+    backlog = Backlog([task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)], lanes)
+    now, order, free = 0.0, itertools.count(), lanes
+    ends: list[tuple[float, int, UnitOutcome]] = []
+    units = backlog.first_units()
+    while not backlog.empty:
+        while free and (unit := units.pop() if units else backlog.take()) is not None:
+            outcome, seconds = worked(unit, cost)
+            heapq.heappush(ends, (now + seconds, next(order), outcome))
+            free -= 1
+        now, _, outcome = heapq.heappop(ends)
+        backlog.note(outcome)
+        free += 1
+    return now
+
+
+def worked(unit: WorkUnit, cost: float) -> tuple[UnitOutcome, float]:
+    """What a lane does of a unit within its budget, and how long it takes."""
+    results, able = [], round(unit.budget_seconds / cost) or 1 << 60
+    before = able
+    for work in unit.works:
+        ranges = list(work.ranges)
+        cut = ranges[0].start + able if ranges else 0
+        did = merge([r for a in ranges if (r := a.intersect(RowRange(0, cut)))])
+        able = max(0, able - total(did))
+        left = tuple(subtract(ranges, did))
+        staged: object = object() if work.finish and not left else None
+        refs = () if staged else tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in did)
+        results.append(FragmentResult(work.fragment_id, refs, left, staged=staged, rows_evaluated=total(did)))  # type: ignore[arg-type]
+    seconds = (before - able) * cost
+    return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=seconds)), seconds
+
+
+@pytest.mark.parametrize("cost", [0.0004, 0.001, 0.01])
+@pytest.mark.parametrize("lanes", [2, 4, 16])
+def test_a_fragment_with_most_of_the_rows_does_not_leave_lanes_idle(lanes, cost):
+    """Nine tenths in one fragment of eight, and in the end all lanes have had work nearly all the time."""
+    rows = 5000 * lanes
+    small = rows // 10 // 7
+    ideal = rows * cost / lanes
+    assert makespan([rows - 7 * small, *[small] * 7], lanes, cost) <= 1.15 * ideal
+
+
+def test_a_lane_that_is_dealt_more_than_its_share_comes_back_sooner():
+    def budgets(*sizes: int) -> list[float]:
+        tasks = [task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)]
+        return [round(unit.budget_seconds, 2) for unit in Backlog(tasks, 4).first_units()]
+
+    assert budgets(100, 100, 100, 100) == [1.0] * 4
+    assert budgets(1000, 200, 200, 200) == [0.4, 1.0, 1.0, 1.0]
+    assert budgets(10_000) == [0.25]
 
 
 def test_a_large_fragment_is_spread_over_all_lanes_once_the_cost_is_known():
