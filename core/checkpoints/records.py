@@ -19,7 +19,8 @@ from core.ports import CheckpointStore
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
     """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
-    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed.
+    `states` (see `core.row_states.encode`): those that a partial file carries too, for it is deleted some time after a
+    compaction, or those of a file that compaction wrote; empty where every row is computed.
     `rows_older`: how many rows are of earlier versions of the function, which the column may cease to keep."""
 
     file: str

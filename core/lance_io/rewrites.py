@@ -6,14 +6,23 @@ and deletions, and the rows of the new ones are the live rows of the old ones, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import lance
+import numpy as np
+import numpy.typing as npt
 from lance import LanceOperation
+from lance.fragment import FragmentMetadata, RowIdSequence
 
+from core.domain.ranges import RowRange
 from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import DataFile, Fragment
+from core.errors import NotFound
+from core.lance_io.scan import FragmentReader
+
+Live = npt.NDArray[np.bool_]
+RowIds = npt.NDArray[np.uint64]
 
 #: Versions that are looked at: a transaction takes 0.3 ms to read, and more the more fragments the table has.
 MOST_VERSIONS = 2000
@@ -58,6 +67,63 @@ def trace(
         if not wanted:
             break
     return Trail(found, frozenset(wanted))
+
+
+class OldVersion:
+    """The version that a compaction rewrote: which rows of its fragments were live. Where it was cleaned away, the
+    stable row ids of what the compaction made of them tell."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        self._uri = uri
+        self._version = version
+        self._reader: FragmentReader | None = None
+        self._groups: Sequence[Any] | None = None
+        self._last: tuple[int, Live] = (-1, np.empty(0, np.bool_))
+
+    def live(self, fragment_id: int, covered: RowRange) -> Live:
+        """For each physical row of `covered`. Raises LemanError, OSError and ValueError where nothing tells."""
+        if self._reader is None and self._groups is None:
+            try:
+                self._reader = FragmentReader(self._uri, self._version)
+            except NotFound:
+                transaction = lance.dataset(self._uri).read_transaction(self._version + 1)
+                operation = None if transaction is None else transaction.operation
+                self._groups = tuple(operation.groups) if isinstance(operation, LanceOperation.Rewrite) else ()
+        if self._reader is not None:
+            return self._reader.live(fragment_id, covered)
+        if self._last[0] != fragment_id:
+            self._last = fragment_id, self._rewritten(fragment_id)
+        return self._last[1][covered.start : covered.end]
+
+    def _rewritten(self, fragment_id: int) -> Live:
+        for group in self._groups or ():
+            begin = 0
+            for old, described in zip(group.old_fragments, _fragments(group.old_fragments), strict=True):
+                end = begin + described.live_rows
+                if old.id == fragment_id:
+                    made = np.concatenate([_row_ids(new) for new in group.new_fragments])
+                    return _live_of(old, made[begin:end])
+                begin = end
+        raise ValueError(f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}")
+
+
+def _live_of(old: FragmentMetadata, made: RowIds) -> Live:
+    """Which rows of an old fragment are those that were made. A row that an update moved is in two old fragments, and
+    live in one."""
+    ids = _row_ids(old)
+    live = np.isin(ids, made)
+    if not np.array_equal(ids[live], made):
+        raise ValueError(f"the rows of fragment {old.id} are not those that were made of it")
+    return live
+
+
+def _row_ids(fragment: FragmentMetadata) -> RowIds:
+    if fragment.row_id_meta is None:
+        raise ValueError(f"the rows of fragment {fragment.id} have no stable ids")
+    ids: RowIds = RowIdSequence.from_inline_metadata(fragment.row_id_meta).to_pyarrow().to_numpy()
+    if len(ids) != fragment.physical_rows:
+        raise ValueError(f"fragment {fragment.id} has {fragment.physical_rows} rows and {len(ids)} row ids")
+    return ids
 
 
 def _operations(dataset: lance.LanceDataset, most: int) -> Iterable[tuple[int, Any]]:
