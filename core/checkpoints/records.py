@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from core import keys
-from core.domain.plan import FollowedFile, OutputField, StagedFile
+from core.domain.plan import FollowedFile, StagedFile
 from core.ports import CheckpointStore
 
 
@@ -38,13 +38,13 @@ class FragmentRecord:
     rows_older: int = 0
 
     @classmethod
-    def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
+    def of_followed(cls, followed: FollowedFile) -> FragmentRecord:
         """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
         return cls(
             file=followed.file,
             src_data_files=followed.input_files,
-            output_field_ids=output.field.field_ids,
-            column_id=output.column_id,
+            output_field_ids=followed.output_field_ids,
+            column_id=followed.column_id,
             fingerprint=followed.fingerprint,
             size_bytes=0,
             digest="",

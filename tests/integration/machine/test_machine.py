@@ -221,6 +221,27 @@ class Machine(RuleBasedStateMachine):
         self.oracle.compact(self._layout())
         self._step("compact", changed=self.system.open().version != before)
 
+    @rule(compacted=st.booleans(), untold=st.booleans())
+    def clean(self, compacted: bool, untold: bool) -> None:
+        """Old versions are cleaned away, perhaps at once after a compaction, perhaps with what tells of it."""
+        computed = [n for n, c in self.oracle.state.columns.items() if c.function]
+        if not all(map(self._computable, computed)):
+            self._run_backfill("c", 0)
+            return
+        if compacted:
+            self.compact()
+            if untold:
+                self.append(1, 1)
+        before = len(self.system.open().versions())
+        gone = self.system.clean()
+        self.oracle.cleaned(gone)
+        for name in computed:
+            for version in (1, 2, 3):
+                function = self.oracle.state.columns[name].function
+                spec = BackfillSpec(self.system.database, "t", name, udf_name=function, udf_version=str(version))
+                self.oracle.told(name, version, self.system.settled(spec))
+        self._step("clean", changed=before > 1)
+
     @rule(seed=numbers)
     def overwrite(self, seed: int) -> None:
         if seed % 5:  # rarely: it takes everything else away
@@ -429,7 +450,7 @@ class Machine(RuleBasedStateMachine):
                 safe.update(ids)
                 return
             fragment = keys.parse_record_key(key)[1]
-            self.oracle.staged(parts[fragment])
+            self.oracle.staged(parts[fragment], key)
             safe.update(parts[fragment].live)
 
         with contextlib.suppress(Killed):
