@@ -185,7 +185,7 @@ class Oracle:
                 made.made_of = {n: f for n, f in before.items() if n not in layout}
 
     def _carry_stored(self, number: int, made: Fragment) -> None:
-        """What was stored for the rows of a fragment that compaction took away is carried over, also where it was stored
+        """What was stored for the rows of fragments that compaction took away is carried over, also where it was stored
         after the compaction, between two restores."""
         gone = made.made_of
         for n, old_one in gone.items():
