@@ -6,7 +6,9 @@ and deletions, and the rows of the new ones are the live rows of the old ones, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import lance
@@ -77,34 +79,57 @@ class OldVersion:
         self._uri = uri
         self._version = version
         self._reader: FragmentReader | None = None
-        self._groups: Sequence[Any] | None = None
+        self._moved: dict[int, _Moved] | None = None
         self._last: tuple[int, Live] = (-1, np.empty(0, np.bool_))
 
     def live(self, fragment_id: int, covered: RowRange) -> Live:
         """For each physical row of `covered`. Raises LemanError, OSError and ValueError where nothing tells."""
-        if self._reader is None and self._groups is None:
+        if self._reader is None and self._moved is None:
             try:
                 self._reader = FragmentReader(self._uri, self._version)
             except NotFound:
-                transaction = lance.dataset(self._uri).read_transaction(self._version + 1)
-                operation = None if transaction is None else transaction.operation
-                self._groups = tuple(operation.groups) if isinstance(operation, LanceOperation.Rewrite) else ()
+                self._moved = {moved.old.id: moved for moved in self._rewritten()}
         if self._reader is not None:
             return self._reader.live(fragment_id, covered)
+        moved = (self._moved or {}).get(fragment_id)
+        if moved is None:
+            raise ValueError(f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}")
         if self._last[0] != fragment_id:
-            self._last = fragment_id, self._rewritten(fragment_id)
+            self._last = fragment_id, _live_of(moved.old, moved.group.ids[moved.begin : moved.end])
         return self._last[1][covered.start : covered.end]
 
-    def _rewritten(self, fragment_id: int) -> Live:
-        for group in self._groups or ():
-            begin = 0
-            for old, described in zip(group.old_fragments, _fragments(group.old_fragments), strict=True):
-                end = begin + described.live_rows
-                if old.id == fragment_id:
-                    made = np.concatenate([_row_ids(new) for new in group.new_fragments])
-                    return _live_of(old, made[begin:end])
+    def _rewritten(self) -> Iterator[_Moved]:
+        """The fragments that the next version's compaction rewrote."""
+        transaction = lance.dataset(self._uri).read_transaction(self._version + 1)
+        operation = None if transaction is None else transaction.operation
+        for group in operation.groups if isinstance(operation, LanceOperation.Rewrite) else ():
+            made, begin = _Made(tuple(group.new_fragments)), 0
+            for old in group.old_fragments:
+                end = begin + old.physical_rows - _deleted(old)
+                yield _Moved(old, made, begin, end)
                 begin = end
-        raise ValueError(f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}")
+
+
+class _Made:
+    """What a compaction made of some fragments."""
+
+    def __init__(self, fragments: Sequence[FragmentMetadata]) -> None:
+        self._fragments = fragments
+
+    @cached_property
+    def ids(self) -> RowIds:
+        """Of its rows. Raises ValueError where they are not stable."""
+        return np.concatenate([_row_ids(fragment) for fragment in self._fragments])
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """An old fragment, whose live rows became those from `begin` to `end` of what was made."""
+
+    old: FragmentMetadata
+    group: _Made
+    begin: int
+    end: int
 
 
 def _live_of(old: FragmentMetadata, made: RowIds) -> Live:
@@ -153,11 +178,15 @@ def _fragments(metadata: Iterable[Any]) -> tuple[Fragment, ...]:
         Fragment(
             f.id,
             f.physical_rows,
-            (f.deletion_file.num_deleted_rows or 0) if f.deletion_file is not None else 0,
+            _deleted(f),
             tuple(DataFile(str(d.path), tuple(d.fields)) for d in f.files),
         )
         for f in metadata
     )
+
+
+def _deleted(metadata: Any) -> int:
+    return (metadata.deletion_file.num_deleted_rows or 0) if metadata.deletion_file is not None else 0
 
 
 def _written(operation: Any) -> set[str]:
