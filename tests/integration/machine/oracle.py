@@ -394,6 +394,11 @@ class Oracle:
                 self._spoiled.setdefault(slot, set()).update(*by_key.values())
                 by_key.pop(key, None)
 
+    def may_begin_again(self, part: Asked) -> bool:
+        """Whether a pass over the fragment may come upon a damaged checkpoint: it begins anew then, and evaluates rows
+        again that a restore brought back and no checkpoint has."""
+        return part.slot in self._spoiled
+
     def staged(self, part: Asked, key: str = "") -> None:
         """A column file and its record were written."""
         self._records[part.slot, part.where] = Staged(
