@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator import group_commit
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, CommitResult, Replacement, ReplaceRequest, Status
 from core import keys
 from core.checkpoints import LanceCheckpointStore
