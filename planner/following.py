@@ -19,8 +19,8 @@ from core.lance_io import column_files, rewrites
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from planner.carrying import Carrier, origin
+from planner.evidence import Evidence
 from planner.lineage import Lineage, Live, further
-from planner.planning import Evidence
 from planner.question import Question
 from planner.reuse import Sight, unnamed
 

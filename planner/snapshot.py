@@ -24,8 +24,9 @@ from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf.registry import UdfRegistry
+from planner.evidence import Evidence, open_inputs, sift
 from planner.following import carried, follow
-from planner.planning import Evidence, Found, Slot, make_plan, open_slots
+from planner.planning import make_plan
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
@@ -102,14 +103,17 @@ class PlanReader:
         uri = question.table.uri
         partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
-        slots = open_slots(question, sights, states)
-        if not slots:
+        wanted = open_inputs(question, sights, states)
+        if not wanted:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        found, wanted, gone = _relevant(question, slots, store.list_keys(question.family.head))
-        records = self._records(uri, store, wanted)
+        sifted = sift(question, wanted, store.list_keys(question.family.head))
+        if sifted.outdated:
+            count = len(sifted.outdated)
+            _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=count)
+        records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, found, records, gone)
+        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone)
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table
@@ -144,32 +148,6 @@ def _functions(
             udf=wanted,
         )
     return own, own
-
-
-def _relevant(
-    question: Question, slots: set[Slot], listed: Iterable[str]
-) -> tuple[dict[Slot, list[Found]], list[str], list[str]]:
-    """Checkpoints and record keys of fragments with work, and all keys of fragments that are not in the table."""
-    ranges: dict[Slot, list[Found]] = {}
-    records: list[str] = []
-    fragments = {fragment_id for _, fragment_id in slots}
-    outdated: set[int] = set()
-    gone: list[str] = []
-    present = {fragment.fragment_id for fragment in question.table.fragments}
-    for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(listed):
-        slot = (sources, fragment_id)
-        if slot in slots:
-            if covered is None:
-                records.append(key)
-            else:
-                ranges.setdefault(slot, []).append((filter_id, covered, key))
-        elif fragment_id in fragments:
-            outdated.add(fragment_id)
-        elif fragment_id not in present:
-            gone.append(key)
-    if outdated:
-        _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
-    return ranges, records, gone
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:

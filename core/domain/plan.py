@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -100,8 +101,7 @@ class StagedFile:
     rows_failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRef:
+class CheckpointRef(NamedTuple):
     """A reusable checkpoint. `settles` is False where it holds rows of another filter: those rows are known, the others
     in its range are not."""
 
@@ -110,8 +110,7 @@ class CheckpointRef:
     settles: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentTask:
+class FragmentTask(NamedTuple):
     """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
     those of the current file where it carries none itself."""
 
