@@ -71,7 +71,11 @@ class KeyFamily:
 
     def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
         """As `prefix`, where both md5 are known already."""
-        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
+        return self.before_inputs(filter_md5) + inputs_md5
+
+    def before_inputs(self, filter_md5: str) -> str:
+        """What prefixes of the same filter begin with, whatever the inputs."""
+        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-"
 
     def parse(self, key: str) -> FamilyKey | None:
         """A key of this family, taken apart; None for any other: the whole key has to fit."""
@@ -80,20 +84,29 @@ class KeyFamily:
     def parse_all(self, keys: Iterable[str]) -> Iterator[FamilyKey]:
         """Those of the keys that are of this family, taken apart."""
         fullmatch = _family_pattern(self.head, self.uri).fullmatch
+        ends = _Ends()  # keys are many, their filters and ranges often the same
         for key in keys:
             match = fullmatch(key)
             if match is not None:
-                filter_, inputs, fragment, start, end = match.groups()
-                covered = None if start is None else RowRange(int(start), int(end))
-                yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), covered)  # few filters, many keys
+                filter_, inputs, fragment, end = match.groups()
+                yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
+
+
+class _Ends(dict[str, RowRange | None]):
+    """What ends of keys say: None for those of fragment records."""
+
+    def __missing__(self, end: str) -> RowRange | None:
+        _, _, numbers = end.partition("-")
+        start, _, stop = numbers.partition("-")
+        found = self[end] = RowRange(int(start), int(stop)) if numbers else None
+        return found
 
 
 @functools.lru_cache(maxsize=64)
 def _family_pattern(head: str, uri: str) -> re.Pattern[str]:
     hex_ = "[0-9a-f]{32}"
     return re.compile(
-        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})"
-        "_frag-([0-9]+)_(?:range-([0-9]+)-([0-9]+)|file)"
+        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})_frag-([0-9]+)_(range-[0-9]+-[0-9]+|file)"
     )
 
 

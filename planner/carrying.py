@@ -100,7 +100,7 @@ class Carrier:
     @cached_property
     def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
         """Ranges that need not be carried over: read when there is something to be carried over at all."""
-        found = (key for checkpoints in self._evidence.found.values() for *_, key in checkpoints)
+        found = (stored.key for checkpoints in self._evidence.found.values() for stored in checkpoints)
         return self._by_slot([*found, *self._evidence.gone])
 
     def replaced(self, plan: Plan, sights: Iterable[Sight]) -> Iterator[CarriedRows]:

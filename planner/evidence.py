@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from core.checkpoints.records import FragmentRecord
-from core.domain.ranges import RowRange
+from core.keys import FamilyKey
 from core.row_states import StateSummary
 from planner.question import Question
 from planner.reuse import Sight, judge
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
-
-
-class Found(NamedTuple):
-    """A checkpoint: md5 of the filter it was written under, its range and its key."""
-
-    filter_id: str
-    range: RowRange
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,7 @@ class Evidence:
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
-    found: Mapping[int, Sequence[Found]] = field(default_factory=dict)
+    found: Mapping[int, Sequence[FamilyKey]] = field(default_factory=dict)
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
     gone: Sequence[str] = ()
 
@@ -44,7 +35,7 @@ class Sifted:
     """Keys that matter: `found` and `gone` are those of `Evidence`, `records` the keys of fragment records.
     `outdated`: fragments with work that have keys under other input files."""
 
-    found: dict[int, list[Found]] = field(default_factory=dict)
+    found: dict[int, list[FamilyKey]] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     outdated: set[int] = field(default_factory=set)
@@ -59,15 +50,19 @@ def sift(question: Question, wanted: Mapping[int, str], listed: Iterable[str]) -
     """`wanted` is what `open_inputs` gives."""
     present = {fragment.fragment_id for fragment in question.table.fragments}
     sifted = Sifted()
-    for key, filter_id, sources, fragment_id, covered in question.family.parse_all(listed):
+    found = sifted.found
+    for key in question.family.parse_all(listed):
+        _, _, sources, fragment_id, covered = key
         inputs = wanted.get(fragment_id)
         if inputs == sources:
             if covered is None:
-                sifted.records.append(key)
+                sifted.records.append(key.key)
+            elif fragment_id in found:
+                found[fragment_id].append(key)
             else:
-                sifted.found.setdefault(fragment_id, []).append(Found(filter_id, covered, key))
+                found[fragment_id] = [key]
         elif inputs is not None:
             sifted.outdated.add(fragment_id)
         elif fragment_id not in present:
-            sifted.gone.append(key)
+            sifted.gone.append(key.key)
     return sifted

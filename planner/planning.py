@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import (
     SETTLED,
     FollowedFile,
-    FragmentTask,
     KeptRows,
     Plan,
     PlanHeader,
@@ -22,7 +22,7 @@ from core.row_states import StateSummary
 from planner.evidence import Evidence, Slot
 from planner.question import Question
 from planner.reuse import Sight, Verdict, judge
-from planner.tasks import make_task
+from planner.tasks import Opening, Tasks, open_fragment
 
 
 @dataclass(slots=True)
@@ -34,6 +34,8 @@ class _Totals:
     to_compute: int = 0
     failed: int = 0
     not_computed: int = 0
+    fragments_collected: int = 0
+    rows_collected: int = 0
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def keep(self, question: Question, sight: Sight, states: StateSummary | None) -> None:
@@ -56,18 +58,39 @@ class _Totals:
         self.rows[reason] += live
         self.live += live
 
+    def collect(self, opening: Opening) -> None:
+        """What is stored of a fragment with work."""
+        self.fragments_collected += 1
+        if opening.staged is not None:
+            self.rows_collected += opening.staged.physical_rows
+        else:
+            self.rows_collected += total([ref.range for ref in opening.checkpoints if ref.settles])
+
     def reasons(self) -> tuple[ReasonCount, ...]:
         return tuple(ReasonCount(r, self.fragments[r], self.rows[r]) for r in Reason if r in self.fragments)
 
 
+class Draft(NamedTuple):
+    """A plan, and how many fragments and rows of it are stored already, in checkpoints or finished files."""
+
+    plan: Plan
+    fragments_collected: int
+    rows_collected: int
+
+
 def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Plan:
+    """See `draft`."""
+    return draft(question, sights, evidence).plan
+
+
+def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Draft:
     """`sights` are those of `reuse.look(question)`, those of compacted fragments with what is known of their rows.
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
     """
     records = _by_fragment(question, evidence.records)
     totals = _Totals()
-    tasks: list[FragmentTask] = []
+    openings: list[Opening] = []
     ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
     for sight in ordered:
         verdict = judge(question, sight, evidence.states)
@@ -80,16 +103,19 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
             totals.settle(verdict, live)
             continue
         stored = records.get((sight.sources, sight.fragment.fragment_id), ()) if records else ()
-        task = make_task(question, sight, verdict, evidence, stored)
-        totals.count(task.reason, live)
-        if question.num_frags and len(tasks) >= question.num_frags:
+        opening = open_fragment(question, sight, verdict, evidence, stored)
+        totals.count(opening.reason, live)
+        if question.num_frags and len(openings) >= question.num_frags:
             continue
-        tasks.append(task)
-        left = _rows_left(question, task, verdict)
+        openings.append(opening)
+        if opening.checkpoints or opening.staged is not None:
+            totals.collect(opening)
+        left = _rows_left(question, opening, verdict)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += _failed_before(question, task, verdict)
-    return Plan(_header(question, totals), tuple(tasks), _followed(question, ordered))
+        totals.failed += _failed_before(question, opening, verdict)
+    plan = Plan(_header(question, totals), Tasks(question, openings), _followed(question, ordered))
+    return Draft(plan, totals.fragments_collected, totals.rows_collected)
 
 
 def _by_fragment(
@@ -128,21 +154,23 @@ def _not_computed(sight: Sight, verdict: Verdict) -> int:
     return 0 if sight.reason in SETTLED else sight.fragment.live_rows
 
 
-def _rows_left(question: Question, task: FragmentTask, verdict: Verdict) -> int:
+def _rows_left(question: Question, opening: Opening, verdict: Verdict) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
-    if task.staged is not None:
+    if opening.staged is not None:
         return 0
-    left = min(task.physical_rows - task.deleted_rows, total(task.missing))
+    left = opening.sight.fragment.live_rows
+    if opening.checkpoints:  # else all of them are missing
+        left = min(left, total(opening.missing))
     if verdict.states is None:
         return left
     open_rows = verdict.states.failed if question.failed_only else verdict.states.untouched
     return min(left, open_rows + verdict.states.failed_older)
 
 
-def _failed_before(question: Question, task: FragmentTask, verdict: Verdict) -> int:
+def _failed_before(question: Question, opening: Opening, verdict: Verdict) -> int:
     """Rows of a fragment with work that stay failed."""
-    if task.staged is not None:
-        return task.staged.rows_failed
+    if opening.staged is not None:
+        return opening.staged.rows_failed
     if question.failed_only:
         return 0
     return verdict.states.failed if verdict.states else 0

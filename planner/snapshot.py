@@ -26,7 +26,7 @@ from core.row_states import StateSummary
 from core.udf.registry import UdfRegistry
 from planner.evidence import Evidence, open_inputs, sift
 from planner.following import carried, follow
-from planner.planning import make_plan
+from planner.planning import draft
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
@@ -68,12 +68,15 @@ class PlanReader:
             question = self.question(spec)
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
-            plan = make_plan(question, sights, evidence)
+            plan, *collected = draft(question, sights, evidence)
             elsewhere = (evidence.records or evidence.gone) and not question.failed_only
             if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
                 plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
-        _report(plan)
+        if any(collected):
+            fragments, rows = collected
+            message = f"Collected {fragments} checkpointed fragments with {rows} rows"
+            _log.info(message, column=question.output.name)
         return plan
 
     def question(self, spec: BackfillSpec) -> Question:
@@ -175,11 +178,3 @@ def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tupl
     with ThreadPoolExecutor(min(_READERS, len(parts)), thread_name_prefix="plan") as pool:
         found = pool.map(lambda part: [(name, read(name)) for name in part], parts)
         return [pair for part in found for pair in part]
-
-
-def _report(plan: Plan) -> None:
-    found = [task for task in plan.tasks if task.checkpoints or task.staged is not None]
-    if found:
-        rows = sum(task.staged.physical_rows for task in found if task.staged is not None)
-        rows += sum(ref.range.rows for task in found if task.staged is None for ref in task.checkpoints if ref.settles)
-        _log.info(f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name)

@@ -2,56 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CheckpointRef, FragmentTask, Reason
+from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.row_states import StateSummary
-from planner.evidence import Evidence, Found
+from planner.evidence import Evidence
 from planner.question import Question
 from planner.reuse import Sight, Verdict
 
 
-def make_task(
+class Opening(NamedTuple):
+    """A fragment with work: what is stored of it, and what is missing."""
+
+    sight: Sight
+    reason: Reason
+    extends: bool
+    missing: tuple[RowRange, ...]
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    staged: StagedFile | None = None
+
+
+class Tasks(Sequence[FragmentTask]):
+    """The tasks of openings, each made when it is looked at and not kept: a plan may have very many."""
+
+    def __init__(self, question: Question, openings: Sequence[Opening]) -> None:
+        self._question = question
+        self._openings = openings
+
+    def __len__(self) -> int:
+        return len(self._openings)
+
+    @overload
+    def __getitem__(self, at: int) -> FragmentTask: ...
+    @overload
+    def __getitem__(self, at: slice) -> Tasks: ...
+    def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
+        if isinstance(at, slice):
+            return Tasks(self._question, self._openings[at])
+        return _task(self._question, self._openings[at], _Prefixes(self._question.family))
+
+    def __iter__(self) -> Iterator[FragmentTask]:
+        question, prefixes = self._question, _Prefixes(self._question.family)
+        return (_task(question, opening, prefixes) for opening in self._openings)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, Tasks) else other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def open_fragment(
     question: Question,
     sight: Sight,
     verdict: Verdict,
     evidence: Evidence,
-    stored: Sequence[tuple[str, FragmentRecord]],
-) -> FragmentTask:
-    """The task of a fragment with work. `stored`: its records, each with the md5 of the filter it was made under."""
-    fragment = sight.fragment
-    identity = question.filter_identity(fragment)
-    whole = RowRange(0, fragment.physical_rows)
-    refs: Sequence[CheckpointRef] = ()
-    missing: Sequence[RowRange] = (whole,)
-    staged = _staged(question, sight, stored, evidence) if stored else None
-    found = evidence.found.get(fragment.fragment_id, ())
+    records: Sequence[tuple[str, FragmentRecord]],
+) -> Opening:
+    """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
+    extends = verdict.states is not None
+    rows = sight.fragment.physical_rows
+    staged = _staged(question, sight, records, evidence) if records else None
     if staged is not None:
-        missing = ()
-    elif found:
-        filter_id = keys.md5_of_few(identity)
-        if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
-            found = [entry for entry in found if entry.filter_id == filter_id]
-        refs, missing = _cover(whole, filter_id if _settles(question, sight, verdict) else None, found)
-    reason = Reason.STAGED if staged else Reason.PARTIAL if refs else verdict.reason
+        return Opening(sight, Reason.STAGED, extends, (), (), staged.staged)
+    found = evidence.found.get(sight.fragment.fragment_id)
+    if not found:
+        return Opening(sight, verdict.reason, extends, _all_of(rows), (), None)
+    filter_id = keys.md5_of_few(question.filter_identity(sight.fragment))
+    if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
+        found = [entry for entry in found if entry.filter_id == filter_id]
+    refs, missing = _cover(rows, filter_id if _settles(question, sight, verdict) else None, found)
+    return Opening(sight, Reason.PARTIAL if refs else verdict.reason, extends, tuple(missing), tuple(refs), None)
+
+
+def _task(question: Question, opening: Opening, prefixes: _Prefixes) -> FragmentTask:
+    sight, reason, extends, missing, checkpoints, staged = opening
+    fragment, _, fingerprint, sources, current_file, moved, _ = sight
     return FragmentTask(
-        fragment_id=fragment.fragment_id,
-        physical_rows=fragment.physical_rows,
-        deleted_rows=fragment.deleted_rows,
-        reason=reason,
-        fingerprint=sight.fingerprint,
-        checkpoint_prefix=question.family.prefix_for(identity, sight.sources),
-        input_files=question.input_files(fragment),
-        current_file=sight.current_file,
-        extend_current=verdict.states is not None,
-        missing=tuple(missing),
-        checkpoints=tuple(refs),
-        staged=staged.staged if staged else None,
-        row_states=sight.moved.states if sight.moved is not None else b"",
+        fragment.fragment_id,
+        fragment.physical_rows,
+        fragment.deleted_rows,
+        reason,
+        fingerprint,
+        prefixes[question.filter_identity(fragment)] + sources,
+        question.input_files(fragment),
+        current_file,
+        extends,
+        missing,
+        checkpoints,
+        staged,
+        moved.states if moved is not None else b"",
     )
+
+
+class _Prefixes(dict[str, str]):
+    """Beginnings of checkpoint prefixes by filter identity."""
+
+    def __init__(self, family: keys.KeyFamily) -> None:
+        self._family = family
+
+    def __missing__(self, identity: str) -> str:
+        found = self[identity] = self._family.before_inputs(keys.md5_of_few(identity))
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _all_of(rows: int) -> tuple[RowRange, ...]:
+    """Most fragments of a table have the same number of rows."""
+    return (RowRange(0, rows),)
 
 
 def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
@@ -64,7 +130,7 @@ def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
 
 
 def _cover(
-    whole: RowRange, filter_id: str | None, found: Sequence[Found]
+    rows: int, filter_id: str | None, found: Sequence[keys.FamilyKey]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
     """Checkpoints to be reused, in order, and the ranges that they leave open.
 
@@ -78,9 +144,9 @@ def _cover(
     others: list[CheckpointRef] = []
     missing: list[RowRange] = []
     end = 0
-    ordered = found if len(found) == 1 else sorted(found, key=lambda e: (e.range.start, -e.range.end, e.key))
-    for written_under, covered, key in ordered:
-        if not covered.start < covered.end <= whole.end:
+    ordered = found if len(found) == 1 else sorted(found, key=_by_range)
+    for key, written_under, _, _, covered in ordered:
+        if covered is None or not covered.start < covered.end <= rows:
             continue
         if written_under != filter_id:
             others.append(CheckpointRef(key, covered, settles=False))
@@ -89,9 +155,14 @@ def _cover(
                 missing.append(RowRange(end, covered.start))
             settling.append(CheckpointRef(key, covered))
             end = covered.end
-    if end < whole.end:
-        missing.append(RowRange(end, whole.end))
+    if end < rows:
+        missing.append(RowRange(end, rows))
     return sorted([*settling, *others], key=lambda ref: (ref.range, ref.key)) if others else settling, missing
+
+
+def _by_range(found: keys.FamilyKey) -> tuple[int, int, str]:
+    start, end = found.range or (0, 0)
+    return start, -end, found.key
 
 
 def _staged(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -221,6 +222,6 @@ class Plan:
     plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
-    tasks: tuple[FragmentTask, ...]
+    tasks: Sequence[FragmentTask]
     followed: tuple[FollowedFile, ...] = ()
     carried: tuple[CarriedRows, ...] = ()
