@@ -240,3 +240,55 @@ def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
     assert unit is not None
     assert total(unit.works[0].ranges) == 200
     assert unit.budget_seconds
+
+
+def measured(backlog: Backlog, unit: WorkUnit, timings: Timings, done: int) -> None:
+    """The unit comes back with the time it took for so many rows of its first fragment, and gives back the others."""
+    results = []
+    for work in unit.works:
+        rows = min(done, total(work.ranges))
+        done -= rows
+        left = subtract(work.ranges, [RowRange(work.ranges[0].start, work.ranges[0].start + rows)])
+        refs = (CheckpointRef(f"m{work.fragment_id}", RowRange(0, rows)),) if rows else ()
+        results.append(FragmentResult(work.fragment_id, checkpoints=refs, left=tuple(left), rows_evaluated=rows))
+    backlog.note(UnitOutcome(unit.unit_id, tuple(results), timings=timings))
+
+
+@pytest.mark.parametrize(
+    ("timings", "cut"),
+    [
+        (Timings(udf=0.2, read=0.1, write=0.7), False),
+        (Timings(udf=0.2, read=0.1, checkpoint=0.7), False),
+        (Timings(udf=0.6, read=0.1, write=0.2, checkpoint=0.1), True),
+        (Timings(udf=0.1, read=0.6, write=0.3), True),
+    ],
+)
+def test_a_fragment_is_not_cut_where_most_of_the_time_goes_into_storing(timings, cut):
+    backlog = Backlog([task(0, 100_000, [RowRange(0, 100_000)])], 4)
+    (unit,) = backlog.first_units()
+    measured(backlog, unit, timings, 1000)
+    following = backlog.take()
+    assert following is not None
+    (work,) = following.works
+    assert (total(work.ranges) < 99_000) is cut
+    assert work.finish is not cut
+    assert following.budget_seconds >= 3 * total(work.ranges) / 1000
+
+
+def test_a_size_of_units_holds_where_storing_takes_the_time():
+    backlog = Backlog([task(0, 1000, [RowRange(0, 1000)])], 2, task_size=100)
+    first = backlog.take()
+    assert first is not None
+    measured(backlog, first, Timings(write=1.0), 100)
+    following = backlog.take()
+    assert following is not None
+    assert [total(w.ranges) for w in following.works] == [100]
+
+
+def test_a_unit_of_whole_fragments_is_not_filled_up_with_a_part_of_the_next():
+    tasks = [task(i, 100, [RowRange(0, 100)]) for i in range(12)]
+    backlog = Backlog(tasks, 4, seconds_per_row=0.02)
+    unit = backlog.take()
+    assert unit is not None
+    assert [total(w.ranges) for w in unit.works] == [100], "an eighth of 1,200 rows is 150"
+    assert unit.works[0].finish
