@@ -141,7 +141,7 @@ def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
         raise FailedPrecondition(
             "FOREIGN_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.version - 1}, or build all rows anew with "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
             "policy='full'",
             version=found.version,
             operation=found.operation,

@@ -292,6 +292,16 @@ def test_foreign_writes_are_refused(lake, change, operation):
     assert outcome(lake.plan(policy=RefreshPolicy.FULL)) == ("FULL", "FORCED")
 
 
+def test_the_version_to_restore_is_the_last_of_lemans(lake):
+    before = lake.open().version
+    lake.open().delete("id = 3")
+    lake.open().add_columns({"mine": "id + 1"})
+    lake.open().optimize.compact_files()
+    lake.open().drop_columns(["mine"])
+    with pytest.raises(FailedPrecondition, match=f"Restore version {before},"):
+        lake.plan()
+
+
 def test_foreign_write_under_a_compaction_is_seen(lake):
     lake.open().delete("id = 3")
     lake.open().optimize.compact_files()
