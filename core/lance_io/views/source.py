@@ -102,7 +102,8 @@ class SourceRows:
 
     @cached_property
     def is_view(self) -> bool:
-        return view_metadata.from_metadata(self._dataset.schema.metadata or {}) is not None
+        schema = self._dataset.schema
+        return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
         """The filter as it is applied; empty: all rows."""

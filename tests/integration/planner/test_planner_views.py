@@ -338,6 +338,15 @@ def test_column_that_somebody_added_to_the_view(lake):
         lake.plan()
 
 
+def test_a_view_without_its_own_columns_can_still_be_looked_at(lake):
+    lake.open().drop_columns(["__is_set"])
+    view = lake.reader.view(lake.database, "v")
+    assert (view.row_count, view.rows_set) == (30, 0)
+    with pytest.raises(FailedPrecondition) as caught:
+        lake.plan()
+    assert caught.value.reason == "FOREIGN_WRITES"
+
+
 def test_appended_fragments_are_set(lake):
     schema = lake.open().schema
     values = pa.table({f.name: filled(f, 4) for f in schema}, schema=schema)
