@@ -144,7 +144,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             )
         query = convert_views.query_from_proto(request.query)
         asked = request.request_id or uuid.uuid4().hex
-        made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked)
+        made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked, rows)
         if not made.done:
             laid = commit_pb2.LayPlaceholders(
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True

@@ -12,6 +12,7 @@ from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from core.udf import binding, validation
+from core.views import metadata
 
 #: Lance moves it whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
@@ -146,11 +147,15 @@ def check_spec(spec: BackfillSpec) -> None:
 
 
 def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:
-    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED)."""
+    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED, IS_A_VIEW)."""
     column = table.column(name)
     bound = None if column is None else binding.read(column.arrow)
     if column is not None and bound is not None:
         return column, bound
+    if column is not None and metadata.from_metadata(table.metadata) is not None:
+        raise FailedPrecondition(
+            "IS_A_VIEW", "Columns of a view are computed by its refreshes: refresh it", column=name
+        )
     if column is not None:
         what = "it holds plain data, no function computes it. Give the computed column another name"
     else:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from core.crash import crash_point
 from core.domain.table import TableSnapshot
 from core.domain.view import (
+    IS_SET,
     MaterializedView,
     RefreshPlan,
     RefreshPolicy,
@@ -141,7 +142,7 @@ def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
         raise FailedPrecondition(
             "FOREIGN_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.version - 1}, or build all rows anew with "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
             "policy='full'",
             version=found.version,
             operation=found.operation,
@@ -150,5 +151,7 @@ def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Rows with values in the fragments of a view of which the names of files do not tell."""
+    if view.column(IS_SET) is None:  # somebody dropped it
+        return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
     return set_rows(view.uri, view.version, others) if others else {}
