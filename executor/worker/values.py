@@ -1,7 +1,7 @@
 """Python values and Arrow arrays as a column's type. What does not fit is refused: nothing is cut off in silence.
 
 pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
-seconds, a text for a list of letters, a number beyond float32 as infinity.
+seconds, a number for a time, a text for a list of letters or an empty struct, a number beyond float32 as infinity.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
@@ -108,7 +109,7 @@ def _times_may_lose(present: list[Any], kind: pa.DataType) -> bool:
 
 def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
     found = set(map(type, lists))
-    if any(issubclass(sort, str | bytes) for sort in found):
+    if any(issubclass(sort, str | bytes | bytearray) for sort in found):
         return True
     if np.ndarray in found:
         checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else ""
@@ -134,8 +135,15 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
-    fraction = isinstance(value, float | np.floating) and np.isfinite(value) and value != int(value)
-    return f"{value} is not a whole number" if fraction else ""
+    value = _plain(value)
+    # int() gives one of addresses and uuids too, and cuts fractions and decimals off
+    whole = isinstance(value, _WHOLE) or (not isinstance(value, str | bytes) and bool(int(value) == value))
+    return "" if whole else f"{value!r} is not a whole number"
+
+
+def _plain(value: Any) -> Any:
+    """A value of pyarrow's as one of Python's; any other as it is."""
+    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _float_fault(value: Any, kind: pa.DataType) -> str:
@@ -148,7 +156,7 @@ def _float_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _list_fault(value: Any, kind: pa.DataType) -> str:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes | bytearray):
         return f"a {type(value).__name__} is no list"
     try:
         items = value.tolist() if isinstance(value, np.ndarray) else list(value)
@@ -158,9 +166,15 @@ def _list_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _struct_fault(value: Any, kind: pa.DataType) -> str:
-    if not isinstance(value, Mapping):
-        return ""
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no struct"
     fields = {field.name: field.type for field in kind}
+    if isinstance(value, tuple):  # its values stand for the fields in order
+        value = dict(zip(fields, value, strict=True))
+    elif isinstance(value, list):
+        value = dict(value)
+    elif not isinstance(value, Mapping):
+        return ""
     unknown = [str(name) for name in value if name not in fields]
     if unknown:
         return f"the type has no field {', '.join(unknown)}"
@@ -169,6 +183,11 @@ def _struct_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _temporal_fault(value: Any, kind: pa.DataType) -> str:
+    value = _plain(value)
+    if not isinstance(value, _TIMES):
+        return f"{value!r} is no date or time: pyarrow would count units of {kind} from 1970 on"
+    if isinstance(value, np.timedelta64) and not pt.is_duration(kind):
+        return f"{value!r} is a duration, not {kind}"
     if pt.is_date(kind):
         timed = isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None)
         return f"{value} has a time of day, which {kind} does not hold" if timed else ""
@@ -188,6 +207,8 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _map_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no map"
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     faults = (_fault(k, kind.key_type) or _fault(v, kind.item_type) for k, v in pairs)
     return next(filter(None, faults), "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import math
 import uuid
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,24 @@ REFUSED = [
     (1 << 64, pa.uint64(), "too large"),
     (1.5, pa.int32(), "1.5 is not a whole number"),
     (np.float32(0.5), pa.int64(), "not a whole number"),
-    (math.nan, pa.int64(), "nan"),
+    (math.nan, pa.int64(), "NaN"),
+    (Decimal("1.5"), pa.int64(), "not a whole number"),
+    (Fraction(1, 3), pa.int8(), "not a whole number"),
+    (uuid.UUID(int=5), pa.int64(), "not a whole number"),
+    (ipaddress.ip_address("1.2.3.4"), pa.uint64(), "not a whole number"),
+    ([Decimal("1.5")], pa.list_(pa.int64()), "not a whole number"),
+    (1.5, pa.timestamp("s"), "no date or time"),
+    (5, pa.timestamp("us", "UTC"), "no date or time"),
+    (Decimal("1.5"), pa.duration("s"), "no date or time"),
+    (-1, pa.time32("s"), "no date or time"),
+    (5, pa.date64(), "no date or time"),
+    ([1], pa.list_(pa.date32()), "no date or time"),
+    (np.timedelta64(5, "D"), pa.date32(), "a duration"),
+    ("", POINT, "str is no struct"),
+    (b"", pa.map_(pa.string(), pa.int8()), "bytes is no map"),
+    ([("z", 1)], POINT, "no field z"),
+    ((1.5, None), POINT, "a: 1.5 is not a whole number"),
+    (bytearray(b"ab"), pa.list_(pa.int32()), "bytearray is no list"),
     ("1", pa.int64(), "'1'"),
     (True, pa.int64(), "bool"),
     (1, pa.bool_(), "1"),
@@ -69,6 +88,13 @@ REFUSED = [
 TAKEN = [
     (2.0, pa.int32(), 2),
     (np.int64(7), pa.int8(), 7),
+    (Decimal("3.0"), pa.int8(), 3),
+    (np.array(7), pa.int8(), 7),
+    (pa.scalar(7), pa.int64(), 7),
+    (np.timedelta64(2, "s"), pa.duration("s"), dt.timedelta(seconds=2)),
+    (pa.scalar(NAIVE), pa.timestamp("us"), NAIVE),
+    ([("a", 1)], POINT, {"a": 1, "t": None}),
+    ((1, None), POINT, {"a": 1, "t": None}),
     (1, pa.float64(), 1.0),
     (math.inf, pa.float32(), math.inf),
     (65504.0, pa.float16(), 65504.0),
