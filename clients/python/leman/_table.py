@@ -66,13 +66,17 @@ class Table:
         """Rows, without deleted ones."""
         return self.describe().row_count
 
+    @boundary
     def to_lance(self, version: int | None = None) -> lance.LanceDataset:
-        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`."""
+        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
+
+        Raises TableNotFound, VersionNotFound."""
         return local.open_table(self.uri, version)
 
+    @boundary
     def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows as an Arrow table. Needs `leman[lance]`."""
-        return self.to_lance().to_table(columns=columns, filter=where)
+        """The rows as an Arrow table. Needs `leman[lance]`. Raises TableNotFound, InvalidArgument."""
+        return local.read_table(self.uri, columns, where)
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
