@@ -161,7 +161,7 @@ class Table:
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
         request = jobs_pb2.CreateJobRequest(
-            backfill=self._spec(column, udf, BackfillOptions(**parameters)), request_id=uuid.uuid4().hex
+            backfill=self._spec(column, udf, BackfillOptions.of(parameters)), request_id=uuid.uuid4().hex
         )
         job = _wire.job(self._services.jobs("CreateJob", request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
@@ -171,7 +171,7 @@ class Table:
         self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
     ) -> Plan:
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
-        request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions(**parameters)))
+        request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
         return _wire.plan(self.name, self._services.planner("ExplainPlan", request))
 
     @boundary
