@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,6 +234,8 @@ class Evaluator:
         if getattr(result, "ndim", 0) == 1 and result.dtype.kind in "biufMm":
             made = pa.array(result)
             return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        if result is None or isinstance(result, str | bytes | Mapping | pa.RecordBatch | pa.Table):
+            raise TypeError(f"it returned {_described(result)}, not one value for each row")
         return conversion.to_array(list(result), self._output)
 
 
@@ -255,6 +257,13 @@ def without_condemned(
     if rest.failed is not None:
         failed[~doomed] = rest.failed
     return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
+
+
+def _described(result: Any) -> str:
+    """What is no batch of values."""
+    if isinstance(result, pa.RecordBatch | pa.Table):
+        return f"{result.num_columns} columns"
+    return "None" if result is None else f"a {type(result).__name__}"
 
 
 def _python_values(column: pa.Array) -> list[Any]:

@@ -6,10 +6,12 @@ seconds, a number for a time, a text for a list of letters or an empty struct, a
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +40,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         array = array.combine_chunks()
     if _infinities(array):
         _check_all(values, kind)
+    _check_json(array)
     if array.type != kind:  # pyarrow widens the index of a dictionary that is full
         raise ValueError(f"the values need the type {array.type}: use a wider index type")
     return array
@@ -47,10 +50,12 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """An array as another type. Raises one of CONVERSION_ERRORS where the types have nothing in common, or where a
     value would be changed."""
     if array.type == kind:
+        _check_json(array)
         return array
     if not _castable(array.type, kind):
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
     made = array.cast(kind)
+    _check_json(made)
     if _infinities(made) > _infinities(array):
         raise ValueError(f"a number is too large for {kind}")
     return made
@@ -222,6 +227,29 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
     (pt.is_struct, _struct_fault),
     (pt.is_map, _map_fault),
 ]
+
+
+def _check_json(array: pa.Array) -> None:
+    """Raises ValueError for a text in a column of JSON that is none, at any depth of lists: Lance would refuse the whole
+    file, or store null for NaN."""
+    if any(is_list(array.type) for is_list in _LISTS):
+        _check_json(array.flatten())
+    elif pt.is_struct(array.type):
+        for child in array.flatten():
+            _check_json(child)
+    elif isinstance(array.type, pa.JsonType):
+        for text in array.storage.drop_null().to_pylist():
+            with contextlib.suppress(RecursionError):
+                json.loads(text, strict=False, parse_constant=_no_json, object_pairs_hook=_check_keys)
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
 
 
 def _infinities(array: pa.Array) -> int:

@@ -134,6 +134,23 @@ def test_a_matrix_is_a_list_for_each_row():
     assert found.values.to_pylist() == [[x, x + 1.0] for x in range(8)]
 
 
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, "returned None, not one value for each row"),
+        ("x" * 8, "returned a str"),
+        ({"x": range(8)}, "returned a dict"),
+        (pa.table({"a": range(8), "b": range(8)}), "returned 2 columns"),
+        (pa.array(["{}"] * 7 + ["{"], pa.json_()), "property name"),
+    ],
+    ids=["none", "str", "dict", "table", "json"],
+)
+def test_what_is_no_batch_of_values_is_told(result, said):
+    output = pa.json_() if isinstance(result, pa.Array) else pa.int64()
+    with pytest.raises(JobFailing, match=said):
+        evaluate(lambda _: result, ErrorPolicy(), kind=UdfKind.ARRAY, output=output)
+
+
 def test_the_pause_before_a_late_attempt_is_bounded():
     rule = ErrorRule(ErrorAction.RETRY, max_attempts=5000, initial_backoff_seconds=0.5, max_backoff_seconds=60.0)
     assert [rule.pause(attempt) for attempt in (1, 2, 20, 4000)] == [0.5, 1.0, 60.0, 60.0]

@@ -81,6 +81,10 @@ REFUSED = [
     ({"k": 1.5}, pa.map_(pa.string(), pa.int8()), "not a whole number"),
     (1.5, pa.dictionary(pa.int8(), pa.int64()), "not a whole number"),
     ({"a": 1}, pa.json_(), "dict"),
+    ("{not json", pa.json_(), "property name"),
+    ("", pa.json_(), "Expecting value"),
+    ('{"a": NaN}', pa.json_(), "NaN is no JSON"),
+    ('{"a": 1, "a": 2}', pa.json_(), "a key twice"),
     (b"short", pa.uuid(), "16"),
     ([1.0], pa.fixed_shape_tensor(pa.float32(), [2, 2]), "expected 4"),
 ]
@@ -114,6 +118,7 @@ TAKEN = [
     (b"text", pa.string(), "text"),
     (uuid.UUID(int=5), pa.uuid(), uuid.UUID(int=5)),
     (True, pa.bool8(), True),
+    ('{"a": [1, null]}', pa.json_(), '{"a": [1, null]}'),
     (None, POINT, None),
 ]
 
@@ -202,3 +207,16 @@ def test_a_dictionary_that_is_full_is_refused():
         to_array([[w] for w in words], pa.list_(pa.dictionary(pa.uint8(), pa.string())))
     assert to_array(words, pa.dictionary(pa.int16(), pa.string())).to_pylist() == words
     assert to_array(words[:128], pa.dictionary(pa.int8(), pa.string())).to_pylist() == words[:128]
+
+
+def test_text_that_is_no_json_is_refused_inside_of_lists_and_structs():
+    texts = pa.array(["[1]", "[1"], pa.json_())
+    for nested in (pa.ListArray.from_arrays([0, 2], texts), pa.StructArray.from_arrays([texts], ["j"])):
+        assert cast(nested.slice(0, 0), nested.type).equals(nested.slice(0, 0))
+        with pytest.raises(CONVERSION_ERRORS, match="Expecting"):
+            cast(nested, nested.type)
+
+
+def test_json_may_be_deeper_than_python_reads_it():
+    deep = "[" * 5000 + "]" * 5000
+    assert to_array([deep], pa.json_()).to_pylist() == [deep]
