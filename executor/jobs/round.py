@@ -109,7 +109,7 @@ class Round:
         waiting = self._backlog.busy_fragments
         if not rejected and not waiting and not self._trouble:
             return None
-        why = "; ".join([*self._trouble, *rejected][:3])
+        why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
         return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable)
 
     def _collect_staged(self) -> None:
