@@ -230,8 +230,8 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _check_json(array: pa.Array) -> None:
-    """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file, or
-    store null for NaN."""
+    """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file,
+    or store null for NaN."""
     if any(is_list(array.type) for is_list in _LISTS):
         _check_json(array.flatten())
     elif pt.is_struct(array.type):
