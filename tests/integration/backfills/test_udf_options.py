@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -156,6 +157,8 @@ def wrong(kind: pa.DataType, good: object, bad: object) -> leman.UDF:
         (pa.list_(pa.float32(), 2), [1.0, 2.0], [1.0], "Length of item not correct"),
         (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1), "no time zone"),
         (pa.struct([("a", pa.int64())]), {"a": 1}, {"z": 1}, "no field z"),
+        (pa.int16(), 1, Decimal("1.5"), "not a whole number"),
+        (pa.json_(), '{"a":1}', "{not json", "property name"),
     ],
     ids=lambda v: str(v) if isinstance(v, pa.DataType) else "",
 )
