@@ -52,6 +52,8 @@ class Question:
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
+    _inputs: frozenset[int] = dataclasses.field(init=False, repr=False)
+    _plain: bool = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         column = self.keyed_as or self.output.name
@@ -61,16 +63,26 @@ class Question:
         parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)
         object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
+        object.__setattr__(self, "_inputs", frozenset(self.input_ids))
+        object.__setattr__(self, "_plain", not (self.filter.where or self.kept or self.failed_only))
+
+    @property
+    def families(self) -> tuple[keys.KeyFamily, ...]:
+        """Of `versions`."""
+        kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
+        return (self.family, *kept)
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
         """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
         return [(i, fragment.file_of(i)) for i in self.input_ids]
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        return fragment.files_of(self.input_ids)
+        return fragment.files_of(self._inputs)
 
     def filter_identity(self, fragment: Fragment) -> str:
         """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        if self._plain:
+            return ""
         if self.failed_only:
             file = next(iter(fragment.files_of(self.output.field.field_ids)), "")
             return keys.failed_identity(file, self._where_identity(fragment))
