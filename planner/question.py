@@ -140,6 +140,14 @@ def check_spec(spec: BackfillSpec) -> None:
     for name, number in spec.numbers.items():
         if number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
+    bounds = spec.checkpoint
+    if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
+        raise InvalidArgument(
+            "BAD_NUMBER",
+            f"min_checkpoint_size ({bounds.min_checkpoint_size}) is above max_checkpoint_size "
+            f"({bounds.max_checkpoint_size})",
+            field="spec.checkpoint",
+        )
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:

@@ -30,6 +30,7 @@ _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<p
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
 _MISSING = ("was not found", "Not found:", "No such file", "Not a directory")
 _COLUMNS_LISTED = 40
+_NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
 #: Lance computes with views, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -239,6 +240,8 @@ def _filter_message(error: Exception, columns: list[str]) -> str:
     text = clean_message(str(error))
     if "INTERVAL" in text:
         return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+    if _NO_TIME.search(text):
+        return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
     return _unknown_column(text, columns) or text
 
 

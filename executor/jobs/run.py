@@ -105,12 +105,14 @@ class JobRun:
         idle = 0
         while plan.tasks:
             plan = await self._carry_over(plan)
-            before = (tally.rows_evaluated, tally.fragments_committed)
+            evaluated, committed = tally.rows_evaluated, tally.fragments_committed
             unsettled = await Round(self.board, plan, self._services, self._cost).work()
             if unsettled is None:
                 return
             self._cost = tally.seconds_per_row or self._cost
-            idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
+            # rows of a file that is refused again and again are computed again and again
+            moved = tally.rows_evaluated != evaluated and not unsettled.unusable
+            idle = 0 if moved or tally.fragments_committed != committed else idle + 1
             await self._pause(unsettled, idle)
             plan = await self.plan()
 

@@ -102,7 +102,8 @@ class UnitRunner:
             except LemanError as error:
                 failure = UnitFailure(error.reason, error.message)
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
+                said = str(error).partition(", /")[0]  # then comes a place in Lance's own source
+                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {said}")
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _reader(self) -> FragmentReader:

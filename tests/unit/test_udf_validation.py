@@ -145,3 +145,12 @@ def test_a_damaged_binding_is_an_error_and_not_plain_data(inputs):
     with pytest.raises(DataLoss, match="'c'") as caught:
         binding.read(broken)
     assert caught.value.reason == "BINDING_DAMAGED"
+
+
+@pytest.mark.parametrize("name", ["back`tick", "`", "*"])
+def test_names_under_which_lance_finds_no_column(name):
+    assert "Lance cannot read" in refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))
+    table = dataclasses.replace(TABLE, fields=(TableField(pa.field(name, pa.string()), (0,)),))
+    with pytest.raises(InvalidArgument, match="Lance cannot read a column that is called") as caught:
+        validation.find_inputs([name], UDF, table)
+    assert caught.value.reason == "BAD_COLUMN_NAME"
