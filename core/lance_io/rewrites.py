@@ -60,6 +60,18 @@ def trace(
     return Trail(found, frozenset(wanted))
 
 
+def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
+    """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
+    are missing. Raises OSError and ValueError where the later version cannot be opened."""
+    found: list[Rewrite] = []
+    for at, operation in _operations(lance.dataset(uri, version=newer), min(most_versions, newer - older)):
+        if at <= older:
+            break
+        if isinstance(operation, LanceOperation.Rewrite):
+            found += _groups(operation, at - 1)
+    return found[::-1]
+
+
 def _operations(dataset: lance.LanceDataset, most: int) -> Iterable[tuple[int, Any]]:
     """(version, its operation), newest first; a restored version takes the place of what it undid. The last operation
     is None where older ones are unknown: cleaned away, or too many."""
@@ -89,6 +101,7 @@ def _fragments(metadata: Iterable[Any]) -> tuple[Fragment, ...]:
             f.physical_rows,
             (f.deletion_file.num_deleted_rows or 0) if f.deletion_file is not None else 0,
             tuple(DataFile(str(d.path), tuple(d.fields)) for d in f.files),
+            f"{f.deletion_file.id}-{f.deletion_file.read_version}" if f.deletion_file is not None else "",
         )
         for f in metadata
     )

@@ -103,7 +103,6 @@ class _Comparison:
         query = plan.definition.query
         self._plan = plan
         self._bounds = Bounds(query.offset, query.limit)
-        self._target = _Filter(SourceRows(plan.definition.source_uri, plan.target_version), query.where)
 
     def outcome(self) -> RowOutcome:
         if self._plan.mode is RefreshMode.FULL:
@@ -160,6 +159,12 @@ class _Comparison:
 
     def _differences(self) -> Differences:
         return differences(self._plan, lambda: self._base.source, self._target.source)
+
+    @cached_property
+    def _target(self) -> _Filter:
+        """The filter at the version to go to; opened only where something is to be read."""
+        definition = self._plan.definition
+        return _Filter(SourceRows(definition.source_uri, self._plan.target_version), definition.query.where)
 
     @cached_property
     def _base(self) -> _Filter:
