@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tempfile
 
 import lance
@@ -17,7 +18,7 @@ from core.lance_io.views import changes as view_changes
 from core.lance_io.views import differences as view_differences
 from core.lance_io.views.changes import every_row, row_outcome
 from core.lance_io.views.order import in_view_order
-from core.lance_io.views.source import SourceRows
+from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from tests.integration.views.changing_source import Row, Source, View
 
 SHAPES = {
@@ -175,6 +176,22 @@ def test_an_update_in_place_that_does_not_say_of_which_rows_changes_all(source, 
     before = source.versions[1]
     source.versions[source.version] = {i: Row(0 if i == 4 else row.x, 7) for i, row in before.items()}
     view.refresh(source.version)
+
+
+def test_nothing_that_was_read_is_kept_until_the_collector_runs(source, view):
+    source.update("x", "9", "id IN (20, 21)")
+    source.rewrite("y", 0)
+    source.compact()
+    source.update("x", "9", "id IN (3, 4)")
+    plan = view.plan(source.version)
+    gc.collect()
+    gc.disable()
+    try:
+        row_outcome(plan)
+        kept = [o for o in gc.get_objects() if isinstance(o, SourceRows | lance.LanceDataset | RowFacts)]
+    finally:
+        gc.enable()
+    assert [o for o in kept if o is not NO_ROWS] == []
 
 
 def test_a_full_refresh_takes_every_matching_row_in_order(source, view):
