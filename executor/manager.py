@@ -138,10 +138,10 @@ class JobManager:
         self._runs[job.job_id] = run
         udf = (run.board.job.udf_name, run.board.job.udf_version)
         run.know_cost(self._costs.get(udf))
-        if run.nothing_to_do(plan):
-            await run.finish_at_once(plan)
+        if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
+        run.look_ahead(plan)
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)

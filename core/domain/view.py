@@ -201,6 +201,11 @@ class RefreshPlan:
     stale: tuple[str, ...] = ()
     rows: int = 0
 
+    @property
+    def only_version(self) -> bool:
+        """Whether all rows stay as they are, and only the source version that they are right for is another."""
+        return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
+
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:

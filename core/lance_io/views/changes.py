@@ -44,6 +44,10 @@ class RowOutcome:
     source_rows_read: int
 
 
+#: All rows stay as they are.
+NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+
+
 def row_outcome(plan: RefreshPlan) -> RowOutcome:
     """Step 2 of a refresh (docs/decisions/0010-views.md). The view is read at `plan.version`.
 
@@ -108,7 +112,7 @@ class _Comparison:
         if self._plan.mode is RefreshMode.FULL:
             return self._anew()
         if not self._plan.changes:
-            return RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+            return NOTHING
         return self._bounded() if self._bounds.bounded else self._unbounded()
 
     def _anew(self) -> RowOutcome:
