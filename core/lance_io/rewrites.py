@@ -100,7 +100,8 @@ def _fragments(metadata: Iterable[Any]) -> tuple[Fragment, ...]:
             f.id,
             f.physical_rows,
             (f.deletion_file.num_deleted_rows or 0) if f.deletion_file is not None else 0,
-            tuple(DataFile(str(d.path), tuple(d.fields)) for d in f.files),
+            # `path` makes a class at every call
+            tuple(DataFile(d._path, tuple(d.fields)) for d in f.files),
             f"{f.deletion_file.id}-{f.deletion_file.read_version}" if f.deletion_file is not None else "",
         )
         for f in metadata
