@@ -61,7 +61,7 @@ class SourcedReader(FragmentReader):
         return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def rows_of(most_bytes: int, schema: pa.Schema) -> int:
+def first_rows(most_bytes: int, schema: pa.Schema) -> int:
     """How many rows of a schema may be read at first: few, where only reading tells how wide they are."""
     if not all(pa.types.is_primitive(field.type) for field in schema):
         return _FIRST_ROWS
