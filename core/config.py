@@ -120,10 +120,11 @@ class Executor(_Section):
     slots: int = Field(default=0, ge=0)
     """Units of work at once; 0: one for each core."""
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
-    """Work between two checkpoints of a worker, in seconds: at most so much is computed again after a
-    crash."""
+    """Work between two checkpoints of a worker, in seconds of reading inputs and calling the function: at most so much
+    is done again after a crash."""
     checkpoint_max_bytes: int = Field(default=128 << 20, ge=1)
-    """Largest checkpoint in bytes of values; a worker writes one earlier when it has so many."""
+    """Largest checkpoint in bytes of values; a worker writes one earlier when it has so many, unless they are in the
+    column file and cheap to compute again."""
     commit_interval_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two commits of a job."""
     max_running_jobs: int = Field(default=16, ge=1)

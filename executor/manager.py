@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +18,11 @@ from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
-from core.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
+from core.errors import NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
+from executor.jobs.costs import Costs
 from executor.jobs.history import History
+from executor.jobs.requests import Requests, check_request
 from executor.jobs.retry import Retry, check_same, check_worth, specification
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
@@ -30,7 +34,6 @@ _POLL_SECONDS = 1.0
 _RUNS_KEPT = 200
 
 SaveJob = Callable[[Job], Awaitable[None]]
-_Request = tuple[BackfillSpec, RefreshSpec | None, asyncio.Future[Job]]
 
 
 class _Database:
@@ -57,8 +60,8 @@ class JobManager:
         self._runs: dict[str, JobRun | RefreshRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
-        self._costs: dict[tuple[str, str], float] = {}
-        self._requests: dict[str, _Request] = {}
+        self._costs = Costs()
+        self._requests = Requests()
 
     def busy(self) -> bool:
         """Whether any job runs."""
@@ -68,7 +71,7 @@ class JobManager:
         """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
         `executor.jobs.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
         job = await self.get(database, retry.job_id)
-        known = self._find_request(await self._open(database), request_id)
+        known = self._requests.find(request_id, (await self._open(database)).jobs.values())
         if isinstance(known, Job):
             check_same(known, retry)
             return self.current(known)
@@ -82,42 +85,12 @@ class JobManager:
         that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists
         (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
         database = await self._open(spec.database)
-        known = self._find_request(database, request_id)
+        known = self._requests.find(request_id, database.jobs.values())
         if known is not None:
-            return await self._same(known, spec, request_id, refresh)
-        if not request_id:
-            return await self._create(spec, request_id, refresh, retry_of)
-        answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        self._requests[request_id] = (spec, refresh, answer)
-        try:
-            job = await self._create(spec, request_id, refresh, retry_of)
-            answer.set_result(job)
-            return job
-        except BaseException as error:
-            answer.set_exception(error)
-            answer.exception()  # somebody may or may not wait for it
-            raise
-        finally:
-            self._requests.pop(request_id, None)
-
-    def _find_request(self, database: _Database, request_id: str) -> _Request | Job | None:
-        if not request_id:
-            return None
-        if request_id in self._requests:
-            return self._requests[request_id]
-        return next((j for j in database.jobs.values() if j.request_id == request_id), None)
-
-    async def _same(
-        self, known: _Request | Job, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None
-    ) -> Job:
-        asked, refreshed = (known.spec, known.refresh) if isinstance(known, Job) else known[:2]
-        # relative times in a filter, and the latest version of a source, are pinned when a job starts
-        same = replace(asked, where="") == replace(spec, where="") and bool(asked.where) == bool(spec.where)
-        if not same or not _same_refresh(refreshed, refresh):
-            raise AlreadyExists(
-                "REQUEST_ID_REUSED", f"request id {request_id} was used for another job: choose a new one"
-            )
-        return self.current(known) if isinstance(known, Job) else await asyncio.shield(known[2])
+            check_request(known, request_id, spec, refresh)
+            return self.current(known) if isinstance(known, Job) else await asyncio.shield(known.answer)
+        make = functools.partial(self._create, spec, request_id, refresh, retry_of)
+        return await self._requests.make(request_id, spec, refresh, make)
 
     async def _create(
         self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None, retry_of: Job | None
@@ -136,8 +109,7 @@ class JobManager:
             check_worth(retry_of, plan)
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
-        udf = (run.board.job.udf_name, run.board.job.udf_version)
-        run.know_cost(self._costs.get(udf))
+        run.know_cost(self._costs.of(run.board.job))
         if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
@@ -167,9 +139,7 @@ class JobManager:
         finally:
             beat.cancel()
         await self._leases.release(run.board.job.job_id)
-        cost = run.board.tally.seconds_per_row
-        if cost is not None:
-            self._costs[run.board.job.udf_name, run.board.job.udf_version] = cost
+        self._costs.learn(run.board.job, run.board.tally.seconds_per_row)
         ended = [job_id for job_id in self._runs if job_id not in self._tasks]
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
             del self._runs[job_id]
@@ -213,15 +183,16 @@ class JobManager:
 
     async def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
-    ) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
+    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """See `JobBoard.follow`; a job that another executor runs is followed through history."""
         sequence = after
         while True:
             job = await self.get(database, job_id)
             run = self._runs.get(job_id)
             if run is not None:
-                async for message in run.board.follow(after, heartbeat_seconds):
-                    yield message
+                async with contextlib.aclosing(run.board.follow(after, heartbeat_seconds)) as messages:
+                    async for message in messages:
+                        yield message
                 return
             sequence += 1
             yield sequence, job, []
@@ -256,7 +227,7 @@ class JobManager:
                 await self._reload(database)
                 database.loaded = True
                 for job in list(database.jobs.values()):
-                    self._learn_cost(job)
+                    self._costs.learn_from_history(job)
                     if not job.state.terminal:
                         self._adopt_when_free(database, job.job_id)
         return database
@@ -306,12 +277,6 @@ class JobManager:
         await self._save(run.board.job)
         self._start(run, run.replan_and_run())
 
-    def _learn_cost(self, job: Job) -> None:
-        progress = job.progress
-        spent = progress.udf_seconds + progress.read_seconds
-        if progress.rows_evaluated and spent:
-            self._costs[job.udf_name, job.udf_version] = spent / progress.rows_evaluated
-
     async def open_database(self, path: str) -> None:
         """Takes over what a dead executor left."""
         await self._open(path)
@@ -339,10 +304,3 @@ class JobManager:
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()
-
-
-def _same_refresh(known: RefreshSpec | None, asked: RefreshSpec | None) -> bool:
-    if known is None or asked is None:
-        return known is asked
-    same = replace(known, src_version=0, latest=False) == replace(asked, src_version=0, latest=False)
-    return same and (not asked.src_version or asked.src_version == known.src_version)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import grpc
 import structlog
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
@@ -20,17 +21,16 @@ from core.checkpoints.records import forget_file
 from core.config import Settings
 from core.coordination.leases import JobLeases
 from core.coordination.reservations import reservations_at
-from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
+from core.domain.job import Job
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
-from core.rpc import convert, convert_views
+from core.rpc import convert, convert_jobs, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
-from core.rpc.status import to_status
 from executor.jobs import failures
 from executor.jobs.carrying import carry_over
 from executor.jobs.followed import store_followed
@@ -42,6 +42,8 @@ from executor.manager import JobManager
 from executor.spark.runner import SparkRunner
 from executor.worker.error_store import JobErrors, errors_uri
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+
+_Result = TypeVar("_Result")
 
 _log = structlog.get_logger(__name__)
 
@@ -189,22 +191,20 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
-        messages = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
-        drained = asyncio.ensure_future(self._draining.wait())
-        try:
+        watch = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
+        async with contextlib.aclosing(watch) as messages, _ended_with_it(self._draining.wait()) as drained:
             while True:
-                upcoming = asyncio.ensure_future(anext(messages))
-                await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
-                if not upcoming.done():
-                    upcoming.cancel()
-                    raise Unavailable("DRAINING", "This executor is shutting down: watch again")
-                try:
-                    sequence, job, events = upcoming.result()
-                except StopAsyncIteration:
+                async with _ended_with_it(anext(messages, None)) as upcoming:
+                    await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
+                    if not upcoming.done():
+                        raise Unavailable("DRAINING", "This executor is shutting down: watch again")
+                    message = await upcoming
+                if message is None:
                     return
-                yield jobs_pb2.WatchJobResponse(sequence=sequence, job=_job(job), events=[_event(e) for e in events])
-        finally:
-            drained.cancel()
+                sequence, job, events = message
+                yield jobs_pb2.WatchJobResponse(
+                    sequence=sequence, job=_job(job), events=[convert_jobs.event_to_proto(e) for e in events]
+                )
 
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
@@ -222,7 +222,20 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         page = read_page(request.page_size, request.page_token, scope)
         errors = await self._manager.errors(request.database, request.job_id, request.column)
         items, token = cut(errors, page, lambda e: e.row_address)
-        return jobs_pb2.ListJobErrorsResponse(errors=[_row_error(e) for e in items], next_page_token=token)
+        return jobs_pb2.ListJobErrorsResponse(
+            errors=[convert_jobs.row_error_to_proto(e) for e in items], next_page_token=token
+        )
+
+
+@contextlib.asynccontextmanager
+async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Future[_Result]]:
+    """Runs beside the block, and not longer: whoever watches may go away at any moment."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class _EndedJobs:
@@ -263,57 +276,4 @@ def _checked_refresh(request: jobs_pb2.CreateJobRequest) -> RefreshSpec:
 
 
 def _job(job: Job) -> jobs_pb2.Job:
-    message = jobs_pb2.Job(
-        job_id=job.job_id,
-        state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
-        spec=convert.spec_to_proto(job.spec),
-        progress=_progress(job.progress),
-        created_at=_timestamp(job.created_at),
-        updated_at=_timestamp(job.updated_at),
-        udf_name=job.udf_name,
-        udf_version=job.udf_version,
-        reasons=[convert.reason_count_to_proto(c) for c in job.reasons],
-        plan_summary=job.plan_summary,
-        table_version=job.table_version,
-        attempt=job.attempt,
-        stalls=[_stall(s) for s in job.stalls],
-        retry_of=job.retry_of,
-    )
-    if job.refresh is not None:
-        message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))
-    if job.refresh_result is not None:
-        message.refresh_result.CopyFrom(convert_views.refresh_result_to_proto(job.refresh_result))
-    if job.error is not None:
-        message.error.CopyFrom(to_status(failures.of_job(job.error)))
-    return message
-
-
-def _stall(stall: Stall) -> jobs_pb2.Stall:
-    return jobs_pb2.Stall(
-        lane=stall.lane,
-        fragment_id=stall.fragment_id,
-        rows=convert.range_to_proto(stall.rows),
-        idle_seconds=stall.idle_seconds,
-        silent=stall.silent,
-        message=stall.message,
-    )
-
-
-def _progress(progress: Progress) -> jobs_pb2.Progress:
-    return jobs_pb2.Progress(**{name: getattr(progress, name) for name in Progress.__dataclass_fields__})
-
-
-def _event(event: JobEvent) -> jobs_pb2.JobEvent:
-    return jobs_pb2.JobEvent(
-        sequence=event.sequence, time=_timestamp(event.time), kind=event.kind, message=event.message
-    )
-
-
-def _row_error(error: StoredRowError) -> jobs_pb2.RowError:
-    return jobs_pb2.RowError(**{name: getattr(error, name) for name in StoredRowError.__dataclass_fields__})
-
-
-def _timestamp(seconds: float) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromMicroseconds(int(seconds * 1e6))
-    return stamp
+    return convert_jobs.job_to_proto(job, None if job.error is None else failures.of_job(job.error))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
-from core.domain.view import RefreshResult, RefreshSpec
+from core.domain.view import RefreshLedger, RefreshResult, RefreshSpec
 
 
 class JobState(enum.Enum):
@@ -84,7 +84,8 @@ class Stall:
 class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
     `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running. `refresh`: what was
-    asked where the job refreshes a view; `spec` then names the view as its table and nothing else."""
+    asked where the job refreshes a view; `spec` then names the view as its table and nothing else, and `refresh_ledger`
+    is for who takes the job over."""
 
     job_id: str
     request_id: str
@@ -105,6 +106,7 @@ class Job:
     retry_of: str = ""
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
+    refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,11 @@ class CheckpointBounds:
         )
 
     @property
+    def asked(self) -> bool:
+        """Whether anything was asked."""
+        return self != CheckpointBounds()
+
+    @property
     def at_least(self) -> int:
         return max(1, min(self.min_checkpoint_size or 1, self.at_most))
 

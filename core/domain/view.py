@@ -223,3 +223,25 @@ class RefreshResult:
     source_version_before: int = 0
     source_version: int = 0
     view_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCommit:
+    """A commit to a view before its answer. `gains`: what the refresh will have done with it. `filled`: rows of each
+    fragment that a first fill asks for, of which some may be refused; empty: all or nothing."""
+
+    uri: str
+    request_id: str
+    read_version: int
+    gains: RefreshResult
+    filled: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshLedger:
+    """What a refresh writes down for an executor that may have to take it over: commits without an answer, the rows
+    that were given to functions by then, and how many rows of the stage's columns had a value (stage/column → rows)."""
+
+    asked: tuple[AskedCommit, ...] = ()
+    evaluated: int = 0
+    settled: dict[str, int] = field(default_factory=dict)

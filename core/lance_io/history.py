@@ -67,13 +67,13 @@ class History:
                 yield record
 
 
-def find_commit(uri: str, request_id: str) -> CommitRecord | None:
-    """The newest commit that a request took part in, among the last SCAN_LIMIT versions.
+def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | None:
+    """The newest commit that a request took part in, among the last SCAN_LIMIT versions, and those after `after`.
 
     Raises NotFound (TABLE_NOT_FOUND).
     """
     dataset = _open(uri)
-    records = History().records(dataset, int(dataset.version), 0, SCAN_LIMIT)
+    records = History().records(dataset, int(dataset.version), after, SCAN_LIMIT)
     return next((record for record in records if request_id in record.request_ids), None)
 
 

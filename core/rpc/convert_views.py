@@ -231,11 +231,6 @@ def refresh_result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
     return jobs_pb2.RefreshResult(mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), **numbers)
 
 
-def refresh_result_from_proto(message: jobs_pb2.RefreshResult) -> RefreshResult:
-    numbers = {name: int(getattr(message, name)) for name in _RESULT_NUMBERS}
-    return RefreshResult(mode_from_proto(message.mode), reason_from_proto(message.reason), **numbers)
-
-
 def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
     return catalog_pb2.MaterializedView(
         uri=view.uri,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,7 @@ class JobBoard:
         self.note("state", job.state.value)
         await self._publish()
 
-    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncIterator[tuple[int, Job, list[JobEvent]]]:
+    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """A watcher's view: the state now, then every change, the last one terminal. Events with a sequence up to
         `after` are left out; at most the last thousand are kept."""
         seen = after

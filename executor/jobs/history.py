@@ -60,11 +60,12 @@ class History:
         )
 
     def load(self) -> dict[str, Job]:
-        """The last state of every job, in the order of their first."""
+        """The last state of every job, in the order of their first. An executor that was taken for dead and still
+        writes says nothing but the end."""
         jobs: dict[str, Job] = {}
         for row in self._jobs.read(["record"]):
             job = msgspec.json.decode(str(row["record"]), type=Job)
             known = jobs.get(job.job_id)
-            if known is None or not known.state.terminal or job.state.terminal:
+            if known is None or job.state.terminal or (not known.state.terminal and job.attempt >= known.attempt):
                 jobs[job.job_id] = job
         return jobs

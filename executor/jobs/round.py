@@ -7,7 +7,6 @@ import contextlib
 from dataclasses import dataclass
 
 from core.domain.plan import FragmentTask, Plan
-from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
 from core.errors import LemanError
 from executor.jobs import failures
@@ -18,7 +17,8 @@ from executor.jobs.lane_runs import LaneRuns
 from executor.jobs.services import Services, lanes_of
 from executor.jobs.waiting import all_or_first
 from executor.lanes.backlog import Backlog
-from executor.lanes.losses import Losses, Place, in_hand
+from executor.lanes.handed_over import HandedOver
+from executor.lanes.losses import Losses, in_hand
 from executor.lanes.stalls import LaneWatch
 from executor.lanes.verdict import describe, judge
 from executor.worker.unit import STORAGE_ERROR
@@ -73,9 +73,7 @@ class Round:
         writer = services.settings.writer
         self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
         self._lanes = LaneRuns(board, services, self._context, self._asked, self, self._worked_off)
-        self._handed_over: set[str] = set()
-        self._once: list[Place] = []
-        self._retired: set[str] = set()
+        self._handed_over = HandedOver()
         self._pause = 0.0
         self._handed_out = 0
         self._over = False
@@ -153,7 +151,7 @@ class Round:
                 self._board.note("stall", stall.message)
             self._board.update(stalls=tuple(told))
             for unit in self._watch.silent:
-                if not self._was_handed_over(unit):
+                if not self._handed_over.had_rows_of(unit):
                     self._hand_over(unit)
 
     def _waits_for(self) -> dict[str, object]:
@@ -163,16 +161,10 @@ class Round:
             waits["no lane has asked for work: Spark may have no free slots"] = self._handed_out
         return waits
 
-    def _was_handed_over(self, unit: WorkUnit) -> bool:
-        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
-        return any(f == fragment_id and r.intersect(rows) for f, r in _places(unit) for fragment_id, rows in self._once)
-
     def _hand_over(self, unit: WorkUnit) -> None:
         """Its lane is silent: the work is handed out again, to a lane that stands in for it. Nobody is blamed, and if
         it comes back after all, whichever file is complete first counts."""
-        self._once.extend(_places(unit))
-        self._handed_over.add(unit.unit_id)
-        self._retired.add(self._watch.lane_of(unit.unit_id))
+        self._handed_over.add(unit, self._watch.lane_of(unit.unit_id))
         self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
         self._board.tally.lost(unit.unit_id)
         self._backlog.give_back(unit, (), self._losses.stored_by(unit))
@@ -183,7 +175,7 @@ class Round:
 
     async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
         """The next unit, or None when there are none and none can come back, or another lane stands in for this one."""
-        while not (self._over or self._trouble or self._lanes.failure.done() or lane in self._retired):
+        while not (self._over or self._trouble or self._lanes.failure.done() or self._handed_over.has_lane(lane)):
             unit = self._first.pop() if self._first else self._backlog.take()
             if unit is not None:
                 self._handed_out += 1
@@ -309,8 +301,3 @@ class Round:
                 task = self._tasks[verdict.fragment_id]
                 file = self._committer.files[verdict.fragment_id]
                 await self._services.forget_file(self._plan.header.uri, task, file)
-
-
-def _places(unit: WorkUnit) -> list[Place]:
-    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
-    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]

@@ -3,7 +3,7 @@
 Cheap work goes out once, as few coarse units, one for each lane, with a time budget. What a unit cannot finish within
 its budget comes back, and by then the cost of a row is known: the rest goes out in pieces that shrink towards the end,
 so that all lanes end together (guided self-scheduling). A fragment that several units computed is assembled from its
-checkpoints by one more unit when its last range is in.
+checkpoints by one more unit when its last range is in: so none is cut where most of the time goes into storing.
 
 Rows that a function was called with when its worker died are suspects. They go out by themselves, one range of them at
 a time and in small slices, so that the next death names one row of them; the rest of the unit is innocent.
@@ -25,6 +25,12 @@ _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
 _MOST_FRAGMENTS = 512  # in one unit: its description has to travel
 _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
+
+
+def _first_budget(share: float) -> float:
+    """Seconds for a lane that was dealt 1 / `share` of what would be even: the others are done sooner, and nothing can
+    be handed to them before it has come back."""
+    return max(_LEAST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
 
 @dataclass(slots=True)
@@ -72,7 +78,8 @@ class Backlog:
         self._diversity = diversity
         self._turn: deque[_Fragment] = deque()
         self._units = first_unit
-        self._seconds = 0.0
+        self._computing = 0.0
+        self._storing = 0.0
         self._evaluated = 0
         self._suspect_unit = ""
         self.outstanding = 0
@@ -113,7 +120,12 @@ class Backlog:
             lane = weights.index(min(weights))
             hands[lane].append(fragment)
             weights[lane] += fragment.rows + 1
-        return [self._unit([self._whole(f) for f in hand], _FIRST_BUDGET_SECONDS) for hand in hands if hand]
+        share = sum(weights) / self._lanes
+        return [
+            self._unit([self._whole(f) for f in hand], _first_budget(share / weight))
+            for hand, weight in zip(hands, weights, strict=True)
+            if hand
+        ]
 
     def _expensive(self, cost: float) -> bool:
         return self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS
@@ -129,18 +141,21 @@ class Backlog:
                 [self._whole(f) for f in ready[: min(max(1, len(ready) // self._lanes), _MOST_FRAGMENTS)]], 0.0
             )
         rows = self._rows_to_take()
+        works: list[FragmentWork] = []
         if self._diversity:
             next_in_turn = self._next_in_turn()
-            return self._unit([self._part(next_in_turn, rows)], self._budget()) if next_in_turn else None
-        works: list[FragmentWork] = []
+            works = [self._part(next_in_turn, rows)] if next_in_turn else []
+            return self._unit(works, self._budget(works)) if works else None
         for fragment in sorted(
             (f for f in self._open.values() if f.missing), key=lambda f: (-f.rows, f.task.fragment_id)
         ):
+            if works and not self._fits(fragment, rows):
+                break
             works.append(self._part(fragment, rows))
             rows -= total(works[-1].ranges)
             if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
                 break
-        return self._unit(works, self._budget()) if works else None
+        return self._unit(works, self._budget(works)) if works else None
 
     def _next_in_turn(self) -> _Fragment | None:
         """Of `diversity` fragments, largest first, each in its turn, until it has no rows left to hand out."""
@@ -166,10 +181,13 @@ class Backlog:
             return max(1, self.rows_left // (self._lanes * (self._diversity or 1)))
         return max(1, int(self._target_seconds(self._cost) / self._cost))
 
-    def _budget(self) -> float:
+    def _budget(self, works: Sequence[FragmentWork]) -> float:
         if self._task_size:
             return 0.0
-        return _OVERRUN * self._target_seconds(self._cost) if self._cost else _FIRST_BUDGET_SECONDS
+        if not self._cost:
+            return _FIRST_BUDGET_SECONDS
+        expected = self._cost * sum(total(work.ranges) for work in works)
+        return _OVERRUN * max(expected, self._target_seconds(self._cost))
 
     def note(self, outcome: UnitOutcome) -> None:
         """What a unit did: ranges that come back, checkpoints, files; the cost of a row."""
@@ -177,10 +195,11 @@ class Backlog:
         for result in outcome.results:
             self._note_result(result)
         times = outcome.timings
-        self._seconds += times.udf + times.read + times.checkpoint + times.write
+        self._computing += times.udf + times.read
+        self._storing += times.checkpoint + times.write
         self._evaluated += sum(r.rows_evaluated for r in outcome.results)
         if self._evaluated:
-            self._cost = self._seconds / self._evaluated
+            self._cost = (self._computing + self._storing) / self._evaluated
 
     def _note_result(self, result: FragmentResult) -> None:
         fragment = self._fragments[result.fragment_id]
@@ -244,9 +263,13 @@ class Backlog:
         ranges, fragment.missing = fragment.missing, []
         return self._work(fragment, ranges)
 
+    def _fits(self, fragment: _Fragment, rows: int) -> bool:
+        """Whether all its missing rows are no more than `rows` and a crumb."""
+        return fragment.rows <= rows * (1 if self._task_size else 1.25)
+
     def _part(self, fragment: _Fragment, rows: int) -> FragmentWork:
-        """The first `rows` missing rows, or all where that would leave but a crumb."""
-        if fragment.rows <= rows * (1 if self._task_size else 1.25):
+        """The first `rows` missing rows, or all where it is not worth cutting: what is cut is stored once more."""
+        if self._fits(fragment, rows) or (not self._task_size and self._storing > self._computing):
             return self._whole(fragment)
         taken: list[RowRange] = []
         left = list(fragment.missing)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from core.crash import crash_point
-from core.domain.view import RefreshPlan, ResolvedFunction
+from core.domain.plan import StagedFile
+from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
 from core.lance_io.views.stage import Stage
 from executor.jobs.waiting import patiently
 from executor.refresh import layout
 from executor.refresh.layout import Ints
-from executor.refresh.rows import Staged
+from executor.refresh.rows import Places, Staged
 from executor.refresh.tries import in_thread
 from executor.refresh.work import FileWork, RefreshWork
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A fragment to be filled: how many of its rows have no values, where the stage has all of them, and in which of
+    its fragments that is."""
+
+    unset: int
+    parts: Sequence[Staged]
+    needs: frozenset[int] = frozenset()
 
 
 class FirstFill:
@@ -30,19 +44,18 @@ class FirstFill:
         that ended a backfill of the stage."""
         version = plan.definition.base_version
         of = layout.digest(plan, version, plan.functions, [])
-        rows: dict[int, Ints] = {}
+        rows: dict[int, tuple[Ints, int]] = {}
         for fragment in plan.unset:
             rows[fragment.fragment_id] = await in_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
-        self._work.tally.expect(sum(map(len, rows.values())), len(plan.functions))
-        stage = await self._work.stage(plan, plan.functions, version, of, rows)
-        places = _places(rows, stage)
-        missing = dict.fromkeys(rows)
+        self._work.tally.expect(sum(unset for _, unset in rows.values()), len(plan.functions))
+        stage = await self._work.stage(plan, plan.functions, version, of, [ids for ids, _ in rows.values()])
+        missing = await in_thread(_missing, rows, stage)
 
         async def install() -> None:
             done = await self._complete(stage, plan.functions, missing)
-            await self._install(plan, version, stage, [(i, Staged(rows[i], places[i])) for i in done])
+            await self._install(plan, version, stage, [(i, missing[i]) for i in done])
             for fragment_id in done:
                 del missing[fragment_id]
 
@@ -54,58 +67,73 @@ class FirstFill:
         await self._work.drop_stage()
 
     async def _complete(
-        self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, None]
+        self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, _Missing]
     ) -> list[int]:
+        """Fragments of the view of which the stage has all values."""
         if stage is None:
             return list(missing)
-        done = await in_thread(stage.complete, [f.column.name for f in functions])
-        return [stage.targets[at] for at in done if stage.targets[at] in missing]
+        done = set(await in_thread(stage.complete, [f.column.name for f in functions]))
+        return [i for i, fragment in missing.items() if fragment.needs <= done]
 
     async def _install(
-        self, plan: RefreshPlan, version: int, stage: Stage | None, parts: Sequence[tuple[int, Staged]]
+        self, plan: RefreshPlan, version: int, stage: Stage | None, fragments: Sequence[tuple[int, _Missing]]
     ) -> None:
         """Writes the files of complete fragments and has them committed, a few at a time."""
         names = [f.column.name for f in plan.functions]
-        for at in range(0, len(parts), 4 * self._work.services.lanes):
+        for at in range(0, len(fragments), 4 * self._work.services.lanes):
             self._work.check()
-            some = parts[at : at + 4 * self._work.services.lanes]
+            some = fragments[at : at + 4 * self._work.services.lanes]
             files = await self._work.write(
-                plan, version, stage, names, [_filling(fragment_id, rows) for fragment_id, rows in some]
+                plan, version, stage, names, [_filling(i, fragment.parts) for i, fragment in some]
             )
-            begin = time.monotonic()
-            made, verdicts = await patiently(
-                self._work.services.commits.fill_placeholders,
-                plan,
-                [(i, file) for (i, _), file in zip(some, files, strict=True)],
-                job_id=self._work.board.job.job_id,
-                request_id=uuid.uuid4().hex,
-            )
-            crash_point("executor.fill_answered")
-            self._work.tally.commit_seconds += time.monotonic() - begin
-            refused = [v for v in verdicts if not v.committed]
-            if refused:
-                raise Aborted(refused[0].reason, refused[0].message)
-            self._note(version, made, [staged for _, staged in some])
+            await self._commit(plan, version, some, files)
 
-    def _note(self, version: int, made: int, installed: Sequence[Staged]) -> None:
-        work, rows = self._work, sum(len(staged.ids) for staged in installed)
+    async def _commit(
+        self, plan: RefreshPlan, version: int, filled: Sequence[tuple[int, _Missing]], files: Sequence[StagedFile]
+    ) -> None:
+        rows = {fragment_id: fragment.unset for fragment_id, fragment in filled}
+        asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, RefreshResult(source_version=version), rows)
+        await self._work.ledger.asking(asked)
+        begin = time.monotonic()
+        made, verdicts = await patiently(
+            self._work.services.commits.fill_placeholders,
+            plan,
+            list(zip(rows, files, strict=True)),
+            job_id=self._work.board.job.job_id,
+            request_id=asked.request_id,
+        )
+        crash_point("executor.fill_answered")
+        self._work.tally.commit_seconds += time.monotonic() - begin
+        self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
+        refused = [v for v in verdicts if not v.committed]
+        if refused:
+            raise Aborted(refused[0].reason, refused[0].message)
+
+    def _note(self, asked: AskedCommit, made: int, installed: Collection[int]) -> None:
+        work, before = self._work, self._work.ledger.result.rows_added
+        if not installed:
+            return
+        work.ledger.landed(asked, made, installed)
+        rows = work.ledger.result.rows_added - before
         work.tally.rows_committed += rows
         work.tally.commits += 1
-        work.say(rows_added=work.result.rows_added + rows, source_version=version, view_version=made)
-        work.board.update(table_version=made)
         work.board.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
 
 
-def _places(rows: dict[int, Ints], stage: Stage | None) -> dict[int, int]:
-    """Position of each fragment's first row in the stage, which may hold fragments that are filled by now."""
+def _missing(rows: dict[int, tuple[Ints, int]], stage: Stage | None) -> dict[int, _Missing]:
+    """Finds the rows of each fragment in the stage. The view may have been compacted since that was laid, so that rows
+    with values and without lie in one fragment."""
     if stage is None:
-        return dict.fromkeys(rows, 0)
-    places, at = {}, 0
-    for target, count in zip(stage.targets, stage.rows, strict=True):
-        places[target] = at
-        at += count
-    return places
+        return {i: _Missing(unset, [Staged(ids, 0)]) for i, (ids, unset) in rows.items()}
+    places, ends = Places(stage.row_ids()), np.cumsum(stage.rows)
+    found = {}
+    for fragment_id, (ids, unset) in rows.items():
+        parts = places.runs(ids)
+        bounds = [np.searchsorted(ends, [p.at, p.at + len(p.ids) - 1], side="right").tolist() for p in parts]
+        needs = frozenset(at for first, last in bounds for at in range(first, last + 1))
+        found[fragment_id] = _Missing(unset, parts, needs)
+    return found
 
 
-def _filling(fragment_id: int, rows: Staged) -> FileWork:
-    return lambda writer: writer.fill(fragment_id, rows)
+def _filling(fragment_id: int, parts: Sequence[Staged]) -> FileWork:
+    return lambda writer: writer.fill(fragment_id, parts)

@@ -37,6 +37,36 @@ class Staged:
         return Staged(self.ids[start:end], self.at + start)
 
 
+class Places:
+    """Where rows of the source lie in a stage: `ids` are the stage's. Those of a fragment of the view lie together, and
+    those of one that compaction made lie where those of the fragments before it do."""
+
+    def __init__(self, ids: Ints) -> None:
+        self._ids = ids
+        self._order: Ints | None = None
+        self._next = 0
+
+    def runs(self, wanted: Ints) -> list[Staged]:
+        """The rows, in order, in as few runs as they lie in. All of them are in the stage."""
+        found = []
+        while len(wanted):
+            place = self._place(int(wanted[0]))
+            here = self._ids[place : place + len(wanted)]
+            differ = np.flatnonzero(here != wanted[: len(here)])
+            count = int(differ[0]) if len(differ) else len(here)
+            found.append(Staged(wanted[:count], place))
+            wanted = wanted[count:]
+            self._next = place + count
+        return found
+
+    def _place(self, row_id: int) -> int:
+        if self._next < len(self._ids) and self._ids[self._next] == row_id:
+            return self._next
+        if self._order is None:
+            self._order = np.argsort(self._ids)
+        return int(self._order[np.searchsorted(self._ids, row_id, sorter=self._order)])
+
+
 _NewRows = Callable[[Staged], Iterator[pa.RecordBatch]]
 
 
@@ -58,10 +88,10 @@ class ViewWriter:
         schema = _bare(self._plan.schema)
         return view_files.stage_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
 
-    def fill(self, fragment_id: int, rows: Staged) -> StagedFile:
+    def fill(self, fragment_id: int, parts: Sequence[Staged]) -> StagedFile:
         """A file with `__is_set` and all values for a fragment of placeholders."""
         schema = _without_row_id(self._plan.schema)
-        batches = (b.select(schema.names) for b in self._values(rows))
+        batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
         return view_files.stage_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
         )

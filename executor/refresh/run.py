@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from dataclasses import replace
 
 from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
-from core.domain.view import RefreshMode, RefreshPlan, RefreshResult
+from core.domain.view import RefreshMode, RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import failures
@@ -50,14 +51,15 @@ class RefreshRun:
         self.board.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
-            self._work.result = self.board.job.refresh_result or RefreshResult(
-                mode=plan.mode, reason=plan.reason, source_version_before=plan.definition.base_version
-            )
+            if self.board.job.refresh_result is None:
+                before = plan.definition.base_version
+                self._work.ledger.say(mode=plan.mode, reason=plan.reason, source_version_before=before)
             self._work.tally.rows_total = plan.rows
-            self.board.update(plan_summary=plan.message, refresh_result=self._work.result)
+            self.board.update(plan_summary=plan.message)
             self.board.note("plan", plan.message)
         elif plan.mode is RefreshMode.FULL:
-            self._work.say(mode=plan.mode, reason=plan.reason)
+            self._work.ledger.say(mode=plan.mode, reason=plan.reason)
+        await self._work.ledger.look_back()
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
@@ -79,8 +81,10 @@ class RefreshRun:
         self._work.look_ahead(plan)
 
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
-        """The plan left nothing to do."""
-        self._work.say(rows_reused=plan.rows, source_version=plan.target_version, view_version=plan.version)
+        """The plan left nothing to do, or who had the job before did it."""
+        if not self._work.ledger.result.view_version:
+            self._work.ledger.say(rows_reused=plan.rows)
+        self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
         await self.end(JobState.DONE)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
@@ -129,8 +133,10 @@ class RefreshRun:
         self._work.filler.cancel()
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leaves the job in a terminal state, with how many rows were evaluated."""
-        self._work.say(rows_evaluated=self._work.tally.all_evaluated)
+        """Leaves the job in a terminal state, with what it did."""
+        with contextlib.suppress(LemanError):  # the view may be gone
+            await self._work.ledger.look_back()
+        self._work.ledger.say(rows_evaluated=self._work.ledger.evaluated)
         await self.board.end(state, error, self._work.services.save_job)
 
     # rounds
@@ -156,7 +162,7 @@ class RefreshRun:
                 self.board.note("replan", f"planning again{why}")
             plan = await self.plan()
             if plan.mode is RefreshMode.NO_OP:
-                self._work.say(source_version=plan.target_version, view_version=plan.version)
+                self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
                 await self._work.drop_stage()
                 return
         raise Aborted(

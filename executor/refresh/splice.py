@@ -12,7 +12,7 @@ import numpy as np
 
 from core.crash import crash_point
 from core.domain.plan import StagedFile
-from core.domain.view import RefreshMode, RefreshPlan, ResolvedFunction, ViewDefinition
+from core.domain.view import AskedCommit, RefreshMode, RefreshPlan, RefreshResult, ResolvedFunction, ViewDefinition
 from core.lance_io.views import files as view_files
 from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
 from core.lance_io.views.stage import Stage
@@ -62,8 +62,9 @@ class Splice:
         """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
         be reached."""
         change = _Change(NOTHING, plan.target_version, ())
-        made = await self._timed(self._commit_of(plan, change)())
-        self._note(plan, change, made, 0)
+        asked = _asked(plan, change, 0)
+        self._work.ledger.expect(asked)
+        self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
     async def columns(self, plan: RefreshPlan) -> None:
         """Function columns that another version has to compute, for the rows that the view has."""
@@ -76,8 +77,9 @@ class Splice:
         self._work.check()
         appended, swapped = await self._files(plan, change, stage)
         crash_point("executor.view_files_written")
-        made = await self._commit(plan, change, appended, swapped)
-        self._note(plan, change, made, len(swapped))
+        asked = _asked(plan, change, len(swapped))
+        made = await self._commit(plan, change, appended, swapped, asked)
+        self._note(asked, made)
         await self._work.drop_stage()
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
@@ -85,7 +87,7 @@ class Splice:
         rows = change.rows
         of = layout.digest(plan, change.version, change.functions, change.lists)
         self._work.tally.expect(len(rows), len(change.functions))
-        parts = {at: rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)}
+        parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
         stage = await self._work.stage(plan, change.functions, change.version, of, parts)
         if stage is not None:
             await self._work.fill(stage, change.functions, _nothing)
@@ -114,16 +116,19 @@ class Splice:
         change: _Change,
         appended: Sequence[StagedFile],
         swapped: Sequence[tuple[int, StagedFile]],
+        asked: AskedCommit,
     ) -> int:
         evictions = ("", "")
         if len(change.outcome.evict_addresses):
             evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
-        return await self._timed(patiently(self._commit_of(plan, change, appended, swapped, evictions)))
+        await self._work.ledger.asking(asked)
+        return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
 
     def _commit_of(
         self,
         plan: RefreshPlan,
         change: _Change,
+        asked: AskedCommit,
         appended: Sequence[StagedFile] = (),
         swapped: Sequence[tuple[int, StagedFile]] = (),
         evictions: tuple[str, str] = ("", ""),
@@ -138,7 +143,7 @@ class Splice:
             replace_all=plan.mode is RefreshMode.FULL and change.version == plan.target_version,
             metadata=view_metadata.updates(_definition(plan, change)),
             job_id=self._work.board.job.job_id,
-            request_id=uuid.uuid4().hex,
+            request_id=asked.request_id,
         )
 
     async def _timed(self, commit: Awaitable[int]) -> int:
@@ -149,25 +154,34 @@ class Splice:
         self._work.tally.commits += 1
         return made
 
-    def _note(self, plan: RefreshPlan, change: _Change, made: int, swaps: int) -> None:
-        work, result, outcome = self._work, self._work.result, change.outcome
-        added, changed, gone = len(outcome.append), len(outcome.recompute_ids), len(outcome.evict_addresses)
-        full = plan.mode is RefreshMode.FULL and not change.columns
-        work.tally.rows_committed += added + changed
-        work.say(
-            rows_added=result.rows_added + added,
-            rows_recomputed=result.rows_recomputed + changed,
-            rows_evicted=result.rows_evicted + (plan.rows if full else gone),
-            rows_reused=0 if full else max(0, plan.rows - changed - gone),
-            source_rows_read=result.source_rows_read + outcome.source_rows_read,
-            fragments_rewritten=result.fragments_rewritten + swaps,
-            source_version=change.version,
-            view_version=made,
-        )
-        work.board.update(table_version=made)
+    def _note(self, asked: AskedCommit, made: int) -> None:
+        work, gains = self._work, asked.gains
+        work.ledger.landed(asked, made)
+        work.tally.rows_committed += gains.rows_added + gains.rows_recomputed
         work.board.note(
-            "commit", f"{added:,} rows added, {changed:,} recomputed, {gone:,} evicted in version {made} of the view"
+            "commit",
+            f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} recomputed, {gains.rows_evicted:,} evicted "
+            f"in version {made} of the view",
         )
+
+
+def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
+    return AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, _gains(plan, change, swaps))
+
+
+def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
+    outcome = change.outcome
+    changed, gone = len(outcome.recompute_ids), len(outcome.evict_addresses)
+    full = plan.mode is RefreshMode.FULL and not change.columns
+    return RefreshResult(
+        rows_added=len(outcome.append),
+        rows_recomputed=changed,
+        rows_evicted=plan.rows if full else gone,
+        rows_reused=0 if full else max(0, plan.rows - changed - gone),
+        source_rows_read=outcome.source_rows_read,
+        fragments_rewritten=swaps,
+        source_version=change.version,
+    )
 
 
 def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:

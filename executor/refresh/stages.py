@@ -21,7 +21,7 @@ from executor.jobs.board import JobBoard
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
 from executor.lanes.cancelled import Cancelled
-from executor.refresh.tally import RefreshTally
+from executor.refresh.ledger import Ledger
 
 #: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
@@ -57,11 +57,11 @@ class _PartBoard(JobBoard):
 
 
 class StageFiller:
-    """Runs the backfills of one refresh, one after the other. `tally` adds up what they do."""
+    """Runs the backfills of one refresh, one after the other. `ledger` adds up what they do."""
 
-    def __init__(self, board: JobBoard, tally: RefreshTally, services: Services, concurrency: int) -> None:
+    def __init__(self, board: JobBoard, ledger: Ledger, services: Services, concurrency: int) -> None:
         self._board = board
-        self._tally = tally
+        self._ledger = ledger
         self._services = replace(services, save_job=_keep)
         self._concurrency = concurrency
         self._running: JobRun | None = None
@@ -92,12 +92,12 @@ class StageFiller:
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
         child = JobRun(job, self._services)
         child.board = _PartBoard(job, self._board)
-        self._tally.begin(child.board.tally)
         if self._cancelled:
             raise Cancelled(parent.job_id)
         self._running = child
         try:
             plan = await child.plan()
+            await self._ledger.column(table, function.column.name, child.board.tally)
             if not await child.ended_at_once(plan):
                 await child.run(plan)
         except LemanError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from core.domain.job import Progress
 from executor.jobs.tally import Tally
 
 _SUMMED = (
-    "rows_checkpointed",
     "rows_failed",
     "rows_evaluated",
     "udf_seconds",
@@ -20,12 +20,28 @@ _SUMMED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Rows that are being computed: `committed` were before, and `parts` backfills had begun."""
+
+    committed: int
+    rows: int
+    functions: int
+    parts: int
+
+    def is_last(self, begun: int) -> bool:
+        """Whether none of its functions waits for the others: what those will cost is not known."""
+        return begun - self.parts >= self.functions
+
+
 class RefreshTally(Tally):
-    """What is committed is counted where the view has it, not where the stage has it."""
+    """Rows are the view's: committed where the view has them, not where the stage has them, and one row however many
+    functions have to be called for it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[Tally] = []
+        self._step = _Step(0, 0, 0, 0)
         self.seconds_reading = self.seconds_writing = 0.0
 
     def begin(self, part: Tally) -> None:
@@ -34,8 +50,8 @@ class RefreshTally(Tally):
 
     def expect(self, rows: int, functions: int) -> None:
         """Rows that are to be installed next, after so many functions have had each of them."""
-        done = max(self.rows_committed, sum(p.progress().rows_checkpointed for p in self._parts))
-        self.rows_planned = done + rows * max(1, functions)
+        self._step = _Step(self.rows_committed, rows, functions, len(self._parts))
+        self.rows_planned = self.rows_committed + rows
 
     @property
     def all_failed(self) -> int:
@@ -57,8 +73,16 @@ class RefreshTally(Tally):
         last = parts[-1] if parts else own
         return replace(
             own,
+            rows_checkpointed=max(self.rows_committed, self._step.committed + self._safe_rows(parts)),
             rows_per_second=last.rows_per_second,
-            eta_seconds=last.eta_seconds,
+            eta_seconds=last.eta_seconds if self._step.is_last(len(parts)) else 0.0,
             bottleneck=last.bottleneck,
             **sums,
         )
+
+    def _safe_rows(self, parts: Sequence[Progress]) -> int:
+        """Values of the step that are safe, as rows: half a row where one of two functions has been called for it."""
+        step = self._step
+        missing = (part.rows_planned - part.rows_checkpointed for part in parts[step.parts :] if part.rows_total)
+        values = sum(max(0, step.rows - rows) for rows in missing)
+        return min(values // max(1, step.functions), step.rows)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from core.domain.job import Job
 from core.domain.plan import StagedFile
-from core.domain.view import RefreshPlan, RefreshResult, RefreshSpec, ResolvedFunction
+from core.domain.view import RefreshPlan, RefreshSpec, ResolvedFunction
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files
@@ -24,6 +22,7 @@ from executor.jobs.waiting import so_many_at_once
 from executor.lanes.cancelled import Cancelled
 from executor.refresh import layout
 from executor.refresh.layout import Ints
+from executor.refresh.ledger import Ledger
 from executor.refresh.rows import ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
@@ -33,7 +32,7 @@ FileWork = Callable[[ViewWriter], StagedFile]
 
 
 class RefreshWork:
-    """One running refresh as its steps see it. `result`: what it did so far; `cancelling`: it was asked to stop."""
+    """One running refresh as its steps see it. `ledger`: what it did so far; `cancelling`: it was asked to stop."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self.board = JobBoard(job)
@@ -41,8 +40,8 @@ class RefreshWork:
         self.board.tally = self.tally
         self.cancelling = False
         self.services = services
-        self.filler = StageFiller(self.board, self.tally, services, _spec(job).concurrency)
-        self.result = RefreshResult()
+        self.ledger = Ledger(self.board, self.tally, services.save_job)
+        self.filler = StageFiller(self.board, self.ledger, services, _spec(job).concurrency)
         self._stage_in_use: Stage | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
 
@@ -50,11 +49,6 @@ class RefreshWork:
     def spec(self) -> RefreshSpec:
         """What was asked for; once planned, with the source version that "latest" meant."""
         return _spec(self.board.job)
-
-    def say(self, **changes: Any) -> None:
-        """Adds to what the refresh tells of itself."""
-        self.result = replace(self.result, **changes)
-        self.board.update(refresh_result=self.result)
 
     def check(self) -> None:
         """Raises Cancelled where the refresh was asked to stop."""
@@ -79,11 +73,11 @@ class RefreshWork:
         functions: Sequence[ResolvedFunction],
         version: int,
         of: str,
-        rows: dict[int, Ints],
+        rows: Sequence[Ints],
     ) -> Stage | None:
         """The stage for this work: found, or laid. None where no function is to be called."""
         self._stage_in_use = None
-        if not functions or not any(len(ids) for ids in rows.values()):
+        if not functions or not any(map(len, rows)):
             return None
         spec = self.spec
         uri = f"{spec.database.rstrip('/')}/{layout.stage_table(spec.view, of)}.lance"
@@ -147,7 +141,7 @@ class RefreshWork:
             self.check()
             file, read, seconds = await in_thread(write, work)
             self.tally.seconds_writing += seconds
-            self.result = replace(self.result, source_rows_read=self.result.source_rows_read + read)
+            self.ledger.say(source_rows_read=self.ledger.result.source_rows_read + read)
             return file
 
         return await so_many_at_once(self.services.lanes, [partial(one, work) for work in works])

@@ -12,7 +12,9 @@ from core.errors import InvalidArgument
 from executor.lanes.resources import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
-JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
+#: it), and no full collections while classes are loaded, of which Spark has 120 MB.
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms96m", "-Xmn48m", "-XX:MetaspaceSize=160m")
 
 #: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
 _TASK_FAILURES = 64

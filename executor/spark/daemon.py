@@ -6,7 +6,12 @@ start cheap (measured: 127 ms a job down to 22 ms). Importing lance before the f
 
 import gc
 import os
+import sys
 import warnings
+
+from executor.spark.import_path import without_archives
+
+sys.path[:] = without_archives(sys.path)
 
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")

@@ -1,4 +1,4 @@
-"""Runs the lanes of jobs as Spark tasks. The only module that knows Spark."""
+"""Runs the lanes of jobs as Spark tasks."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
-import pyarrow as pa
 import structlog
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.resource import (
-    ExecutorResourceRequests,
-    ResourceProfile,
-    ResourceProfileBuilder,
-    TaskResourceRequests,
-)
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
@@ -37,13 +29,11 @@ from executor.lanes.dispatch import LaneAddress
 from executor.lanes.resources import Cluster, LaneProfile
 from executor.spark import conf as spark_conf
 from executor.spark.class_archive import ClassArchive
+from executor.spark.lane_task import ERRAND, SCHEMA, lane_task, resource_profile
 from executor.worker.messages import Errand, Hello
 
 _log = structlog.get_logger(__name__)
 
-_SCHEMA = "units long"
-#: Property of a Spark job. Its name makes Spark redact the value in its logs.
-_ERRAND = "leman.errand.secret"
 _MAX_CALLS = 256
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
@@ -207,7 +197,7 @@ class SparkRunner:
         try:
             for tag in tags:
                 context.addJobTag(tag)
-            context.setLocalProperty(_ERRAND, msgspec.json.encode(errand).decode())
+            context.setLocalProperty(ERRAND, msgspec.json.encode(errand).decode())
             self._frame(session, count, profile).collect()
         except Exception as error:
             if tags[0] in self._cancelled:
@@ -258,43 +248,8 @@ class SparkRunner:
             if frame is None:
                 asked = None if profile is None else resource_profile(profile)
                 lanes = session.range(0, count, 1, count)
-                frame = self._frames[count, profile] = lanes.mapInArrow(_lane_task(), _SCHEMA, profile=asked)
+                frame = self._frames[count, profile] = lanes.mapInArrow(lane_task(), SCHEMA, profile=asked)
             return frame
-
-
-def _lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
-    closure, as that travels by value: a worker need not import this module."""
-    name = _ERRAND
-
-    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415
-
-        from executor.worker.lane import run_errand  # noqa: PLC0415 on the worker: the driver starts sooner without
-
-        task = TaskContext.get()
-        errand = task.getLocalProperty(name) if task is not None else None
-        for batch in batches:
-            units = sum(run_errand(errand or "null") for _ in range(batch.num_rows))
-            yield pa.record_batch({"units": pa.array([units], pa.int64())})
-
-    return lane
-
-
-def resource_profile(asked: LaneProfile) -> ResourceProfile:
-    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
-    tasks = TaskResourceRequests().cpus(asked.cpus)
-    if asked.gpus:
-        tasks = tasks.resource("gpu", asked.gpus)
-    builder = ResourceProfileBuilder().require(tasks)
-    if asked.executor_cores:
-        executors = ExecutorResourceRequests().cores(asked.executor_cores)
-        if asked.executor_memory_bytes:
-            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
-        if asked.executor_gpus:
-            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
-        builder = builder.require(executors)
-    return builder.build
 
 
 def _cause(error: Exception) -> str:

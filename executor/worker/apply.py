@@ -17,7 +17,7 @@ from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.crash import crash_point
 from core.domain.plan import CheckpointRef, StagedFile
-from core.domain.ranges import RowRange, merge, subtract
+from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, WorkContext
 from core.errors import Internal
 from core.lance_io.scan import Chunk
@@ -29,13 +29,13 @@ from executor.worker.pieces import CheckpointLost, KnownRows, Piece
 from executor.worker.rows import RowSource, only, without
 from executor.worker.tools import Tools
 
+#: Seconds that a unit may take beyond its budget to get through with a fragment: a fragment that is given back is
+#: assembled by another unit.
+_GRACE_SECONDS = 0.25
+
 
 class OutOfBudget(Exception):
-    """The unit's time is up; `at` is the first physical offset that is not safe yet."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(at)
-        self.at = at
+    """The unit's time is up. What is not in a checkpoint is left."""
 
 
 class FragmentPass:
@@ -43,7 +43,8 @@ class FragmentPass:
 
     Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
     rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
-    file is one.
+    file is one. So a pass that relies on that file for some rows (see `Checkpoints`), or is almost through, is not cut
+    short by its budget.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
@@ -53,6 +54,7 @@ class FragmentPass:
         self._reader = tools.reader
         self._meter = tools.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+        self._began = tools.clock()
         self._writer: FragmentWriter | None = None
         self._current = CurrentFile(context, work, tools.reader, self._field)
         self._known = self._known_rows()
@@ -75,18 +77,15 @@ class FragmentPass:
         if work.finish:
             self._check_covered(work)
             self._writer = self._new_writer()
-        done: list[RowRange] = []
         try:
             for covered, compute in _segments(work):
                 if compute:
                     self._compute(covered)
-                    done.append(covered)
                 else:
                     self._copy(covered)
-        except OutOfBudget as stop:
+        except OutOfBudget:
             self._writer = None
-            done.append(RowRange(0, stop.at))
-            return self._result(left=subtract(work.ranges, done))
+            return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
         except BaseException:
             self._writer = None
             with contextlib.suppress(OSError):
@@ -183,7 +182,7 @@ class FragmentPass:
         return found
 
     def _compute(self, covered: RowRange) -> None:
-        self._checkpoints.begin(covered.start)
+        self._checkpoints.begin(covered.start, written=self._writer is not None)
         for chunk in self._rows.chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
@@ -207,17 +206,29 @@ class FragmentPass:
         return [] if left is None else [left]
 
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
-        """Evaluates a chunk slice by slice. Raises OutOfBudget at a safe point with work left."""
+        """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""
         at = safe_to = 0
-        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room):
+        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room, self._time_is_up):
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             with self._meter.writing():
                 unwritten.add(piece, safe_to)
             self._checkpoints.add(piece, safe_to)
-        if at and safe_to < end and (at < len(chunk.offsets) or self._tools.out_of_time()):
+        if at and safe_to < end and (at < len(chunk.offsets) or self._time_is_up()):
             self._checkpoints.flush()
-            raise OutOfBudget(safe_to)
+            raise OutOfBudget
+
+    def _time_is_up(self) -> bool:
+        if self._tools.stopped():
+            return True
+        if not self._tools.out_of_time():
+            return False
+        return not self._checkpoints.has_let_go and self._seconds_left() > _GRACE_SECONDS
+
+    def _seconds_left(self) -> float:
+        """At the pace so far, and where all rows that are left have to be evaluated."""
+        evaluated = self._meter.fragment.evaluated
+        return (total(self._work.ranges) - evaluated) * (self._tools.clock() - self._began) / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
         """A checkpoint turned out damaged: its rows are computed after all."""

@@ -5,7 +5,6 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -21,16 +20,29 @@ from core.row_states import RowState
 from executor.worker.pieces import Piece, to_checkpoint
 from executor.worker.tools import Tools
 
+#: Rows in the column file are let go of from so many bytes on, where a second of their work made so many.
+_WIDE_BYTES = 32 << 20
+_WIDE_BYTES_A_SECOND = 64 << 20
+
 
 class Checkpoints:
-    """The checkpoints of one pass over a fragment. `refs` are those that were stored."""
+    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_let_go`: there are
+    evaluated rows that are nowhere but in the column file.
+
+    A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
+    less to compute again than to store once more are *let go of* instead, once they are in the column file: they are
+    safe when that is finished. The work in them and in the next checkpoint is never more than one interval.
+    """
 
     def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools, field: pa.Field) -> None:
         self._context = context
         self._work = work
         self._tools = tools
         self._field = field
-        self._pending = _Pending(0)
+        self._written = False
+        self._let_go = 0.0
+        self.has_let_go = False
+        self._pending = _Pending(0, tools.meter.worked)
         self._failures: list[RowFailure] = []
         self.refs: list[CheckpointRef] = []
 
@@ -39,15 +51,18 @@ class Checkpoints:
         """Rows that the next checkpoint may still take."""
         return self._context.checkpoint.at_most - self._pending.rows
 
-    def begin(self, start: int) -> None:
-        """What follows begins at an offset."""
+    def begin(self, start: int, *, written: bool) -> None:
+        """What follows begins at an offset. `written`: rows are in the column file when they are added here."""
         self.flush()
-        self._pending = _Pending(start)
+        self._written = written
+        self._pending = _Pending(start, self._tools.meter.worked)
 
     def add(self, piece: Piece, covered_to: int) -> None:
         """Evaluated rows; up to `covered_to` nothing is left to evaluate. Stores them where that is due."""
         self._pending.add(piece, covered_to)
-        if self._due():
+        if self._may_let_go():
+            self._let_go_of_pending()
+        elif self._due():
             self.flush()
 
     def add_known(self, pieces: Sequence[Piece]) -> None:
@@ -57,7 +72,9 @@ class Checkpoints:
     def cover(self, covered_to: int) -> None:
         """Up to there nothing is left to evaluate."""
         self._pending.covered_to = covered_to
-        if self._pending.bytes >= self._context.checkpoint_max_bytes:
+        if self._may_let_go():
+            self._let_go_of_pending()
+        elif self._pending.bytes >= self._context.checkpoint_max_bytes:
             self.flush()
 
     def failed(self, failures: Iterable[RowFailure]) -> None:
@@ -70,8 +87,22 @@ class Checkpoints:
             return True
         if pending.bytes >= context.checkpoint_max_bytes:
             return True
-        waited = time.monotonic() - pending.since
-        return pending.rows >= context.checkpoint.at_least and waited >= self._tools.interval()
+        worked = self._let_go + self._tools.meter.worked - pending.since
+        return pending.rows >= context.checkpoint.at_least and worked >= self._tools.interval()
+
+    def _may_let_go(self) -> bool:
+        """Never where the caller gave a size of checkpoints, nor of more work than half an interval."""
+        pending, bounds = self._pending, self._context.checkpoint
+        if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
+            return False
+        work = self._tools.meter.worked - pending.since
+        return work * _WIDE_BYTES_A_SECOND <= pending.bytes and self._let_go + work <= self._tools.interval() / 2
+
+    def _let_go_of_pending(self) -> None:
+        pending, worked = self._pending, self._tools.meter.worked
+        self._let_go += worked - pending.since
+        self.has_let_go = True
+        self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush(self) -> None:
         """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
@@ -93,7 +124,7 @@ class Checkpoints:
         self.refs.append(CheckpointRef(key, covered))
         meter.stored(work.fragment_id, self.refs[-1])
         meter.safe(pending.rows)
-        self._pending = _Pending(covered.end, pending.known)
+        self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
         """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
@@ -111,22 +142,24 @@ class Checkpoints:
             self._failures = []
 
     def forget(self, key: str) -> None:
-        """A checkpoint turned out damaged."""
+        """A checkpoint turned out damaged, and the pass begins anew."""
+        self._let_go, self.has_let_go = 0.0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 
 class _Pending:
-    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `known`: rows from
-    there on that are known from elsewhere and that the checkpoint has to hold too."""
+    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `since`: seconds of
+    work when the first of them was begun. `known`: rows from there on that are known from elsewhere and that the
+    checkpoint has to hold too."""
 
-    def __init__(self, start: int, known: Iterable[Piece] = ()) -> None:
+    def __init__(self, start: int, since: float, known: Iterable[Piece] = ()) -> None:
         self.start = start
         self.covered_to = start
         self.pieces: list[Piece] = []
         self.known = [piece for piece in known if piece.offsets[-1] >= start]
         self.rows = 0
         self.bytes = 0
-        self.since = time.monotonic()
+        self.since = since
 
     def add(self, piece: Piece, covered_to: int) -> None:
         self.pieces.append(piece)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,26 +232,6 @@ class Evaluator:
             made = pa.array(result)
             return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
         return conversion.to_array(list(result), self._output)
-
-
-def without_condemned(
-    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
-    output: pa.DataType,
-    condemned: Sequence[RowFailure],
-    offsets: npt.NDArray[np.int64],
-    rows: pa.RecordBatch,
-) -> Evaluated:
-    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
-    here = [f for f in condemned if (offsets == f.offset).any()]
-    doomed = np.isin(offsets, [f.offset for f in here])
-    if doomed.all():
-        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
-    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
-    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
-    failed = doomed.copy()
-    if rest.failed is not None:
-        failed[~doomed] = rest.failed
-    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
 
 
 def _python_values(column: pa.Array) -> list[Any]:

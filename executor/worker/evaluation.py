@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
-from executor.worker.evaluate import Evaluated, without_condemned
+from executor.worker.evaluate import Evaluated
 from executor.worker.pieces import Piece
 from executor.worker.tools import Tools
 
@@ -44,9 +44,9 @@ class Evaluation:
             at += len(piece.offsets)
             yield piece
 
-    def slices(self, chunk: Chunk, room: Callable[[], int]) -> Iterator[Piece]:
-        """Slices in order. Begins none once time is up, and none beyond the `room` that the next checkpoint has left
-        after the slices that were given back."""
+    def slices(self, chunk: Chunk, room: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
+        """Slices in order. Begins none but the first once it is `over`, and none beyond the `room` that the next
+        checkpoint has left after the slices that were given back."""
         tools = self._tools
         begun: deque[_Slice] = deque()
         at = 0
@@ -54,7 +54,7 @@ class Evaluation:
             while True:
                 while at < len(chunk.offsets) and len(begun) < tools.slices.ahead:
                     left = room() - sum(len(s.offsets) for s in begun)
-                    if left <= 0 or (at and tools.out_of_time()):
+                    if left <= 0 or (at and over()):
                         break
                     begun.append(self._begin(chunk, slice(at, at + min(tools.sizer.rows, left)), begun))
                     at += len(begun[-1].offsets)
@@ -76,7 +76,7 @@ class Evaluation:
         def call() -> tuple[Evaluated, float]:
             begin = time.perf_counter()
             if condemned and np.isin(offsets, [f.offset for f in condemned]).any():
-                result = without_condemned(evaluator, self._output, condemned, offsets, rows)
+                result = _without_condemned(evaluator, self._output, condemned, offsets, rows)
             else:
                 result = evaluator(fragment_id, offsets, rows)
             return result, time.perf_counter() - begin
@@ -88,7 +88,7 @@ class Evaluation:
         offsets = part.offsets
         with self._meter.evaluating():
             result, seconds = part.result.result()
-        self._tools.sizer.note(len(offsets), seconds)
+        self._tools.sizer.note(len(offsets), seconds, result.values.nbytes)
         self._meter.evaluated(len(offsets), len(result.failures))
         self._failed(result.failures)
         states = None
@@ -107,3 +107,23 @@ class _Slice:
 
 def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
     return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+
+
+def _without_condemned(
+    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
+    output: pa.DataType,
+    condemned: Sequence[RowFailure],
+    offsets: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+) -> Evaluated:
+    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
+    here = [f for f in condemned if (offsets == f.offset).any()]
+    doomed = np.isin(offsets, [f.offset for f in here])
+    if doomed.all():
+        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
+    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
+    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
+    failed = doomed.copy()
+    if rest.failed is not None:
+        failed[~doomed] = rest.failed
+    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))

@@ -39,6 +39,12 @@ class Meter:
     def timings(self) -> Timings:
         return Timings(**self._seconds)
 
+    @property
+    def worked(self) -> float:
+        """Seconds of reading inputs and calling the function: what it would cost to do the rows so far again. Writing
+        is no part of it: a column file that was cut short is written anew, whether or not its rows are stored."""
+        return self._seconds["udf"] + self._seconds["read"]
+
     def begin_fragment(self) -> None:
         """Counts of the fragment before are kept in the unit's sums."""
         self._done = self._sums()

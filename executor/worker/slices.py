@@ -10,13 +10,15 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 _TARGET_SECONDS = 0.1
+#: Memory beyond the allocators' limits is mapped anew each time: larger slices are slower, not faster.
+_TARGET_BYTES = 16 << 20
 _GROWTH = 4
 #: A function that takes a row at a time loses nothing by beginning with one, and may take seconds for it.
 _FIRST_ROWS = {True: 1, False: 16}
 
 
 class SliceSizer:
-    """Grows from a few rows to what takes about a tenth of a second, and shrinks again when rows get dearer."""
+    """Grows from a few rows to what takes about a tenth of a second or 16 MB, and shrinks when rows get dearer."""
 
     def __init__(self, *, scalar: bool, most: int, fixed: int = 0) -> None:
         self._most = most
@@ -27,14 +29,16 @@ class SliceSizer:
     def rows(self) -> int:
         return self._rows
 
-    def note(self, rows: int, seconds: float) -> None:
-        """Learns from a slice that was evaluated."""
+    def note(self, rows: int, seconds: float, size: int) -> None:
+        """Learns from a slice that was evaluated, to values of `size` bytes."""
         if self._fixed or rows < self._rows:
             return
         if seconds * _GROWTH < _TARGET_SECONDS:
             self._rows = min(self._rows * _GROWTH, self._most)
         elif seconds > _TARGET_SECONDS:
             self._rows = max(1, int(self._rows * _TARGET_SECONDS / seconds))
+        if size * self._rows > _TARGET_BYTES * rows:
+            self._rows = max(1, _TARGET_BYTES * rows // size)
 
 
 class Slices:

@@ -29,7 +29,7 @@ class Evaluates(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tools:
     """`evaluator` loads the function when it is first called; `interval` is the seconds of work after which a
-    checkpoint is due."""
+    checkpoint is due. `out_of_time`: the unit is to end, as its budget is spent or as it was `stopped`."""
 
     reader: FragmentReader
     store: CheckpointStore
@@ -38,5 +38,7 @@ class Tools:
     sizer: SliceSizer
     meter: Meter
     out_of_time: Callable[[], bool]
+    stopped: Callable[[], bool]
+    clock: Callable[[], float]
     interval: Callable[[], float]
     slices: Slices

@@ -146,6 +146,8 @@ class UnitRunner:
             self._sizer,
             self._meter,
             self._out_of_time,
+            self._stopped,
+            self._clock,
             self._interval,
             self._slices,
         )

@@ -28,18 +28,30 @@ _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
+    if pt.is_integer(kind) and (whole := _whole_numbers(values, kind)) is not None:
+        return whole
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
     if _may_lose(values, kind):
         _check_all(values, kind)
-    array = pa.array(values, kind)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if _infinities(array):
+    made = pa.array(values, kind)
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if _infinities(made):
         _check_all(values, kind)
-    if array.type != kind:  # pyarrow widens the index of a dictionary that is full
-        raise ValueError(f"the values need the type {array.type}: use a wider index type")
-    return array
+    if made.type != kind:  # pyarrow widens the index of a dictionary that is full
+        raise ValueError(f"the values need the type {made.type}: use a wider index type")
+    return made
+
+
+def _whole_numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Python's whole numbers and None as integers; None where there is anything else, or too large a number. Whether
+    pyarrow takes them for integers by itself is quicker to see than what each of them is."""
+    try:
+        made = pa.array(values)
+        return made.cast(kind) if made.type == pa.int64() else None
+    except CONVERSION_ERRORS:
+        return None
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

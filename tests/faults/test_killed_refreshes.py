@@ -9,6 +9,7 @@ import leman
 from leman import JobState
 from tests.faults.lake import LANES, ROWS_AT_RISK, Lake, alive, wait_for
 from tests.faults.views import ROWS, change, check_settled, make, matching
+from tests.integration.evidence import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -42,6 +43,12 @@ def refresh(lake: Lake, db: leman.Database, view: leman.View, victim: str) -> le
     return job
 
 
+def counts(job: leman.Job) -> tuple[int, ...]:
+    """What the refresh says that it did, over all executors that had a part in it."""
+    result = job.refresh_result
+    return result.rows_added, result.rows_recomputed, result.rows_evicted, result.rows_reused, result.rows_evaluated
+
+
 @pytest.mark.parametrize(("point", "passes", "victim"), FILL)
 def test_in_the_first_fill(lake, db, evidence, point, passes, victim):
     _, view = make(db, evidence, f"{point.replace('.', '_')}_{passes}")
@@ -50,6 +57,7 @@ def test_in_the_first_fill(lake, db, evidence, point, passes, victim):
     assert lake.went_off(point)
     assert (job.refresh_result.mode, job.refresh_result.reason) == ("full", "first_fill")
     assert sorted(evidence.seen()) == matching(range(ROWS)), "nothing was computed again"
+    assert counts(job) == (len(evidence.seen()), 0, 0, 0, len(evidence.seen()))
     check_settled(lake, db, view, list(range(ROWS)))
 
 
@@ -59,15 +67,19 @@ def test_in_a_refresh_of_what_changed(lake, db, evidence, point, victim):
     view.refresh(progress=False)
     order = view.to_arrow()["x"].to_pylist()
     held, new = change(table)
-    before = view.version
+    before, calls = view.version, len(evidence.seen())
     lake.arm(point)
     job = refresh(lake, db, view, victim)
     assert lake.went_off(point)
     assert (job.refresh_result.mode, job.refresh_result.reason) == ("incremental", "source_changed")
     assert sorted(evidence.seen()) == sorted([*matching(range(ROWS)), *matching(new)]), "nothing was computed again"
     assert view.version == before + 1, "one commit, however often it was asked for"
-    check_settled(lake, db, view, held)
     kept = [x + 5000 if x in range(10, 20) else x for x in order if x not in range(60, 70)]
+    changed = sum(x in new for x in kept)
+    added = len(matching(new)) - changed
+    wanted = (added, changed, len(order) - len(kept), len(kept) - changed, len(evidence.seen()) - calls)
+    assert counts(job) == wanted
+    check_settled(lake, db, view, held)
     assert view.to_arrow()["x"].to_pylist()[: len(kept)] == kept
 
 
@@ -90,6 +102,25 @@ def test_while_workers_compute(lake, db, evidence):
     check_settled(lake, db, view, list(range(ROWS)))
     for name, pid in victims.items():
         lake.wait_back(name, before=pid)
+
+
+def test_of_the_executor_while_workers_compute(lake, db, evidence):
+    """Calls that were lost with it are not counted, those of which the values were safe are: once."""
+    table, view = make(db, evidence, "executor", seconds=SLOW)
+    view.refresh(progress=False)
+    before = len(evidence.seen())
+    table.add(numbers(100, start=1000))
+    victim, future = lake.pid("executor"), view.refresh_async()
+    evidence.wait(before + 40)
+    lake.kill(victim)
+    assert len(evidence.seen()) < before + 80, "nothing was left to do"
+    with lake.redis() as redis:
+        redis.delete(f"leman:job:{future.job_id}")
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt) == (JobState.DONE, 2)
+    assert evidence.again() <= LANES * ROWS_AT_RISK
+    assert counts(job) == (80, 0, 0, before, 80)
+    check_settled(lake, db, view, [*range(ROWS), *range(1000, 1100)])
 
 
 def test_of_everything_and_the_refresh_is_asked_for_again(lake, db, evidence):

@@ -104,6 +104,23 @@ def test_budget_gives_the_rest_back_at_a_safe_point(lab, tmp_path):
     assert lab.values()[19] == 38
 
 
+@pytest.mark.parametrize(("seconds_a_row", "through"), [(0.02, True), (0.5, False)])
+def test_a_fragment_that_is_almost_through_is_finished_beyond_the_budget(lab, tmp_path, seconds_a_row, through):
+    double, seen = logging(tmp_path)
+    context = lab.context(lab.udf(double, batch_size=1))
+    outcome = lab.run(
+        context,
+        lab.work(context, 0, [(0, 20)]),
+        lab.work(context, 1, [(0, 20)]),
+        budget_seconds=9.5 * seconds_a_row,
+        clock=lambda: len(seen()) * seconds_a_row,
+    )
+    one, two = outcome.results
+    assert (one.staged is not None) is through
+    assert len(seen()) == (20 if through else 10)
+    assert two.left == (RowRange(0, 20),), "no other is begun"
+
+
 def test_deleted_rows_cost_nothing_and_keep_their_place(lab, tmp_path):
     lab.dataset.delete("x % 3 = 0")
     double, seen = logging(tmp_path)

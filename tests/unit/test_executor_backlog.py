@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
 
 import pytest
@@ -113,6 +115,60 @@ def test_cheap_work_goes_out_as_one_unit_a_lane():
     assert all(w.finish for u in units for w in u.works)
 
 
+def makespan(sizes: list[int], lanes: int, cost: float) -> float:
+    """Seconds that lanes take, by a clock of their own, for fragments whose rows cost so much each."""
+    backlog = Backlog([task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)], lanes)
+    now, order, free = 0.0, itertools.count(), lanes
+    ends: list[tuple[float, int, UnitOutcome]] = []
+    units = backlog.first_units()
+    while not backlog.empty:
+        while free and (unit := units.pop() if units else backlog.take()) is not None:
+            outcome, seconds = worked(unit, cost)
+            heapq.heappush(ends, (now + seconds, next(order), outcome))
+            free -= 1
+        now, _, outcome = heapq.heappop(ends)
+        backlog.note(outcome)
+        free += 1
+    return now
+
+
+def worked(unit: WorkUnit, cost: float) -> tuple[UnitOutcome, float]:
+    """What a lane does of a unit within its budget, and how long it takes."""
+    results, able = [], round(unit.budget_seconds / cost) or 1 << 60
+    before = able
+    for work in unit.works:
+        ranges = list(work.ranges)
+        cut = ranges[0].start + able if ranges else 0
+        did = merge([r for a in ranges if (r := a.intersect(RowRange(0, cut)))])
+        able = max(0, able - total(did))
+        left = tuple(subtract(ranges, did))
+        staged: object = object() if work.finish and not left else None
+        refs = () if staged else tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in did)
+        results.append(FragmentResult(work.fragment_id, refs, left, staged=staged, rows_evaluated=total(did)))  # type: ignore[arg-type]
+    seconds = (before - able) * cost
+    return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=seconds)), seconds
+
+
+@pytest.mark.parametrize("cost", [0.0004, 0.001, 0.01])
+@pytest.mark.parametrize("lanes", [2, 4, 16])
+def test_a_fragment_with_most_of_the_rows_does_not_leave_lanes_idle(lanes, cost):
+    """Nine tenths in one fragment of eight, and in the end all lanes have had work nearly all the time."""
+    rows = 5000 * lanes
+    small = rows // 10 // 7
+    ideal = rows * cost / lanes
+    assert makespan([rows - 7 * small, *[small] * 7], lanes, cost) <= 1.15 * ideal
+
+
+def test_a_lane_that_is_dealt_more_than_its_share_comes_back_sooner():
+    def budgets(*sizes: int) -> list[float]:
+        tasks = [task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)]
+        return [round(unit.budget_seconds, 2) for unit in Backlog(tasks, 4).first_units()]
+
+    assert budgets(100, 100, 100, 100) == [1.0] * 4
+    assert budgets(1000, 200, 200, 200) == [0.4, 1.0, 1.0, 1.0]
+    assert budgets(10_000) == [0.25]
+
+
 def test_a_large_fragment_is_spread_over_all_lanes_once_the_cost_is_known():
     tasks = [task(0, 9000, [RowRange(0, 9000)]), *(task(i, 500, [RowRange(0, 500)]) for i in (1, 2))]
     backlog = Backlog(tasks, 4, seconds_per_row=0.01)
@@ -183,3 +239,55 @@ def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
     assert unit is not None
     assert total(unit.works[0].ranges) == 200
     assert unit.budget_seconds
+
+
+def measured(backlog: Backlog, unit: WorkUnit, timings: Timings, done: int) -> None:
+    """The unit comes back with the time it took for so many rows of its first fragment, and gives back the others."""
+    results = []
+    for work in unit.works:
+        rows = min(done, total(work.ranges))
+        done -= rows
+        left = subtract(work.ranges, [RowRange(work.ranges[0].start, work.ranges[0].start + rows)])
+        refs = (CheckpointRef(f"m{work.fragment_id}", RowRange(0, rows)),) if rows else ()
+        results.append(FragmentResult(work.fragment_id, checkpoints=refs, left=tuple(left), rows_evaluated=rows))
+    backlog.note(UnitOutcome(unit.unit_id, tuple(results), timings=timings))
+
+
+@pytest.mark.parametrize(
+    ("timings", "cut"),
+    [
+        (Timings(udf=0.2, read=0.1, write=0.7), False),
+        (Timings(udf=0.2, read=0.1, checkpoint=0.7), False),
+        (Timings(udf=0.6, read=0.1, write=0.2, checkpoint=0.1), True),
+        (Timings(udf=0.1, read=0.6, write=0.3), True),
+    ],
+)
+def test_a_fragment_is_not_cut_where_most_of_the_time_goes_into_storing(timings, cut):
+    backlog = Backlog([task(0, 100_000, [RowRange(0, 100_000)])], 4)
+    (unit,) = backlog.first_units()
+    measured(backlog, unit, timings, 1000)
+    following = backlog.take()
+    assert following is not None
+    (work,) = following.works
+    assert (total(work.ranges) < 99_000) is cut
+    assert work.finish is not cut
+    assert following.budget_seconds >= 3 * total(work.ranges) / 1000
+
+
+def test_a_size_of_units_holds_where_storing_takes_the_time():
+    backlog = Backlog([task(0, 1000, [RowRange(0, 1000)])], 2, task_size=100)
+    first = backlog.take()
+    assert first is not None
+    measured(backlog, first, Timings(write=1.0), 100)
+    following = backlog.take()
+    assert following is not None
+    assert [total(w.ranges) for w in following.works] == [100]
+
+
+def test_a_unit_of_whole_fragments_is_not_filled_up_with_a_part_of_the_next():
+    tasks = [task(i, 100, [RowRange(0, 100)]) for i in range(12)]
+    backlog = Backlog(tasks, 4, seconds_per_row=0.02)
+    unit = backlog.take()
+    assert unit is not None
+    assert [total(w.ranges) for w in unit.works] == [100], "an eighth of 1,200 rows is 150"
+    assert unit.works[0].finish

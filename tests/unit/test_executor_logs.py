@@ -54,6 +54,18 @@ def test_the_last_state_of_a_job_counts_and_an_end_is_final(tmp_path):
     assert {i: j.state for i, j in history.load().items()} == {"job-1": JobState.DONE, "job-2": JobState.RUNNING}
 
 
+def test_an_executor_that_was_taken_for_dead_has_no_say_but_of_the_end(tmp_path):
+    history = History(str(tmp_path))
+    history.prepare()
+    spec = BackfillSpec(str(tmp_path), "t", "y")
+    for state, attempt in ((JobState.RUNNING, 1), (JobState.RUNNING, 2), (JobState.CANCELLING, 1)):
+        history.save(Job("job-1", "r", state, spec, 1.0, 2.0, attempt=attempt))
+    found = history.load()["job-1"]
+    assert (found.state, found.attempt) == (JobState.RUNNING, 2)
+    history.save(Job("job-1", "r", JobState.DONE, spec, 1.0, 2.0, attempt=1))
+    assert history.load()["job-1"].state is JobState.DONE
+
+
 def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):
     history = History(str(tmp_path))
     history.prepare()

@@ -96,11 +96,34 @@ TAKEN = [
 def test_a_value_that_does_not_fit_is_refused(value, kind, message):
     with pytest.raises(CONVERSION_ERRORS, match=message):
         to_array([None, value], kind)
+    with pytest.raises(CONVERSION_ERRORS, match=message):
+        to_array([value], kind)
 
 
 @pytest.mark.parametrize(("value", "kind", "expected"), TAKEN, ids=lambda v: repr(v)[:40])
 def test_a_value_that_fits_is_taken(value, kind, expected):
     assert to_array([None, value], kind).to_pylist() == [None, expected]
+    assert to_array([value], kind).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("wrong", [1.5, "3", True, b"5", [6], dt.timedelta(7), 1 << 70])
+def test_one_value_among_whole_numbers_that_is_none_is_refused(wrong):
+    for values in ([1, wrong], [wrong, 1], [1, None, wrong]):
+        with pytest.raises(CONVERSION_ERRORS):
+            to_array(values, pa.int64())
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()], ids=str)
+def test_whole_numbers_are_taken_up_to_the_ends_of_their_type(kind):
+    bits = kind.bit_width - pa.types.is_signed_integer(kind)
+    ends = [-(1 << bits) if pa.types.is_signed_integer(kind) else 0, (1 << bits) - 1]
+    made = to_array([*ends, None], kind)
+    assert made.type == kind
+    assert made.to_pylist() == [*ends, None]
+    assert to_array([1, np.int8(2)], kind).to_pylist() == [1, 2]
+    for beyond in (ends[0] - 1, ends[1] + 1):
+        with pytest.raises(CONVERSION_ERRORS):
+            to_array([0, beyond], kind)
 
 
 def array(value: object, kind: pa.DataType | None = None) -> pa.Array:

@@ -1,5 +1,7 @@
 """Views and refreshes on the wire: what one side writes, the other one reads."""
 
+from dataclasses import fields
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -27,6 +29,7 @@ from core.domain.view import (
 from core.errors import Internal, InvalidArgument
 from core.rpc import convert_views
 from core.views.metadata import write
+from leman import _wire
 from leman.v1 import catalog_pb2, planner_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")
@@ -97,7 +100,10 @@ def test_a_policy_of_a_later_release_is_refused():
     )
 )
 def test_results(result):
-    assert convert_views.refresh_result_from_proto(convert_views.refresh_result_to_proto(result)) == result
+    seen = _wire.refresh_result(convert_views.refresh_result_to_proto(result))
+    assert (seen.mode, seen.reason) == (result.mode.value, result.reason.value)
+    numbers = {f.name: getattr(result, f.name) for f in fields(result)[2:]}
+    assert {name: getattr(seen, name) for name in numbers} == numbers
 
 
 @pytest.mark.parametrize("mode", RefreshMode)

@@ -34,7 +34,8 @@ class Progress:
 
     Rows go through three states: *checkpointed* (computed and safe), *ready to commit* (in a complete
     column file that waits for its commit), *committed* (queries see them). `rows_checkpointed` counts all
-    that is computed, whatever became of it since. Seconds of work are summed over workers.
+    that is computed, whatever became of it since. Rows of a refresh are the view's; `rows_failed` and
+    `rows_evaluated` are sums over its functions. Seconds of work are summed over workers.
     """
 
     rows_total: int = 0

@@ -17,7 +17,7 @@ from leman._registration import Registration
 from leman._table import NewColumn, Table
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import refresh_plan, refresh_spec, view_info
-from leman.errors import FailedPrecondition, Internal, InvalidArgument, NotSupported
+from leman.errors import FailedPrecondition, Internal, InvalidArgument, NotSupported, TableNotFound
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
@@ -116,7 +116,7 @@ class View(Table):
     @boundary
     def sources(self) -> list[View]:
         """The views that this one rests on, the nearest first, in whatever databases; none where its source is a plain
-        table."""
+        table, or was dropped: a refresh of what rested on that one says so."""
         found: list[View] = []
         seen = {self.uri}
         here: View = self
@@ -125,8 +125,8 @@ class View(Table):
             here = View(self._services, Registration(self._services, source.database), source.database, source.table)
             try:
                 here._materialized()
-            except FailedPrecondition as error:
-                if error.reason == "NOT_A_VIEW":
+            except (FailedPrecondition, TableNotFound) as error:
+                if error.reason in ("NOT_A_VIEW", "TABLE_NOT_FOUND"):
                     return found
                 raise
             if here.uri in seen:

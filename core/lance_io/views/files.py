@@ -15,7 +15,7 @@ import xxhash
 from lance.file import LanceFileWriter
 
 from core.domain.plan import StagedFile
-from core.domain.view import SOURCE_ROW_ID, VIEW_FILE_PREFIX
+from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.panics import panics_as_errors
@@ -121,11 +121,14 @@ def stage_columns(
     return writer.close()
 
 
-def source_row_ids(uri: str, version: int, fragment_id: int) -> Ids:
-    """`__source_row_id` of all physical rows of a fragment of the view, in order, deleted ones too."""
-    batches = current_values(uri, version, fragment_id, [SOURCE_ROW_ID])
-    columns = [batch.column(SOURCE_ROW_ID).to_numpy() for batch in batches]
-    return np.concatenate([np.empty(0, np.int64), *columns])
+def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
+    """`__source_row_id` of all physical rows of a fragment of the view, in order, deleted ones too; and how many of
+    the rows have no values yet."""
+    parts, unset = [np.empty(0, np.int64)], 0
+    for batch in current_values(uri, version, fragment_id, [SOURCE_ROW_ID, IS_SET]):
+        parts.append(batch.column(SOURCE_ROW_ID).to_numpy())
+        unset += batch.num_rows - (pc.sum(batch.column(IS_SET)).as_py() or 0)
+    return np.concatenate(parts), unset
 
 
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,10 @@ is in its config: who comes after a crash with the same work finds what was comp
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +30,6 @@ from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of, files
 from core.lance_io.views.files import storage_version
 
 _DIGEST_KEY = "leman.stage"
-_TARGETS_KEY = "leman.stage.targets"
 _COLUMNS_KEY = "leman.stage.columns"
 
 _DROP_TRIES = 5
@@ -44,7 +42,7 @@ RowIds = npt.NDArray[np.int64]
 
 
 class Stage:
-    """A stage that exists. `targets`: what its fragments are for, in their order; see `lay`."""
+    """A stage that exists. `rows`: how many each of its fragments has, in their order."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -52,7 +50,6 @@ class Stage:
             self._dataset = lance.dataset(uri)
         except (ValueError, OSError) as error:
             raise NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}") from None
-        self.targets: list[int] = json.loads(self._dataset.config().get(_TARGETS_KEY, "[]"))
         self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
@@ -78,7 +75,7 @@ class Stage:
     def _laid_as(self) -> tuple[object, ...]:
         """What no two stages share: files have names of their own."""
         rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
-        return rows, self.targets, self.rows
+        return rows, self.rows
 
     @property
     def digest(self) -> str:
@@ -93,6 +90,11 @@ class Stage:
         found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
         files = {file.path for fragment in read_fragments(self._dataset) for file in fragment.files}
         return files <= {info.base_name for info in found}
+
+    def row_ids(self) -> RowIds:
+        """`__source_row_id` of all rows, by their position in the whole stage."""
+        column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
+        return np.asarray(column.to_numpy(), np.int64)
 
     def complete(self, columns: Iterable[str]) -> list[int]:
         """Positions of the fragments in which every column has a file with all rows settled, in order."""
@@ -138,16 +140,24 @@ def find(uri: str, digest: str) -> Stage | None:
     return found if found.digest == digest and found.is_whole() else None
 
 
-def find_for(uri: str, digest: str, parts: Mapping[int, RowIds]) -> Stage | None:
-    """The same, if it has a fragment for each of `parts` that has rows."""
+def find_for(uri: str, digest: str, parts: Sequence[RowIds]) -> Stage | None:
+    """The same, if it has all rows of `parts`, in whatever fragments."""
     found = find(uri, digest)
-    return found if found is not None and {i for i, ids in parts.items() if len(ids)} <= set(found.targets) else None
+    if found is None:
+        return None
+    held = np.sort(found.row_ids())
+    return found if all(_holds(held, ids) for ids in parts) else None
 
 
-def lay(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
-    """Makes a stage: one fragment for each of `parts` that has rows, under the number that it is for. `columns`: the
-    function columns, bound to their functions. A stage of other work at the same place is dropped; one of the same work
-    is shared, where two refreshes lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
+def _holds(ascending: RowIds, ids: RowIds) -> bool:
+    places = np.searchsorted(ascending, ids)
+    return not len(ids) or (places.max() < len(ascending) and np.array_equal(ascending[places], ids))
+
+
+def lay(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
+    """Makes a stage: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to their
+    functions. A stage of other work at the same place is dropped; one of the same work is shared, where two refreshes
+    lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
     with _LAYING:
         found = find_for(uri, digest, parts)
         if found is not None:
@@ -167,11 +177,11 @@ def taken(uri: str, why: object) -> Aborted:
     return Aborted("STAGE_TAKEN", f"The stage {uri} cannot be used, perhaps for another refresh of the view: {why}")
 
 
-def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema) -> Stage:
+def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
     version: Any = storage_version(columns)
     fragments = []
-    for ids in parts.values():
+    for ids in parts:
         if len(ids):
             table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
             fragments += write_fragments(
@@ -183,7 +193,6 @@ def _laid(uri: str, digest: str, parts: Mapping[int, RowIds], columns: pa.Schema
     dataset.update_config(
         {
             INCARNATION_KEY: uuid.uuid4().hex,
-            _TARGETS_KEY: json.dumps([target for target, ids in parts.items() if len(ids)]),
             _COLUMNS_KEY: str(len(columns)),
             _DIGEST_KEY: digest,
         }

@@ -13,7 +13,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest
 from core import keys
 from core.domain.plan import OutputField, StagedFile

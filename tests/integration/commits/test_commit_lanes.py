@@ -14,10 +14,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import lanes as lanes_module
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator import lane as lane_module
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, Status
-from core.errors import Aborted, FailedPrecondition, NotFound, ResourceExhausted, Unavailable
+from core.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from core.lance_io import history
 from tests.integration.commits.commit_helpers import (
     ROWS,
@@ -65,6 +66,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def waiting(lanes: Lanes, uri: str) -> int:
     return len(lanes._lanes[uri]._queue)
+
+
+def test_a_request_without_fragments_is_answered(table):
+    planner = Planner(table)
+    request = planner.request()
+    with pytest.raises(InvalidArgument, match="no fragment") as caught:
+        submit(request)
+    assert caught.value.reason == "MISSING_FIELD"
 
 
 # --------------------------------------------------------------------------------- group commit
@@ -314,13 +323,13 @@ def test_lane_survives_a_panic_and_a_bug(table, monkeypatch):
     async def load(lanes):
         outcomes = []
         for number, error in enumerate((Panic("unwrap"), RuntimeError("bug"))):
-            look = lanes_module.TableHandle.latest
-            monkeypatch.setattr(lanes_module.TableHandle, "latest", raising(error))
+            look = lane_module.TableHandle.latest
+            monkeypatch.setattr(lane_module.TableHandle, "latest", raising(error))
             result = await asyncio.gather(
                 lanes.submit(planner.request(number, request_id=f"a{number}")), return_exceptions=True
             )
             outcomes.append(result[0].reason)
-            monkeypatch.setattr(lanes_module.TableHandle, "latest", look)
+            monkeypatch.setattr(lane_module.TableHandle, "latest", look)
         return outcomes, await lanes.submit(planner.request(0, 1))
 
     outcomes, after = in_lanes(load)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lanes import Limits
+from commit_coordinator.lane import Limits
 from commit_coordinator.requests import Status
 from commit_coordinator.views.requests import ViewFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID

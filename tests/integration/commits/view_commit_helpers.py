@@ -109,7 +109,7 @@ class View:
         return replace(request, **changes)
 
     def stage_fill(self, fragment_id: int, schema: pa.Schema = DATA) -> Any:
-        ids = view_files.source_row_ids(self.uri, self.open().version, fragment_id).tolist()
+        ids = view_files.source_row_ids(self.uri, self.open().version, fragment_id)[0].tolist()
         return view_files.stage_columns(self.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
 
     def appended(self, *ids: int) -> ViewFile:
@@ -117,7 +117,7 @@ class View:
 
     def swapped(self, fragment_id: int, x: int, patch: Sequence[int] | None = None) -> ViewFile:
         """All values of a fragment, with another `x`."""
-        ids = view_files.source_row_ids(self.uri, self.open().version, fragment_id).tolist()
+        ids = view_files.source_row_ids(self.uri, self.open().version, fragment_id)[0].tolist()
         offsets = None if patch is None else np.array(patch, np.int64)
         batches = [values(ids, DATA, x)]
         return ViewFile(

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator import group_commit
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, CommitResult, Replacement, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root

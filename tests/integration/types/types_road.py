@@ -13,7 +13,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, Replacement, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def folders(db) -> set[str]:
 def leave_stage(db, view: str) -> None:
     """What a refresh leaves that was killed."""
     uri = f"{db.uri}/{stage_table(view, 'ab' * 16)}.lance"
-    view_stage.lay(uri, "digest", {0: np.arange(3, dtype=np.int64)}, REST)
+    view_stage.lay(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
 def test_a_view_goes_with_its_stages_and_nothing_else_does(db, evidence):
@@ -120,3 +121,60 @@ def test_a_damaged_view_can_be_dropped(db):
     assert caught.value.reason == "VIEW_DAMAGED"
     db.drop_view("v")
     assert db.table_names() == ["t"]
+
+
+def refreshed(view, **parameters) -> object:
+    return view.refresh(progress=False, **parameters)
+
+
+def test_a_view_of_which_the_source_was_dropped_says_so_whatever_is_asked(db, system, tmp_path):
+    """Nobody knows which other databases have views on this one."""
+    table = db.create_table("t", numbers(10))
+    low = db.create_materialized_view("low", table.search(None).select({"y": "2 * x"}))
+    low.refresh(progress=False)
+    with system.connect(tmp_path / "other") as elsewhere:
+        top = low.search(None).where("y > 10").create_materialized_view(elsewhere, "top")
+        waiting = low.search(None).create_materialized_view(elsewhere, "waiting")
+        top.refresh(progress=False)
+        above = top.search(None).create_materialized_view(elsewhere, "above")
+        recorded = top.describe().source_version
+
+        db.drop_view("low")
+
+        for view in (top, waiting):
+            asked = [partial(refreshed, view, policy=policy) for policy in ("auto", "incremental", "full")]
+            asked += [partial(refreshed, view, src_version=recorded), partial(refreshed, view, cascade=True)]
+            for ask in [*asked, view.plan_refresh, view.refresh_async]:
+                with pytest.raises(leman.errors.TableNotFound) as caught:
+                    ask()
+                assert f"source 'low' is not in {db.uri} any more" in str(caught.value)
+                assert "restore it under that name, or drop the view" in str(caught.value)
+        with pytest.raises(leman.errors.TableNotFound, match="source 'low' is not in"):
+            refreshed(above, cascade=True)
+        assert refreshed(above).rows_added == 4, "its own source is there"
+        assert sorted(top.to_arrow()["y"].to_pylist()) == [12, 14, 16, 18]
+        assert elsewhere.table_names() == ["above", "top", "waiting"]
+
+        again = db.create_materialized_view("low", table.search(None).select({"y": "3 * x"}))
+        again.refresh(progress=False)
+        result = top.refresh(progress=False)
+        assert (result.mode, result.reason) == ("full", "source_replaced")
+        assert sorted(top.to_arrow()["y"].to_pylist()) == [12, 15, 18, 21, 24, 27]
+
+
+def test_a_refresh_whose_source_is_dropped_meanwhile_says_so(db, evidence):
+    table = db.create_table("t", numbers(200))
+    low = db.create_materialized_view("low", table.search(None))
+    low.refresh(progress=False)
+    query = low.search(None).add_column("y", evidence.double(seconds=0.02))
+    view = db.create_materialized_view("v", query, max_rows_per_fragment=50)
+    future = view.refresh_async()
+    for _, _events in future.watch(timeout=60):
+        if evidence.seen():
+            break
+
+    db.drop_view("low", force=True)
+
+    with pytest.raises(leman.errors.JobFailed, match="source 'low' is not in") as caught:
+        future.result(60)
+    assert caught.value.reason == "TABLE_NOT_FOUND"

@@ -204,10 +204,10 @@ def test_progress_of_a_refresh_ends_with_all_rows(db, functions):
     view = db.create_materialized_view("v", query)
     for rows in (30, 5):
         shares = []
-        view.refresh(progress=lambda p, seen=shares: seen.append((p.rows_planned, row_states(p))))
-        planned, states = shares[-1]
-        assert planned == sum(states.values()) == rows * max(1, functions)
-        assert states["committed"] == rows
+        view.refresh(progress=lambda p, seen=shares: seen.append((p.rows_planned, row_states(p), p.rows_evaluated)))
+        planned, states, evaluated = shares[-1]
+        assert planned == sum(states.values()) == states["committed"] == rows
+        assert evaluated == rows * functions
         table.add(numbers(5, start=100))
 
 

@@ -141,7 +141,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
     (found,) = view_files.current_values(uri, 3, 0, ["new", "old"])
     assert found["new"].to_pylist()[2:] == [b"n6", b"n7", None]
     assert found["old"].to_pylist()[2:] == [None, b"o7", b"o8"]
-    assert view_files.source_row_ids(uri, 3, 0).tolist() == [4, 5, 6, 7, 8]
+    assert view_files.source_row_ids(uri, 3, 0)[0].tolist() == [4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])

@@ -287,7 +287,9 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Counts of one job. Rows do not count deleted ones."""
+    """Counts of one job. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
+    functions; `rows_failed`, `rows_evaluated` and `udf_seconds` are sums over all of them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,7 +322,9 @@ class Progress(_message.Message):
     rows_planned: _builtins.int
     """Rows to be computed, from the plan (at the most, where there is a filter)."""
     rows_checkpointed: _builtins.int
-    """Rows whose value is computed and safe: in a checkpoint or a staged file."""
+    """Rows whose value is computed and safe: in a checkpoint or a staged file. Where a view has several functions, each
+    row counts by how many of its values are.
+    """
     rows_ready_to_commit: _builtins.int
     """Rows in complete column files that wait for their commit."""
     rows_committed: _builtins.int

@@ -14,7 +14,8 @@ import lance
 import msgspec
 import pyarrow as pa
 
-from commit_coordinator.lanes import Lanes, Limits
+from commit_coordinator.lane import Limits
+from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest, Status
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
 from core.checkpoints import LanceCheckpointStore

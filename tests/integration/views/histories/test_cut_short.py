@@ -9,8 +9,8 @@ import pytest
 
 from core.domain.job import JobState
 from core.errors import Internal
-from tests.integration.views.histories import shapes
-from tests.integration.views.histories.harness import rows_of
+from tests.integration.views.histories import functions, shapes
+from tests.integration.views.histories.harness import Commits, rows_of
 from tests.integration.views.histories.source import Source
 
 SHUFFLED = shapes.SHAPES[1]
@@ -46,7 +46,8 @@ def _cut(monkeypatch, system, call):
     monkeypatch.setattr(system.services.commits, call, broken)
 
 
-def test_a_stage_is_not_taken_for_placeholders_that_were_laid_in_other_sizes(views_system, database, monkeypatch):
+def test_what_was_computed_is_taken_for_placeholders_that_were_laid_in_other_sizes(views_system, database, monkeypatch):
+    functions.EVALUATED.clear()
     with monkeypatch.context() as broken:
         _cut(broken, views_system, "fill_placeholders")
         for rows in (5, 7):
@@ -54,6 +55,40 @@ def test_a_stage_is_not_taken_for_placeholders_that_were_laid_in_other_sizes(vie
     assert _stages(database)
     assert views_system.refresh(database, "view", max_rows_per_fragment=5).state is JobState.DONE
     _check(database)
+    assert sorted(functions.EVALUATED) == sorted(_scores(database))
+    assert _stages(database) == []
+
+
+@pytest.mark.parametrize("rows", [5, 7, 100])
+@pytest.mark.parametrize("fills", [0, 1])
+def test_what_was_computed_before_the_view_was_compacted_is_not_computed_again(
+    views_system, database, monkeypatch, fills, rows
+):
+    """A part of it was installed, or nothing; rows with values and without come into one fragment."""
+    functions.EVALUATED.clear()
+    real, done = Commits.fill_placeholders, []
+
+    async def some(self, *args, **named):
+        if len(done) == fills:
+            raise Internal("CUT_SHORT", "no more commits are made")
+        done.append(await real(self, *args, **named))
+        return done[-1]
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Commits, "fill_placeholders", some)
+        cut = views_system.refresh(database, "view", max_rows_per_fragment=2)
+    assert cut.state is JobState.FAILED
+    held = len(rows_of(f"{database}/view.lance")[0])
+    assert bool(held) == bool(fills)
+    lance.dataset(f"{database}/view.lance").optimize.compact_files(target_rows_per_fragment=rows)
+
+    job = views_system.refresh(database, "view")
+
+    assert job.state is JobState.DONE, job.error
+    _check(database)
+    assert sorted(functions.EVALUATED) == sorted(_scores(database))
+    assert cut.refresh_result.rows_added == held
+    assert held + job.refresh_result.rows_added == len(_scores(database))
     assert _stages(database) == []
 
 

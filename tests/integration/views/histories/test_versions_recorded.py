@@ -101,6 +101,7 @@ def test_a_commit_of_which_the_answer_is_lost_is_not_made_again(world, runs, mon
     job = refresh(world)
     assert (job.state, len(runs), len(made)) == (JobState.DONE, 1, 1)
     assert job.refresh_result.view_version == made[0] == lance.dataset(world.uri(SHAPE)).version
+    assert job.refresh_result.rows_reused == LanceTables().snapshot(world.uri(SHAPE)).live_rows
     assert recorded(world) == source_version(world)
 
 

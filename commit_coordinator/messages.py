@@ -1,0 +1,192 @@
+"""protobuf ↔ requests and answers of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from commit_coordinator.requests import (
+    AddColumnsRequest,
+    BindColumnsRequest,
+    CommitRequest,
+    CommitResult,
+    Outcome,
+    Replacement,
+    ReplaceRequest,
+    Status,
+)
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from core import keys
+from core.errors import InvalidArgument
+from core.lance_io.history import CommitRecord
+from core.lance_io.tables import normalise_database
+from core.rpc import convert
+from core.views import metadata as view_metadata
+from leman.v1 import commit_pb2
+
+_STATUS = {
+    Status.COMMITTED: commit_pb2.FragmentOutcome.STATUS_COMMITTED,
+    Status.ALREADY_CURRENT: commit_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
+    Status.REJECTED: commit_pb2.FragmentOutcome.STATUS_REJECTED,
+}
+
+
+def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest:
+    """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, FRAGMENT_TWICE)."""
+    uri, request_id = uri_of(message.uri), required(message.request_id, "request_id")
+    if message.HasField("add_null_columns"):
+        schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
+        return AddColumnsRequest(uri, message.incarnation, request_id, schema)
+    if message.HasField("bind_columns"):
+        schema = _columns(message.bind_columns.schema, "bind_columns.schema")
+        return BindColumnsRequest(uri, message.incarnation, request_id, schema)
+    if message.HasField("lay_placeholders"):
+        return _lay_from_proto(uri, message)
+    if message.HasField("fill_placeholders"):
+        return _fill_from_proto(uri, message)
+    if message.HasField("splice_view"):
+        return _splice_from_proto(uri, message)
+    required(message.WhichOneof("operation") or "", "operation")
+    replace = message.replace_column
+    replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
+    if not replacements:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
+    if len({r.fragment_id for r in replacements}) < len(replacements):
+        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments")
+    return ReplaceRequest(
+        uri=uri,
+        incarnation=required(message.incarnation, "incarnation"),
+        request_id=request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        output=convert.output_from_proto(replace.output),
+        replacements=replacements,
+        input_field_ids=tuple(replace.input_field_ids),
+    )
+
+
+def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayRequest:
+    wanted = message.lay_placeholders
+    if wanted.max_rows_per_fragment < 0:
+        field = "lay_placeholders.max_rows_per_fragment"
+        raise InvalidArgument("BAD_NUMBER", "max_rows_per_fragment cannot be negative", field=field)
+    return LayRequest(
+        uri=uri,
+        incarnation="" if wanted.create else message.incarnation,
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        schema=_columns(wanted.schema, "lay_placeholders.schema"),
+        max_rows_per_fragment=wanted.max_rows_per_fragment,
+        create=wanted.create,
+    )
+
+
+def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillRequest:
+    field = "fill_placeholders.fragments"
+    fragments = _view_files(message.fill_placeholders.fragments, field)
+    if not fragments:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field=field)
+    return FillRequest(
+        uri=uri,
+        incarnation=message.incarnation,
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        fragments=_each_once(fragments, field),
+    )
+
+
+def _splice_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> SpliceRequest:
+    wanted = message.splice_view
+    if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
+        field = "splice_view.evictions_file"
+        raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
+    if foreign := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
+        field = "splice_view.metadata"
+        raise InvalidArgument("BAD_METADATA", f"'{foreign[0]}' does not begin with {view_metadata.PREFIX}", field=field)
+    return SpliceRequest(
+        uri=uri,
+        incarnation=message.incarnation,
+        request_id=message.request_id,
+        job_id=message.job_id,
+        read_version=message.read_version,
+        appended=_view_files(wanted.appended, "splice_view.appended"),
+        swapped=_each_once(_view_files(wanted.swapped, "splice_view.swapped"), "splice_view.swapped"),
+        evictions_file=wanted.evictions_file,
+        evictions_digest=wanted.evictions_digest,
+        replace_all=wanted.replace_all,
+        metadata=dict(wanted.metadata),
+    )
+
+
+def _view_files(files: Iterable[commit_pb2.ViewFile], field: str) -> tuple[ViewFile, ...]:
+    found = tuple(ViewFile(file.fragment_id, convert.staged_from_proto(file.file)) for file in files)
+    for file in found:
+        if not keys.is_view_file_name(file.staged.file):
+            message = f"'{file.staged.file}' is not the name of a view's file: view-<32 hex digits>.lance"
+            raise InvalidArgument("BAD_FILE_NAME", message, field=field)
+    return found
+
+
+def _each_once(files: tuple[ViewFile, ...], field: str) -> tuple[ViewFile, ...]:
+    if len({file.fragment_id for file in files}) < len(files):
+        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field=field)
+    return files
+
+
+def _columns(raw: bytes, field: str) -> pa.Schema:
+    schema = convert.schema_from_bytes(raw, field)
+    if not len(schema):
+        raise InvalidArgument("MISSING_FIELD", "There is no column", field=field)
+    return schema
+
+
+def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacement:
+    staged = convert.staged_from_proto(message.file)
+    if keys.parse_column_file_name(staged.file) is None:
+        raise InvalidArgument(
+            "BAD_FILE_NAME",
+            f"'{staged.file}' is not the name of a column file: <fingerprint>-[partial-]<attempt>.lance",
+            field="replace_column.fragments.file.file",
+        )
+    return Replacement(message.fragment_id, staged, tuple(message.input_files), message.replaces)
+
+
+def uri_of(text: str) -> str:
+    """Of a table, as lanes know it. Raises InvalidArgument (MISSING_FIELD)."""
+    return normalise_database(required(text, "uri"))
+
+
+def required(text: str, field: str) -> str:
+    """Raises InvalidArgument (MISSING_FIELD)."""
+    if not text:
+        raise InvalidArgument("MISSING_FIELD", f"{field} is missing", field=field)
+    return text
+
+
+def outcome_to_proto(outcome: Outcome) -> commit_pb2.FragmentOutcome:
+    """What became of one fragment."""
+    return commit_pb2.FragmentOutcome(
+        fragment_id=outcome.fragment_id,
+        status=_STATUS[outcome.status],
+        reason=outcome.reason,
+        message=outcome.message,
+    )
+
+
+def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
+    """A commit as the history has it."""
+    return commit_pb2.Commit(
+        version=record.version,
+        request_ids=record.request_ids,
+        job_ids=record.job_ids,
+        operation=record.operation,
+        fragments=record.fragments,
+    )
+
+
+def schema_change_to_proto(request_id: str, result: CommitResult) -> commit_pb2.Commit:
+    """A commit of which the history says no more than what is remembered."""
+    return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation=result.operation)

@@ -1,0 +1,28 @@
+"""What a row of a function version cost in earlier jobs: a plan's first units are cut by it."""
+
+from __future__ import annotations
+
+from core.domain.job import Job
+
+
+class Costs:
+    """Those that one executor knows of, in seconds."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], float] = {}
+
+    def of(self, job: Job) -> float | None:
+        """What a row of the job will cost; None where that is not known."""
+        return self._known.get((job.udf_name, job.udf_version))
+
+    def learn(self, job: Job, seconds_per_row: float | None) -> None:
+        """From a job that ended here. None: it called no function."""
+        if seconds_per_row is not None:
+            self._known[job.udf_name, job.udf_version] = seconds_per_row
+
+    def learn_from_history(self, job: Job) -> None:
+        """From a job as history has it."""
+        progress = job.progress
+        spent = progress.udf_seconds + progress.read_seconds
+        if progress.rows_evaluated and spent:
+            self.learn(job, spent / progress.rows_evaluated)

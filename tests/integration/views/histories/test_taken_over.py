@@ -1,0 +1,167 @@
+"""A refresh whose executor dies, at each of its steps, and another one goes on: what the job did is counted once over
+both. Who takes it over knows what was written into history, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.domain.view import AskedCommit, RefreshResult
+from core.lance_io.views import stage as view_stage
+from executor.jobs.board import JobBoard
+from executor.refresh import first_fill, run, splice
+from executor.refresh.ledger import Ledger
+from executor.refresh.tally import RefreshTally
+from tests.integration.views.histories import functions
+from tests.integration.views.histories.harness import Commits, System
+from tests.integration.views.histories.shapes import SHAPES
+from tests.integration.views.histories.world import World
+
+SHUFFLED = SHAPES[1]
+FIRST = [("executor.stage_written", 1), *(("executor.fill_answered", n) for n in (1, 2))]
+LATER = ["executor.stage_written", "executor.stage_filled", "executor.view_files_written", "executor.splice_answered"]
+
+
+class Killed(BaseException):
+    """The process is dead: no code of it runs after that."""
+
+
+class MortalSystem:
+    """Its executor dies when it comes to `point` for the `passes`th time, and another one takes the job over."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.point, self.passes = "", 0
+        self.history: list[bytes] = []
+
+    async def save(self, job: Job) -> None:
+        self.history.append(msgspec.json.encode(job))
+
+    def crash_point(self, name: str) -> None:
+        self.passes -= name == self.point
+        if name == self.point and not self.passes:
+            raise Killed(name)
+
+    def refresh(self, database: str, view: str) -> Job:
+        self.history.clear()
+        if not self.point:
+            return self.system.refresh(database, view)
+        with pytest.raises(Killed):
+            self.system.refresh(database, view)
+        board = self.system.board
+        known = msgspec.json.decode(self.history[-1], type=Job) if self.history else board.job
+        return self.system.take_over(known)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.system, name)
+
+
+@pytest.fixture
+def mortal(views_system, monkeypatch):
+    system = MortalSystem(views_system)
+    monkeypatch.setattr(views_system, "services", replace(views_system.services, save_job=system.save))
+    for module in (run, first_fill, splice, view_stage):
+        monkeypatch.setattr(module, "crash_point", system.crash_point)
+    return system
+
+
+def result_of(system: MortalSystem, world: World, point: str = "", passes: int = 1) -> RefreshResult:
+    functions.EVALUATED.clear()
+    system.point, system.passes = point, passes
+    job = system.refresh(world.database, SHUFFLED.name)
+    assert (job.state, job.attempt) == (JobState.DONE, 2 if point else 1), job.error
+    assert job.refresh_result is not None
+    assert job.refresh_result.rows_evaluated == len(functions.EVALUATED)
+    return job.refresh_result
+
+
+def counts(result: RefreshResult) -> RefreshResult:
+    """What does not depend on how often files were written."""
+    return replace(result, source_rows_read=0)
+
+
+@pytest.mark.parametrize(("point", "passes"), FIRST)
+def test_in_the_first_fill(mortal, quick_folder, point, passes):
+    plain, killed = (World(mortal, quick_folder / name, [SHUFFLED], rows=240) for name in ("plain", "killed"))
+    wanted = result_of(mortal, plain)
+    assert wanted.rows_added == len(SHUFFLED.ids(killed.source.state))
+    assert counts(result_of(mortal, killed, point, passes)) == counts(wanted)
+
+
+@pytest.mark.parametrize("point", LATER)
+def test_in_a_refresh_of_what_changed(mortal, quick_folder, point):
+    worlds = [World(mortal, quick_folder / name, [SHUFFLED]) for name in ("plain", "killed")]
+    for world in worlds:
+        result_of(mortal, world)
+        for number, operation in enumerate(("append", "delete", "update_read", "update_filtered", "compact")):
+            world.change(operation, number)
+    plain, killed = worlds
+    wanted = result_of(mortal, plain)
+    assert min(wanted.rows_added, wanted.rows_recomputed, wanted.rows_evicted, wanted.rows_reused) > 0
+    assert counts(result_of(mortal, killed, point)) == counts(wanted)
+
+
+def test_a_commit_that_lands_after_the_job_was_taken_over(mortal, quick_folder, monkeypatch):
+    """The coordinator had the request of the dead executor in its queue."""
+    world = World(mortal, quick_folder / "db", [SHUFFLED])
+    result_of(mortal, world)
+    world.change("append", 1)
+    real, late = Commits.splice_view, []
+
+    async def slow(self: Commits, *args: object, **kwargs: object) -> int:
+        if not late:
+            late.append((args, kwargs))
+            raise Killed
+        if len(late) == 1:
+            late.append(await real(self, *late[0][0], **late[0][1]))
+        return await real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Commits, "splice_view", slow)
+    added = len(SHUFFLED.ids(world.source.state)) - len(SHUFFLED.ids(world.source.versions[1]))
+    result = result_of(mortal, world, "nowhere")
+    assert (result.rows_added, result.view_version) == (added, late[1])
+
+
+def test_a_refresh_that_cannot_be_written_down_goes_on(mortal, quick_folder, monkeypatch):
+    world = World(mortal, quick_folder / "db", [SHUFFLED])
+    tries = []
+
+    async def full(job: Job) -> None:
+        if not job.state.terminal:
+            tries.append(job)
+            raise OSError("no space left")
+
+    monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, save_job=full))
+    assert result_of(mortal, world).rows_added == len(SHUFFLED.ids(world.source.state))
+    assert tries
+
+
+def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
+    """The executor hands its jobs back when it is stopped: that must be the last word."""
+    written: list[str] = []
+
+    async def run() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def save(_: Job) -> None:
+            begun.set()
+            await go_on.wait()
+            written.append("ledger")
+
+        job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
+        ledger = Ledger(JobBoard(job), RefreshTally(), save)
+        task = asyncio.create_task(ledger.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
+        await begun.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        written.append("handed back")
+
+    asyncio.run(run())
+    assert written == ["ledger", "handed back"]
