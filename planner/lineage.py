@@ -46,8 +46,8 @@ class Archive(Protocol):
         """What an earlier run recorded about the file that compaction wrote for a fragment."""
         ...
 
-    def states(self, file: str) -> bytes | None:
-        """Row states of a partial column file."""
+    def states(self, sight: Sight) -> bytes | None:
+        """Row states of an old fragment's partial column file."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
@@ -105,7 +105,7 @@ class Lineage:
             return _Rows(count, row_states.of_version(RowState.COMPUTED, sight.version), Reason.REUSED)
         if sight.reason is Reason.PARTIAL:
             own = self._question.versions[sight.version]
-            return self._decoded(sight, self._archive.states(sight.current_file), own)
+            return self._decoded(sight, self._archive.states(sight), own)
         if unnamed(self._question, sight):
             record = self._archive.record(sight)
             return self._recorded(sight, record) if record is not None else self._compacted(sight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core import keys, row_states
@@ -108,7 +108,7 @@ def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -
         totals.to_compute += left
         totals.reused += live - left
         totals.failed += _failed_before(question, task, verdict)
-    return Plan(_header(question, totals), tuple(tasks), _followed(question, ordered))
+    return Plan(_header(question, totals), tuple(tasks), tuple(followed(question, ordered)))
 
 
 def open_slots(question: Question, sights: Iterable[Sight], states: Mapping[str, StateSummary]) -> set[Slot]:
@@ -164,9 +164,9 @@ def _task(
     )
 
 
-def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile, ...]:
+def followed(question: Question, sights: Iterable[Sight]) -> Iterator[FollowedFile]:
     """What is news about files that compaction wrote."""
-    return tuple(
+    return (
         FollowedFile(
             fragment_id=sight.fragment.fragment_id,
             file=sight.current_file,
@@ -176,6 +176,8 @@ def _followed(question: Question, sights: Iterable[Sight]) -> tuple[FollowedFile
             row_states=sight.moved.states,
             rows_computed=sight.moved.summary.computed,
             rows_failed=sight.moved.summary.failed,
+            column_id=question.output.column_id,
+            output_field_ids=question.output.field.field_ids,
         )
         for sight in sights
         if sight.moved is not None and not sight.moved.recorded

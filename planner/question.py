@@ -62,6 +62,12 @@ class Question:
         object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
 
+    @property
+    def families(self) -> tuple[keys.KeyFamily, ...]:
+        """Of `versions`."""
+        kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
+        return (self.family, *kept)
+
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
         """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
         return [(i, fragment.file_of(i)) for i in self.input_ids]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -14,18 +15,19 @@ from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
-from core.domain.plan import BackfillSpec, Plan, Reason
+from core.domain.plan import BackfillSpec, FollowedFile, Plan, Reason
 from core.domain.udf import ColumnBinding, UdfDefinition
-from core.errors import NotFound
+from core.errors import LemanError, NotFound
 from core.lance_io import column_files, filters
 from core.lance_io.manifest import collector_paused
 from core.lance_io.relative_time import pin
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
+from core.udf import binding
 from core.udf.registry import UdfRegistry
 from planner.following import carried, follow
-from planner.planning import Evidence, Found, Slot, make_plan, open_slots
+from planner.planning import Evidence, Found, Slot, followed, make_plan, open_slots
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
@@ -68,6 +70,9 @@ class PlanReader:
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
             plan = make_plan(question, sights, evidence)
+            if plan.followed:
+                others = self._followed_of_others(question, spec.database)
+                plan = replace(plan, followed=(*plan.followed, *others))
             elsewhere = (evidence.records or evidence.gone) and not question.failed_only
             if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
@@ -110,6 +115,19 @@ class PlanReader:
         records = self._records(uri, store, wanted)
         staged = {r.file for r in records.values()} - partial
         return Evidence({**states, **_states(uri, staged)}, found, records, gone)
+
+    def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
+        """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
+        them, and a job of theirs may come too late."""
+        registry = self._registry(normalise_database(database))
+        asked = (question.output.name, question.udf.name, question.udf.version)
+        for column in question.table.fields:
+            with contextlib.suppress(LemanError):  # it is of no use to anybody now
+                bound = binding.read(column.arrow)
+                udf = None if bound is None else registry.find(bound.udf_name, bound.udf_version)
+                if udf is not None and (column.name, udf.name, udf.version) != asked:
+                    other = resolve(BackfillSpec(database, "", column.name), question.table, udf, udf)
+                    yield from followed(other, self.sights(other))
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table

@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import leman
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
+# No test asserts a speed, and the suite tries the same examples each time; LEMAN_LONG=1 tries others.
+settings.register_profile("leman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", settings.get_profile("leman"), derandomize=True)
+settings.load_profile("leman" if os.environ.get("LEMAN_LONG") else "suite")
 UNTOUCHED = {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}  # tests leave the user's cache folder alone
 
 

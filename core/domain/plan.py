@@ -132,8 +132,9 @@ class FragmentTask:
 
 @dataclass(frozen=True, slots=True)
 class FollowedFile:
-    """A file that compaction wrote, and what the table's history says about its rows. `row_states` (see
-    `core.row_states.encode`) is empty where every row is computed."""
+    """A file that compaction wrote, and what the table's history says about a column's rows in it: of the one that is
+    asked for, or of another one that is computed. `row_states` (see `core.row_states.encode`) is empty where every row
+    is computed."""
 
     fragment_id: int
     file: str
@@ -143,6 +144,8 @@ class FollowedFile:
     row_states: bytes
     rows_computed: int
     rows_failed: int
+    column_id: str
+    output_field_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

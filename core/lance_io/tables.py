@@ -95,6 +95,10 @@ class LanceTables:
             fragments = walk(self._open(uri, found.version))
         return replace(found, fragments=fragments)
 
+    def latest_version(self, uri: str) -> int:
+        """Number of the latest version. Raises NotFound (TABLE_NOT_FOUND), Unavailable (STORE_UNAVAILABLE)."""
+        return int(self._open(uri, 0).version)
+
     def check_filter(self, uri: str, where: str) -> None:
         """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
 

@@ -239,6 +239,8 @@ def followed_to_proto(followed: FollowedFile) -> planner_pb2.FollowedFile:
         row_states=followed.row_states,
         rows_computed=followed.rows_computed,
         rows_failed=followed.rows_failed,
+        column_id=followed.column_id,
+        output_field_ids=followed.output_field_ids,
     )
 
 
@@ -252,6 +254,8 @@ def followed_from_proto(message: planner_pb2.FollowedFile) -> FollowedFile:
         row_states=message.row_states,
         rows_computed=message.rows_computed,
         rows_failed=message.rows_failed,
+        column_id=message.column_id,
+        output_field_ids=tuple(message.output_field_ids),
     )
 
 

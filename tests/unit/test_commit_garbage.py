@@ -42,7 +42,7 @@ def verdict(file, *versions, **more):
     return found.use, found.fate
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(worlds())
 def test_nothing_needed_goes_and_all_garbage_does(world):
     verdicts = judge(world.inventory())
@@ -65,7 +65,7 @@ def test_nothing_needed_goes_and_all_garbage_does(world):
         event(f"{found.kind.value} {found.use.value} {found.fate.value}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(worlds())
 def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
     """What the collector does to save reading the whole history changes no verdict."""
@@ -84,7 +84,7 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
     assert {v.file.name: v.fate for v in judge(lazy)} == fates
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(worlds())
 def test_a_second_collection_finds_nothing(world):
     """Deleting is idempotent, and may stop anywhere: what was garbage in the rest still is."""

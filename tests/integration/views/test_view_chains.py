@@ -211,7 +211,7 @@ class Stamped:
         self.touch(touched)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEPS, min_size=1, max_size=7), pair=st.tuples(NUMBER, NUMBER))
 def test_no_changed_row_of_a_lower_view_is_missed(steps, pair):
     with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     steps=st.lists(st.tuples(STEPS, st.booleans()), min_size=1, max_size=8),
