@@ -20,8 +20,8 @@ from core.errors import LemanError
 from core.lance_io import column_files, rewrites
 from core.ports import CheckpointStore
 from planner.carrying import Carrier, origin
+from planner.evidence import Evidence, Slot
 from planner.lineage import Lineage, Live, further
-from planner.planning import Evidence, Slot
 from planner.question import Question
 from planner.reuse import Sight, unnamed
 
@@ -144,9 +144,9 @@ class _Archive(_OldVersions):
         """Of fragments, under any filter, for the question's version and those that are kept."""
         found: dict[Slot, list[str]] = defaultdict(list)
         for family in self._question.families:
-            for key, parsed in family.parse_all(self._store.list_keys(family.head)):
+            for parsed in family.parse_all(self._store.list_keys(family.head)):
                 if parsed.range is None:
-                    found[parsed.sources, parsed.fragment_id].append(key)
+                    found[parsed.sources, parsed.fragment_id].append(parsed.key)
         return found
 
     def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:

@@ -85,7 +85,7 @@ class Lineage:
         record = self._archive.record(sight)
         rows = self._recorded(sight, record) if record is not None else self._compacted(sight)
         if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
-            return dataclasses.replace(sight, reason=rows.why)
+            return sight._replace(reason=rows.why)
         identity = keys.md5_of_few(self._question.filter_identity(sight.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
         older = self._question.versions[1:]
@@ -96,7 +96,7 @@ class Lineage:
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
             reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
-        return dataclasses.replace(sight, reason=reason, moved=moved)
+        return sight._replace(reason=reason, moved=moved)
 
     def _rows(self, sight: Sight) -> _Rows:
         """Of an older fragment, deleted rows included."""

@@ -26,8 +26,9 @@ from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf import binding
 from core.udf.registry import UdfRegistry
+from planner.evidence import Evidence, open_inputs, sift
 from planner.following import carried, follow
-from planner.planning import Evidence, Found, Slot, followed, make_plan, open_slots
+from planner.planning import draft, followed
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
@@ -69,7 +70,7 @@ class PlanReader:
             question = self.question(spec)
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
-            plan = make_plan(question, sights, evidence)
+            plan, *collected = draft(question, sights, evidence)
             if plan.followed:
                 others = self._followed_of_others(question, spec.database)
                 plan = replace(plan, followed=(*plan.followed, *others))
@@ -77,7 +78,10 @@ class PlanReader:
             if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
                 plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
-        _report(plan)
+        if any(collected):
+            fragments, rows = collected
+            message = f"Collected {fragments} checkpointed fragments with {rows} rows"
+            _log.info(message, column=question.output.name)
         return plan
 
     def question(self, spec: BackfillSpec) -> Question:
@@ -107,14 +111,17 @@ class PlanReader:
         uri = question.table.uri
         partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
-        slots = open_slots(question, sights, states)
-        if not slots:
+        wanted = open_inputs(question, sights, states)
+        if not wanted:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        found, wanted, gone = _relevant(question, slots, store.list_keys(question.family.head))
-        records = self._records(uri, store, wanted)
+        sifted = sift(question, wanted, store.list_keys(question.family.head))
+        if sifted.outdated:
+            count = len(sifted.outdated)
+            _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=count)
+        records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, found, records, gone)
+        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone)
 
     def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
         """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
@@ -164,32 +171,6 @@ def _functions(
     return own, own
 
 
-def _relevant(
-    question: Question, slots: set[Slot], listed: Iterable[str]
-) -> tuple[dict[Slot, list[Found]], list[str], list[str]]:
-    """Checkpoints and record keys of fragments with work, and all keys of fragments that are not in the table."""
-    ranges: dict[Slot, list[Found]] = {}
-    records: list[str] = []
-    fragments = {fragment_id for _, fragment_id in slots}
-    outdated: set[int] = set()
-    gone: list[str] = []
-    present = {fragment.fragment_id for fragment in question.table.fragments}
-    for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(listed):
-        slot = (sources, fragment_id)
-        if slot in slots:
-            if covered is None:
-                records.append(key)
-            else:
-                ranges.setdefault(slot, []).append((filter_id, covered, key))
-        elif fragment_id in fragments:
-            outdated.add(fragment_id)
-        elif fragment_id not in present:
-            gone.append(key)
-    if outdated:
-        _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
-    return ranges, records, gone
-
-
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
     """Row states of those of the files that carry any; a file that cannot be read has none."""
 
@@ -215,11 +196,3 @@ def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tupl
     with ThreadPoolExecutor(min(_READERS, len(parts)), thread_name_prefix="plan") as pool:
         found = pool.map(lambda part: [(name, read(name)) for name in part], parts)
         return [pair for part in found for pair in part]
-
-
-def _report(plan: Plan) -> None:
-    found = [task for task in plan.tasks if task.checkpoints or task.staged is not None]
-    if found:
-        rows = sum(task.staged.physical_rows for task in found if task.staged is not None)
-        rows += sum(ref.range.rows for task in found if task.staged is None for ref in task.checkpoints if ref.settles)
-        _log.info(f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name)

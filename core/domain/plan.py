@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -100,8 +102,7 @@ class StagedFile:
     rows_failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRef:
+class CheckpointRef(NamedTuple):
     """A reusable checkpoint. `settles` is False where it holds rows of another filter: those rows are known, the others
     in its range are not."""
 
@@ -110,8 +111,7 @@ class CheckpointRef:
     settles: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentTask:
+class FragmentTask(NamedTuple):
     """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
     those of the current file where it carries none itself."""
 
@@ -225,6 +225,6 @@ class Plan:
     plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
-    tasks: tuple[FragmentTask, ...]
+    tasks: Sequence[FragmentTask]
     followed: tuple[FollowedFile, ...] = ()
     carried: tuple[CarriedRows, ...] = ()

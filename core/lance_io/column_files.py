@@ -286,11 +286,15 @@ def _names(field: pa.Field) -> set[str]:
 
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
     """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
-    it, followed by what describes it; JSON is stored in a binary form."""
+    it, followed by what describes it."""
     first = written.field(0)
     if first.name not in _names(field):
         return False
     if blobs.is_blob(field):
         return blobs.is_blob(first)
-    kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type
-    return len(written) == 1 and first.type == kind
+    return len(written) == 1 and first.type == type_in_file(field.type)
+
+
+def type_in_file(kind: pa.DataType) -> pa.DataType:
+    """What a data file says of a column of this type: JSON is stored in a binary form."""
+    return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

@@ -107,6 +107,11 @@ class FragmentReader:
         """The fragment's deleted rows; None where it has none."""
         return deletions.deletions(self._fragment(fragment_id))
 
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+        """(row id, row address) of physical offsets: see `row_ids`."""
+        ids = self.row_ids(fragment_id, offsets)
+        return [(i, fragment_id << 32 | offset) for i, offset in zip(ids, offsets, strict=True)]
+
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
         """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
         if not self.stable_row_ids or not offsets:

@@ -20,6 +20,8 @@ from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
 TABLE_ENDING = ".lance"
+#: With the ending it is the name of a folder.
+_MOST_NAME_BYTES = 249
 _VERSIONS = "_versions"
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
@@ -52,6 +54,12 @@ def table_uri(database: str, table: str) -> str:
         raise InvalidArgument(
             "BAD_TABLE_NAME",
             f"'{table}' is no table name: it must not be empty, contain / or \\ or begin with a dot",
+            field="table.table",
+        )
+    if len(table.encode()) > _MOST_NAME_BYTES:
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"a table's name has {_MOST_NAME_BYTES} bytes at the most, not {len(table.encode())}",
             field="table.table",
         )
     return f"{normalise_database(database)}/{table}{TABLE_ENDING}"
@@ -155,7 +163,7 @@ class LanceTables:
 
     def _open_error(self, uri: str, version: int, message: str) -> LemanError:
         if not any(sign in message for sign in _MISSING):
-            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_clean(message)}", uri=uri)
+            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {clean_message(message)}", uri=uri)
         if version:
             latest = self._open(uri, 0).latest_version
             return NotFound(
@@ -207,7 +215,7 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
         raise filters.invalid(_filter_message(error, columns)) from None
 
 
-def _clean(message: str) -> str:
+def clean_message(message: str) -> str:
     """Lance's own sentence: without paths of its sources and names of its error classes."""
     text = _RUST_PATH.sub("", message).strip()
     text = re.sub(r"LanceError\(\w+\): ", "", text)
@@ -220,7 +228,7 @@ def _clean(message: str) -> str:
 
 
 def _expression_error(error: Exception, columns: list[str]) -> LemanError:
-    text = _clean(str(error))
+    text = clean_message(str(error))
     if _NO_COLUMN in text:
         return expressions.invalid("it reads no column of the table: every row would get the same value")
     missing = _unknown_column(text, columns)
@@ -228,7 +236,7 @@ def _expression_error(error: Exception, columns: list[str]) -> LemanError:
 
 
 def _filter_message(error: Exception, columns: list[str]) -> str:
-    text = _clean(str(error))
+    text = clean_message(str(error))
     if "INTERVAL" in text:
         return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
     return _unknown_column(text, columns) or text

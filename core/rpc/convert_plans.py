@@ -197,10 +197,13 @@ def add_task(batch: planner_pb2.FragmentTaskBatch, task: FragmentTask) -> planne
         fingerprint=task.fingerprint,
         checkpoint_prefix=task.checkpoint_prefix,
         input_files=task.input_files,
-        current_file=task.current_file,
-        extend_current=task.extend_current,
-        row_states=task.row_states,
     )
+    if task.current_file:  # an argument costs also where it is empty
+        message.current_file = task.current_file
+    if task.extend_current:
+        message.extend_current = True
+    if task.row_states:
+        message.row_states = task.row_states
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
     for ref in task.checkpoints:

@@ -126,6 +126,8 @@ def check_column_name(name: str) -> None:
         problem = "it must not be empty or contain control characters"
     elif "." in name:
         problem = "Lance allows no '.' in the name of a column"
+    elif "`" in name:
+        problem = "Lance cannot read a table with a '`' in the name of a column"
     elif name.lower().startswith(RESERVED_PREFIXES):
         problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
     else:

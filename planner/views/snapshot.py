@@ -11,6 +11,7 @@ from core.crash import crash_point
 from core.domain.rewrites import Rewrite
 from core.domain.table import TableSnapshot
 from core.domain.view import (
+    IS_SET,
     MaterializedView,
     RefreshPlan,
     RefreshPolicy,
@@ -148,7 +149,7 @@ def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
         raise FailedPrecondition(
             "FOREIGN_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.version - 1}, or build all rows anew with "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
             "policy='full'",
             version=found.version,
             operation=found.operation,
@@ -167,5 +168,7 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Rows with values in the fragments of a view of which the names of files do not tell."""
+    if view.column(IS_SET) is None:  # somebody dropped it
+        return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
     return set_rows(view.uri, view.version, others) if others else {}

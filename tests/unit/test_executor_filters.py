@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from core.domain.plan import CheckpointRef
@@ -17,7 +15,7 @@ def lab(tmp_path) -> Lab:
 
 
 def others(refs: tuple[CheckpointRef, ...]) -> tuple[CheckpointRef, ...]:
-    return tuple(replace(ref, settles=False) for ref in refs)
+    return tuple(ref._replace(settles=False) for ref in refs)
 
 
 @pytest.mark.parametrize("checkpoint", [CheckpointBounds(), CheckpointBounds(max_checkpoint_size=2)])

@@ -45,6 +45,15 @@ def test_data_of_every_kind(db, data):
     assert table.to_lance().has_stable_row_ids
 
 
+@pytest.mark.parametrize("kind", [lambda rows: rows, pa.Table.to_reader, lambda rows: rows.schema])
+def test_rows_of_a_view_do_not_make_their_table_one(db, kind):
+    metadata = {"leman::view::query": "{}", "leman::view::base_table": "t", "mine": "1"}
+    rows = pa.Table.from_pylist(ROWS).replace_schema_metadata(metadata)
+    table = db.create_table("t", kind(rows))
+    assert table.to_lance().schema.metadata == {b"mine": b"1"}
+    assert table.to_arrow().to_pylist() in (ROWS, [])
+
+
 def test_schema_makes_an_empty_table(db):
     table = db.create_table("t", pa.schema([("x", pa.int32())]))
     assert table.to_lance().count_rows() == 0

@@ -84,14 +84,14 @@ def test_a_column_is_not_computed_from_itself():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "a.b", "_rowid", "_ROWADDR", "_row_last_updated_at_version", "__leman_x", "a\nb", "a\0"]
+    "name", ["", "  ", "a.b", "_rowid", "_ROWADDR", "_row_last_updated_at_version", "__leman_x", "a\nb", "a\0", "tick`"]
 )
 def test_names_that_break_a_table_are_refused(name):
     message = refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))
     assert "cannot be a column" in message
 
 
-@pytest.mark.parametrize("name", ["with space", "a/b", 'quo"ted', "it's", "tick`", "größe", "_private", "-", "日本"])
+@pytest.mark.parametrize("name", ["with space", "a/b", 'quo"ted', "it's", "größe", "_private", "-", "日本"])
 def test_unusual_names_are_fine(name):
     assert validation.new_field(dataclasses.replace(COLUMN, name=name), UDF, TABLE, "id").name == name
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from leman._view_model import VIEW_KEYS
 from leman.errors import ColumnNotFound, InvalidArgument, MissingDependency, TableExists, TypeMismatch
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
     """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency."""
     lance = _lance()
-    rows = as_arrow(data)
+    rows = _plain_rows(as_arrow(data))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     mode = "overwrite" if overwrite and _exists(lance, uri) else "create"  # Lance would warn
     try:
@@ -45,6 +46,18 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
             raise
         raise TableExists(f"there is a table at {uri} already; mode='overwrite' replaces it") from None
     table.update_config({INCARNATION: uuid.uuid4().hex})
+
+
+def _plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """Rows that were read from a view do not make their table one."""
+    metadata = rows.schema.metadata or {}
+    kept = {key: value for key, value in metadata.items() if not key.startswith(VIEW_KEYS)}
+    if len(kept) == len(metadata):
+        return rows
+    if isinstance(rows, pa.Table):
+        return rows.replace_schema_metadata(kept)
+    batches = (batch.replace_schema_metadata(kept) for batch in rows)
+    return pa.RecordBatchReader.from_batches(rows.schema.with_metadata(kept), batches)
 
 
 def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:

@@ -399,6 +399,16 @@ def test_foreign_writes_are_refused(lake, change, operation):
     assert outcome(lake.plan(policy=RefreshPolicy.FULL)) == ("FULL", "FORCED")
 
 
+def test_the_version_to_restore_is_the_last_of_lemans(lake):
+    before = lake.open().version
+    lake.open().delete("id = 3")
+    lake.open().add_columns({"mine": "id + 1"})
+    lake.open().optimize.compact_files()
+    lake.open().drop_columns(["mine"])
+    with pytest.raises(FailedPrecondition, match=f"Restore version {before},"):
+        lake.plan()
+
+
 def test_foreign_write_under_a_compaction_is_seen(lake):
     lake.open().delete("id = 3")
     lake.open().optimize.compact_files()
@@ -433,6 +443,15 @@ def test_column_that_somebody_added_to_the_view(lake):
     lake.open().add_columns({"mine": "id + 1"})
     with pytest.raises(FailedPrecondition, match=r"mine|Merge"):
         lake.plan()
+
+
+def test_a_view_without_its_own_columns_can_still_be_looked_at(lake):
+    lake.open().drop_columns(["__is_set"])
+    view = lake.reader.view(lake.database, "v")
+    assert (view.row_count, view.rows_set) == (30, 0)
+    with pytest.raises(FailedPrecondition) as caught:
+        lake.plan()
+    assert caught.value.reason == "FOREIGN_WRITES"
 
 
 def test_appended_fragments_are_set(lake):
