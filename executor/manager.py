@@ -115,10 +115,10 @@ class JobManager:
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         run.know_cost(self._costs.of(run.board.job))
-        if run.nothing_to_do(plan):
-            await run.finish_at_once(plan)
+        if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
+        run.look_ahead(plan)
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)

@@ -71,6 +71,18 @@ def trace(
     return Trail(found, frozenset(wanted))
 
 
+def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
+    """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
+    are missing. Raises OSError and ValueError where the later version cannot be opened."""
+    found: list[Rewrite] = []
+    for at, operation in _operations(lance.dataset(uri, version=newer), min(most_versions, newer - older)):
+        if at <= older:
+            break
+        if isinstance(operation, LanceOperation.Rewrite):
+            found += _groups(operation, at - 1)
+    return found[::-1]
+
+
 class OldVersion:
     """The version that a compaction rewrote: which rows of its fragments were live. Where it was cleaned away, the
     stable row ids of what the compaction made of them tell."""
@@ -179,7 +191,9 @@ def _fragments(metadata: Iterable[Any]) -> tuple[Fragment, ...]:
             f.id,
             f.physical_rows,
             _deleted(f),
-            tuple(DataFile(str(d.path), tuple(d.fields)) for d in f.files),
+            # `path` makes a class at every call
+            tuple(DataFile(d._path, tuple(d.fields)) for d in f.files),
+            f"{f.deletion_file.id}-{f.deletion_file.read_version}" if f.deletion_file is not None else "",
         )
         for f in metadata
     )

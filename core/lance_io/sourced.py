@@ -64,6 +64,14 @@ class SourcedReader(FragmentReader):
         return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
+def first_rows(most_bytes: int, schema: pa.Schema) -> int:
+    """How many rows of a schema may be read at first: few, where only reading tells how wide they are."""
+    if not all(pa.types.is_primitive(field.type) for field in schema):
+        return _FIRST_ROWS
+    bits = sum(int(field.type.bit_width) + 1 for field in schema)
+    return max(1, min(CHUNK_ROWS, 8 * most_bytes // max(1, bits)))
+
+
 def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
     """How many rows like these take about so many bytes; a chunk's rows at the most, and one at the least."""
     if not like.num_rows:
