@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from core.domain.ranges import RowRange
 
 _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
-_FILE = re.compile(r"(?P<fingerprint>[0-9a-f]{32})-(?P<partial>partial-)?(?P<attempt>[0-9a-z]+)\.lance")
+_FILE = re.compile(r"([0-9a-f]{32})-(partial-)?[0-9a-z]+\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
 _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
@@ -36,8 +37,9 @@ md5_of_few = functools.lru_cache(maxsize=64)(md5)
 
 
 class FamilyKey(NamedTuple):
-    """A key of a known family, taken apart. `range` is None for a fragment record."""
+    """A key of a known family, and what it says. `range` is None for a fragment record."""
 
+    key: str
     filter_id: str
     sources: str
     fragment_id: int
@@ -69,29 +71,42 @@ class KeyFamily:
 
     def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
         """As `prefix`, where both md5 are known already."""
-        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-{inputs_md5}"
+        return self.before_inputs(filter_md5) + inputs_md5
+
+    def before_inputs(self, filter_md5: str) -> str:
+        """What prefixes of the same filter begin with, whatever the inputs."""
+        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-"
 
     def parse(self, key: str) -> FamilyKey | None:
         """A key of this family, taken apart; None for any other: the whole key has to fit."""
-        return next((parsed for _, parsed in self.parse_all((key,))), None)
+        return next(self.parse_all((key,)), None)
 
-    def parse_all(self, keys: Iterable[str]) -> Iterator[tuple[str, FamilyKey]]:
+    def parse_all(self, keys: Iterable[str]) -> Iterator[FamilyKey]:
         """Those of the keys that are of this family, taken apart."""
         fullmatch = _family_pattern(self.head, self.uri).fullmatch
+        ends = _Ends()  # keys are many, their filters and ranges often the same
         for key in keys:
             match = fullmatch(key)
             if match is not None:
-                filter_, inputs, fragment, start, end = match.groups()
-                covered = None if start is None else RowRange(int(start), int(end))
-                yield key, FamilyKey(filter_, inputs, int(fragment), covered)
+                filter_, inputs, fragment, end = match.groups()
+                yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
+
+
+class _Ends(dict[str, RowRange | None]):
+    """What ends of keys say: None for those of fragment records."""
+
+    def __missing__(self, end: str) -> RowRange | None:
+        _, _, numbers = end.partition("-")
+        start, _, stop = numbers.partition("-")
+        found = self[end] = RowRange(int(start), int(stop)) if numbers else None
+        return found
 
 
 @functools.lru_cache(maxsize=64)
 def _family_pattern(head: str, uri: str) -> re.Pattern[str]:
     hex_ = "[0-9a-f]{32}"
     return re.compile(
-        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})"
-        "_frag-([0-9]+)_(?:range-([0-9]+)-([0-9]+)|file)"
+        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})_frag-([0-9]+)_(range-[0-9]+-[0-9]+|file)"
     )
 
 
@@ -212,8 +227,7 @@ def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
     return f"{fingerprint_}-{'partial-' if partial else ''}{attempt}.lance"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFileName:
+class ColumnFileName(NamedTuple):
     """The name of a column file that Leman wrote, taken apart."""
 
     fingerprint: str
@@ -227,7 +241,7 @@ class ColumnFileName:
 def parse_column_file_name(path: str) -> ColumnFileName | None:
     """None for a file that Leman did not write."""
     match = _FILE.fullmatch(path)
-    return ColumnFileName(match["fingerprint"], match["partial"] is not None) if match else None
+    return ColumnFileName(match[1], match[2] is not None) if match else None
 
 
 def is_view_file_name(path: str) -> bool:

@@ -67,6 +67,11 @@ class JobManager:
         """Whether any job runs."""
         return bool(self._tasks)
 
+    def columns(self) -> set[tuple[str, str, str]]:
+        """(database, table, column) of all backfills in the databases that somebody asked for."""
+        known = ((path, job.spec) for path, database in self._databases.items() for job in database.jobs.values())
+        return {(path, spec.table, spec.column) for path, spec in known if spec.column}
+
     async def retry(self, database: str, retry: Retry, request_id: str) -> Job:
         """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
         `executor.jobs.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
@@ -110,10 +115,10 @@ class JobManager:
         await self._pool.run(self._databases[spec.database].history.prepare)
         self._runs[job.job_id] = run
         run.know_cost(self._costs.of(run.board.job))
-        if run.nothing_to_do(plan):
-            await run.finish_at_once(plan)
+        if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
+        run.look_ahead(plan)
         await self._leases.acquire(job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)

@@ -26,6 +26,7 @@ from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
+from core.lance_io.tables import LanceTables, table_uri
 from core.rpc import convert, convert_jobs, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
@@ -33,6 +34,7 @@ from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.jobs import failures
 from executor.jobs.carrying import carry_over
+from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.followed import store_followed
 from executor.jobs.retry import Retry
 from executor.jobs.services import Services
@@ -75,6 +77,7 @@ class ExecutorService:
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
         self._archiving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Takes over the jobs of an embedded database, then adds JobService."""
@@ -104,6 +107,11 @@ class ExecutorService:
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             await self._manager.open_database(settings.embedded.database)
+        if settings.executor.compaction_watch_seconds:
+            watch = CompactionWatch(
+                PlannerClient(planner), self._save_followed, self._manager.columns, self._latest_version
+            )
+            self._watching = asyncio.create_task(watch.run(settings.executor.compaction_watch_seconds))
         if self._spark.lacks_archive:
             self._archiving = asyncio.create_task(self._archive_when_idle())
         servicer = JobServicer(self._manager, self._draining)
@@ -112,8 +120,9 @@ class ExecutorService:
 
     async def stop(self) -> None:
         """Lets go of the jobs and ends the session."""
-        if self._archiving is not None:
-            self._archiving.cancel()
+        for task in (self._archiving, self._watching):
+            if task is not None:
+                task.cancel()
         if self._manager is not None:
             await self._manager.stop()
         if self._dispatcher is not None:
@@ -143,6 +152,9 @@ class ExecutorService:
     async def _save_followed(self, plan: Plan) -> None:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
         await self._pool.run(store_followed, store, plan)
+
+    async def _latest_version(self, database: str, table: str) -> int:
+        return await self._pool.run(LanceTables().latest_version, table_uri(database, table))
 
     async def _release(self, job_id: str, scopes: Sequence[str]) -> None:
         await self._pool.run(self._reservations.release_all, scopes, job_id)

@@ -20,8 +20,8 @@ from core.domain.plan import CarriedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import Fragment
+from planner.evidence import Evidence, Slot
 from planner.lineage import Live
-from planner.planning import Evidence, Slot
 from planner.question import Question
 from planner.reuse import Sight, look_at
 
@@ -91,18 +91,16 @@ class Carrier:
         self._shelf = shelf
         self._stored = self._by_slot([*evidence.records, *evidence.gone])
 
-    def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[tuple[str, keys.FamilyKey]]]:
-        found: dict[Slot, list[tuple[str, keys.FamilyKey]]] = defaultdict(list)
-        for key in listed:
-            parsed = self._question.family.parse(key)
-            if parsed is not None:
-                found[parsed.sources, parsed.fragment_id].append((key, parsed))
+    def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[keys.FamilyKey]]:
+        found: dict[Slot, list[keys.FamilyKey]] = defaultdict(list)
+        for key in self._question.family.parse_all(listed):
+            found[key.sources, key.fragment_id].append(key)
         return found
 
     @cached_property
-    def _covered(self) -> dict[Slot, list[tuple[str, keys.FamilyKey]]]:
+    def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
         """Ranges that need not be carried over: read when there is something to be carried over at all."""
-        found = (key for checkpoints in self._evidence.found.values() for _, _, key in checkpoints)
+        found = (stored.key for checkpoints in self._evidence.found.values() for stored in checkpoints)
         return self._by_slot([*found, *self._evidence.gone])
 
     def replaced(self, plan: Plan, sights: Iterable[Sight]) -> Iterator[CarriedRows]:
@@ -171,13 +169,13 @@ class Carrier:
             yield from self._carry(source, target, move)
 
     def _checkpoints(self, old: Fragment, sources: str) -> Iterator[_Source]:
-        for key, parsed in self._stored.get((sources, old.fragment_id), ()):
-            if parsed.range is not None and parsed.range.end <= old.physical_rows:
-                yield _Source(key, parsed.filter_id, (parsed.range,))
+        for stored in self._stored.get((sources, old.fragment_id), ()):
+            if stored.range is not None and stored.range.end <= old.physical_rows:
+                yield _Source(stored.key, stored.filter_id, (stored.range,))
 
     def _files(self, fragment: Fragment, sources: str, current: str) -> Iterator[_Source]:
-        for key, parsed in self._stored.get((sources, fragment.fragment_id), ()):
-            record = self._shelf.record(key) if parsed.range is None else None
+        for key, *_, covered in self._stored.get((sources, fragment.fragment_id), ()):
+            record = self._shelf.record(key) if covered is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
             # rows of earlier versions are not carried over: the column may keep other ones by now
@@ -202,9 +200,9 @@ class Carrier:
         whole = RowRange(0, target.fragment.physical_rows)
         prefix = self._question.family.prefix_under(source.filter_id, target.sources)
         known = [
-            parsed.range
-            for _, parsed in self._covered.get((target.sources, target.fragment.fragment_id), ())
-            if parsed.range is not None and parsed.filter_id == source.filter_id
+            stored.range
+            for stored in self._covered.get((target.sources, target.fragment.fragment_id), ())
+            if stored.range is not None and stored.filter_id == source.filter_id
         ]
         for rows in source.ranges:
             at = move.rank(rows.start)

@@ -159,9 +159,10 @@ class Catalog:
 
 def _check_named(columns: Sequence[NewColumn]) -> None:
     names = [column.name for column in columns]
-    if not names or len(set(names)) != len(names):
-        problem = "name at least one column" if not names else "a column is named twice"
-        raise InvalidArgument("BAD_REQUEST", f"{problem}: {', '.join(names)}", field="columns")
+    if not names:
+        raise InvalidArgument("BAD_REQUEST", "columns is empty: name at least one column", field="columns")
+    if len(set(names)) != len(names):
+        raise InvalidArgument("BAD_REQUEST", f"a column is named twice: {', '.join(names)}", field="columns")
 
 
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:

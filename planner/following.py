@@ -4,7 +4,9 @@ fragments of before; reads only what that takes."""
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import structlog
 
@@ -16,11 +18,10 @@ from core.domain.rewrites import Trail
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import column_files, rewrites
-from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore
 from planner.carrying import Carrier, origin
+from planner.evidence import Evidence, Slot
 from planner.lineage import Lineage, Live, further
-from planner.planning import Evidence
 from planner.question import Question
 from planner.reuse import Sight, unnamed
 
@@ -63,18 +64,17 @@ def _trace(question: Question, more: Callable[[Fragment], str], files: set[str])
 
 
 class _OldVersions:
-    """Deletions of versions that are left."""
+    """Deletions in versions that compactions rewrote."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._readers: dict[int, FragmentReader] = {}
+        self._old: dict[int, rewrites.OldVersion] = {}
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
         try:
-            reader = self._readers.get(version)
-            if reader is None:
-                reader = self._readers[version] = FragmentReader(self._uri, version)
-            return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+            if version not in self._old:
+                self._old[version] = rewrites.OldVersion(self._uri, version)
+            return self._old[version].live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
         except (LemanError, OSError, ValueError, RuntimeError) as error:
             _log.warning("an old fragment cannot be read", version=version, error=str(error))
             return None
@@ -119,14 +119,35 @@ class _Archive(_OldVersions):
             return None
         return record
 
-    def states(self, file: str) -> bytes | None:
+    def states(self, sight: Sight) -> bytes | None:
+        """From the file, or from the record that was stored with it."""
+        file = sight.current_file
         if file not in self._buffers:
             try:
                 self._buffers[file] = column_files.read_states_buffer(self._question.table.uri, file)
             except (OSError, ValueError, RuntimeError, KeyError) as error:
-                _log.warning("row states cannot be read", file=file, error=str(error))
-                self._buffers[file] = None
+                self._buffers[file] = self._stored_states(sight)
+                if self._buffers[file] is None:
+                    _log.warning("row states cannot be read", file=file, error=str(error))
         return self._buffers[file]
+
+    def _stored_states(self, sight: Sight) -> bytes | None:
+        slot = (sight.sources, sight.fragment.fragment_id)
+        for key in self._record_keys.get(slot, ()):
+            record = read_record(self._store, key)
+            if record is not None and record.file == sight.current_file and record.states:
+                return record.states
+        return None
+
+    @cached_property
+    def _record_keys(self) -> dict[Slot, list[str]]:
+        """Of fragments, under any filter, for the question's version and those that are kept."""
+        found: dict[Slot, list[str]] = defaultdict(list)
+        for family in self._question.families:
+            for parsed in family.parse_all(self._store.list_keys(family.head)):
+                if parsed.range is None:
+                    found[parsed.sources, parsed.fragment_id].append(parsed.key)
+        return found
 
     def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
         records: dict[tuple[str, str], FragmentRecord] = {}

@@ -46,8 +46,8 @@ class Archive(Protocol):
         """What an earlier run recorded about the file that compaction wrote for a fragment."""
         ...
 
-    def states(self, file: str) -> bytes | None:
-        """Row states of a partial column file."""
+    def states(self, sight: Sight) -> bytes | None:
+        """Row states of an old fragment's partial column file."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
@@ -85,7 +85,7 @@ class Lineage:
         record = self._archive.record(sight)
         rows = self._recorded(sight, record) if record is not None else self._compacted(sight)
         if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
-            return dataclasses.replace(sight, reason=rows.why)
+            return sight._replace(reason=rows.why)
         identity = keys.md5_of_few(self._question.filter_identity(sight.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
         older = self._question.versions[1:]
@@ -96,7 +96,7 @@ class Lineage:
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
             reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
-        return dataclasses.replace(sight, reason=reason, moved=moved)
+        return sight._replace(reason=reason, moved=moved)
 
     def _rows(self, sight: Sight) -> _Rows:
         """Of an older fragment, deleted rows included."""
@@ -105,7 +105,7 @@ class Lineage:
             return _Rows(count, row_states.of_version(RowState.COMPUTED, sight.version), Reason.REUSED)
         if sight.reason is Reason.PARTIAL:
             own = self._question.versions[sight.version]
-            return self._decoded(sight, self._archive.states(sight.current_file), own)
+            return self._decoded(sight, self._archive.states(sight), own)
         if unnamed(self._question, sight):
             record = self._archive.record(sight)
             return self._recorded(sight, record) if record is not None else self._compacted(sight)

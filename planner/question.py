@@ -12,6 +12,7 @@ from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from core.udf import binding, validation
+from core.views import metadata
 
 #: Lance moves it whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
@@ -52,6 +53,8 @@ class Question:
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
+    _inputs: frozenset[int] = dataclasses.field(init=False, repr=False)
+    _plain: bool = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         column = self.keyed_as or self.output.name
@@ -61,16 +64,26 @@ class Question:
         parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)
         object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
+        object.__setattr__(self, "_inputs", frozenset(self.input_ids))
+        object.__setattr__(self, "_plain", not (self.filter.where or self.kept or self.failed_only))
+
+    @property
+    def families(self) -> tuple[keys.KeyFamily, ...]:
+        """Of `versions`."""
+        kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
+        return (self.family, *kept)
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
         """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
         return [(i, fragment.file_of(i)) for i in self.input_ids]
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        return fragment.files_of(self.input_ids)
+        return fragment.files_of(self._inputs)
 
     def filter_identity(self, fragment: Fragment) -> str:
         """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        if self._plain:
+            return ""
         if self.failed_only:
             file = next(iter(fragment.files_of(self.output.field.field_ids)), "")
             return keys.failed_identity(file, self._where_identity(fragment))
@@ -127,6 +140,14 @@ def check_spec(spec: BackfillSpec) -> None:
     for name, number in spec.numbers.items():
         if number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
+    bounds = spec.checkpoint
+    if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
+        raise InvalidArgument(
+            "BAD_NUMBER",
+            f"min_checkpoint_size ({bounds.min_checkpoint_size}) is above max_checkpoint_size "
+            f"({bounds.max_checkpoint_size})",
+            field="spec.checkpoint",
+        )
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:
@@ -134,11 +155,15 @@ def check_spec(spec: BackfillSpec) -> None:
 
 
 def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:
-    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED)."""
+    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED, IS_A_VIEW)."""
     column = table.column(name)
     bound = None if column is None else binding.read(column.arrow)
     if column is not None and bound is not None:
         return column, bound
+    if column is not None and metadata.from_metadata(table.metadata) is not None:
+        raise FailedPrecondition(
+            "IS_A_VIEW", "Columns of a view are computed by its refreshes: refresh it", column=name
+        )
     if column is not None:
         what = "it holds plain data, no function computes it. Give the computed column another name"
     else:

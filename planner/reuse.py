@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
@@ -22,8 +23,7 @@ class Moved:
     recorded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(NamedTuple):
     """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide, or those that
     `moved` has. `version`: whose values a complete file has, as a place in `Question.versions`."""
 
@@ -65,7 +65,7 @@ def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight
         fingerprint = function + sources[:16]
         files = fragment.files_of(output_ids)
         reason, version = _reason(question, fragment, files, fingerprint)
-        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", version=version)
+        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)
 
 
 def unnamed(question: Question, sight: Sight) -> str:
@@ -78,7 +78,9 @@ def unnamed(question: Question, sight: Sight) -> str:
 
 def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> Verdict:
     """`states` by file name. A partial file whose states cannot be read is worth nothing."""
-    summary = _summary(question, sight, states)
+    summary = None
+    if sight.reason is Reason.PARTIAL or sight.moved is not None:
+        summary = _summary(question, sight, states)
     if question.failed_only:
         return _judge_failed(sight, summary)
     if sight.reason is not Reason.PARTIAL:
@@ -96,7 +98,7 @@ def _summary(question: Question, sight: Sight, states: Mapping[str, StateSummary
     """Row states as the question's version sees them; None where the fragment has none that count."""
     if sight.moved is not None:
         return sight.moved.summary
-    found = states.get(sight.current_file) if sight.reason is Reason.PARTIAL else None
+    found = states.get(sight.current_file)
     name = keys.parse_column_file_name(sight.current_file)
     if found is None or name is None:
         return None

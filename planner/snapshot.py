@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -14,18 +15,20 @@ from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
-from core.domain.plan import BackfillSpec, Plan, Reason
+from core.domain.plan import BackfillSpec, FollowedFile, Plan, Reason
 from core.domain.udf import ColumnBinding, UdfDefinition
-from core.errors import NotFound
+from core.errors import LemanError, NotFound
 from core.lance_io import column_files, filters
 from core.lance_io.manifest import collector_paused
 from core.lance_io.relative_time import pin
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
+from core.udf import binding
 from core.udf.registry import UdfRegistry
+from planner.evidence import Evidence, open_inputs, sift
 from planner.following import carried, follow
-from planner.planning import Evidence, Found, Slot, make_plan, open_slots
+from planner.planning import draft, followed
 from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
@@ -67,12 +70,18 @@ class PlanReader:
             question = self.question(spec)
             sights = self.sights(question)
             evidence = self.evidence(question, sights)
-            plan = make_plan(question, sights, evidence)
+            plan, *collected = draft(question, sights, evidence)
+            if plan.followed:
+                others = self._followed_of_others(question, spec.database)
+                plan = replace(plan, followed=(*plan.followed, *others))
             elsewhere = (evidence.records or evidence.gone) and not question.failed_only
             if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
                 plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
-        _report(plan)
+        if any(collected):
+            fragments, rows = collected
+            message = f"Collected {fragments} checkpointed fragments with {rows} rows"
+            _log.info(message, column=question.output.name)
         return plan
 
     def question(self, spec: BackfillSpec) -> Question:
@@ -102,14 +111,30 @@ class PlanReader:
         uri = question.table.uri
         partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
-        slots = open_slots(question, sights, states)
-        if not slots:
+        wanted = open_inputs(question, sights, states)
+        if not wanted:
             return Evidence(states=states)
         store = self._checkpoints(uri)
-        found, wanted, gone = _relevant(question, slots, store.list_keys(question.family.head))
-        records = self._records(uri, store, wanted)
+        sifted = sift(question, wanted, store.list_keys(question.family.head))
+        if sifted.outdated:
+            count = len(sifted.outdated)
+            _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=count)
+        records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, found, records, gone)
+        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone)
+
+    def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
+        """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
+        them, and a job of theirs may come too late."""
+        registry = self._registry(normalise_database(database))
+        asked = (question.output.name, question.udf.name, question.udf.version)
+        for column in question.table.fields:
+            with contextlib.suppress(LemanError):  # it is of no use to anybody now
+                bound = binding.read(column.arrow)
+                udf = None if bound is None else registry.find(bound.udf_name, bound.udf_version)
+                if udf is not None and (column.name, udf.name, udf.version) != asked:
+                    other = resolve(BackfillSpec(database, "", column.name), question.table, udf, udf)
+                    yield from followed(other, self.sights(other))
 
     def _filtered(self, question: Question, where: str) -> Question:
         table = question.table
@@ -146,32 +171,6 @@ def _functions(
     return own, own
 
 
-def _relevant(
-    question: Question, slots: set[Slot], listed: Iterable[str]
-) -> tuple[dict[Slot, list[Found]], list[str], list[str]]:
-    """Checkpoints and record keys of fragments with work, and all keys of fragments that are not in the table."""
-    ranges: dict[Slot, list[Found]] = {}
-    records: list[str] = []
-    fragments = {fragment_id for _, fragment_id in slots}
-    outdated: set[int] = set()
-    gone: list[str] = []
-    present = {fragment.fragment_id for fragment in question.table.fragments}
-    for key, (filter_id, sources, fragment_id, covered) in question.family.parse_all(listed):
-        slot = (sources, fragment_id)
-        if slot in slots:
-            if covered is None:
-                records.append(key)
-            else:
-                ranges.setdefault(slot, []).append((filter_id, covered, key))
-        elif fragment_id in fragments:
-            outdated.add(fragment_id)
-        elif fragment_id not in present:
-            gone.append(key)
-    if outdated:
-        _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=len(outdated))
-    return ranges, records, gone
-
-
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
     """Row states of those of the files that carry any; a file that cannot be read has none."""
 
@@ -197,11 +196,3 @@ def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tupl
     with ThreadPoolExecutor(min(_READERS, len(parts)), thread_name_prefix="plan") as pool:
         found = pool.map(lambda part: [(name, read(name)) for name in part], parts)
         return [pair for part in found for pair in part]
-
-
-def _report(plan: Plan) -> None:
-    found = [task for task in plan.tasks if task.checkpoints or task.staged is not None]
-    if found:
-        rows = sum(task.staged.physical_rows for task in found if task.staged is not None)
-        rows += sum(ref.range.rows for task in found if task.staged is None for ref in task.checkpoints if ref.settles)
-        _log.info(f"Collected {len(found)} checkpointed fragments with {rows} rows", column=plan.header.output.name)

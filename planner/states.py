@@ -55,7 +55,7 @@ class StatesReader:
         addresses: list[int] = []
         for sight in sorted(sights, key=lambda s: s.fragment.fragment_id):
             fragment = sight.fragment
-            states = _states(question, sight)
+            states = states_of(question, sight)
             live = _live(reader, sight)
             for state, mask in _masks(fragment.physical_rows, states, nulls.get(fragment.fragment_id)):
                 alive = mask & live
@@ -86,7 +86,7 @@ class StatesReader:
         return ids
 
 
-def _states(question: Question, sight: Sight) -> States:
+def states_of(question: Question, sight: Sight) -> States:
     """One for each physical row, as the column's function sees them."""
     rows = sight.fragment.physical_rows
     if sight.moved is not None:

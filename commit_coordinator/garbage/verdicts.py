@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from commit_coordinator.garbage.uses import CHECKPOINTS, DATA, REFRESH, SlotState, Uses
+from commit_coordinator.garbage.uses import CHECKPOINTS, DATA, REFRESH, Slot, SlotState, Uses
 from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import (
@@ -130,9 +130,10 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
     named = keys.parse_column_file_name(record.file)
     if named is None or named.fingerprint != record.fingerprint:
         return Use.OPEN  # it says of a file what its name does not: after a compaction, for example
-    if record.file in inventory.uses.files:
-        return Use.SETTLED
     found = inventory.uses.slot_of(file.key)
+    if record.file in inventory.uses.files:
+        partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
+        return Use.OPEN if partial and record.states else Use.SETTLED  # compaction will leave no other word of its rows
     if found is None:
         return _foreign(inventory.uses, purpose)
     column, _, slot = found

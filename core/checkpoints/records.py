@@ -12,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 from core import keys
-from core.domain.plan import FollowedFile, OutputField, StagedFile
+from core.domain.plan import FollowedFile, StagedFile
 from core.ports import CheckpointStore
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
     """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
-    `states` (see `core.row_states.encode`): of a file that compaction wrote; empty where every row is computed.
+    `states` (see `core.row_states.encode`): those that a partial file carries too, for it is deleted some time after a
+    compaction, or those of a file that compaction wrote; empty where every row is computed.
     `rows_older`: how many rows are of earlier versions of the function, which the column may cease to keep."""
 
     file: str
@@ -37,13 +38,13 @@ class FragmentRecord:
     rows_older: int = 0
 
     @classmethod
-    def of_followed(cls, followed: FollowedFile, output: OutputField) -> FragmentRecord:
+    def of_followed(cls, followed: FollowedFile) -> FragmentRecord:
         """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
         return cls(
             file=followed.file,
             src_data_files=followed.input_files,
-            output_field_ids=output.field.field_ids,
-            column_id=output.column_id,
+            output_field_ids=followed.output_field_ids,
+            column_id=followed.column_id,
             fingerprint=followed.fingerprint,
             size_bytes=0,
             digest="",

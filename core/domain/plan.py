@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -100,8 +102,7 @@ class StagedFile:
     rows_failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRef:
+class CheckpointRef(NamedTuple):
     """A reusable checkpoint. `settles` is False where it holds rows of another filter: those rows are known, the others
     in its range are not."""
 
@@ -110,8 +111,7 @@ class CheckpointRef:
     settles: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentTask:
+class FragmentTask(NamedTuple):
     """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
     those of the current file where it carries none itself."""
 
@@ -132,8 +132,9 @@ class FragmentTask:
 
 @dataclass(frozen=True, slots=True)
 class FollowedFile:
-    """A file that compaction wrote, and what the table's history says about its rows. `row_states` (see
-    `core.row_states.encode`) is empty where every row is computed."""
+    """A file that compaction wrote, and what the table's history says about a column's rows in it: of the one that is
+    asked for, or of another one that is computed. `row_states` (see `core.row_states.encode`) is empty where every row
+    is computed."""
 
     fragment_id: int
     file: str
@@ -143,6 +144,8 @@ class FollowedFile:
     row_states: bytes
     rows_computed: int
     rows_failed: int
+    column_id: str
+    output_field_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,6 @@ class Plan:
     plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
-    tasks: tuple[FragmentTask, ...]
+    tasks: Sequence[FragmentTask]
     followed: tuple[FollowedFile, ...] = ()
     carried: tuple[CarriedRows, ...] = ()

@@ -55,7 +55,7 @@ def subtract(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> list[Row
 
 def total(ranges: Iterable[RowRange]) -> int:
     """Offsets in disjoint ranges."""
-    return sum(r.end - r.start for r in ranges)
+    return sum([end - start for start, end in ranges])
 
 
 def chunks(whole: RowRange, size: int) -> Iterator[RowRange]:

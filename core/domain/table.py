@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One data file of a fragment: its name in the table's data folder and the Lance field ids that it holds."""
 
     path: str
     field_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(NamedTuple):
     """One fragment. `physical_rows` counts deleted rows; `deleted_rows` is how many of them are deleted, and
     `deletion_file` tells one set of them from another (empty: not known, or none)."""
 
@@ -40,7 +39,7 @@ class Fragment:
 
     def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
         """Names of the data files that hold any of the fields, sorted, each once."""
-        wanted = set(field_ids)
+        wanted = frozenset(field_ids)
         found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
         return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
 

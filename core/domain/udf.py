@@ -50,7 +50,8 @@ class ErrorRule:
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait after that many attempts."""
-        return float(min(self.initial_backoff_seconds * 2 ** (attempt - 1), self.max_backoff_seconds))
+        doubled = self.initial_backoff_seconds * 2.0 ** min(attempt - 1, 1000)
+        return min(doubled, self.max_backoff_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,8 @@ class ChangeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """One fragment that is not the same in both versions. Fragments that are not listed hold the same rows with the
-    same values in every column that the view reads."""
+    """One fragment that is not the same in both versions. Those that are not listed hold the same rows with the same
+    values in every column that the view reads: as they were, or as compaction made them of one another."""
 
     fragment_id: int
     kind: ChangeKind
@@ -200,6 +200,11 @@ class RefreshPlan:
     changes: tuple[SourceChange, ...] = ()
     stale: tuple[str, ...] = ()
     rows: int = 0
+
+    @property
+    def only_version(self) -> bool:
+        """Whether all rows stay as they are, and only the source version that they are right for is another."""
+        return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.domain.plan import CheckpointRef, InputSource, StagedFile
 from core.domain.ranges import RowRange
@@ -73,6 +73,10 @@ class RowFailure:
     @property
     def row_address(self) -> int:
         return self.fragment_id << 32 | self.offset
+
+    def at(self, row_id: int, row_address: int) -> RowFailure:
+        """The failure as that of this row."""
+        return replace(self, row_id=row_id, fragment_id=row_address >> 32, offset=row_address & 0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)

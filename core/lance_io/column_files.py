@@ -39,7 +39,7 @@ class ColumnFileWriter:
 
     Nothing is published unless `close` is called: a writer that is dropped leaves no file. `field`: as
     `blobs.values_field` gives it. `file_format`: that of the table; Lance reads files of others, but cannot always
-    compact them.
+    compact them. `row_states`: what a closed file carries of them.
     """
 
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
@@ -55,6 +55,7 @@ class ColumnFileWriter:
         self._writer: LanceFileWriter | None = None
         self._file = ""
         self._rows = 0
+        self.row_states = b""
 
     def open(self, file: str) -> None:
         """Begins the file under its final name. Raises OSError where the store refuses."""
@@ -87,7 +88,8 @@ class ColumnFileWriter:
         failed = 0
         computed = self._rows
         if states is not None:
-            buffer = self._writer.add_global_buffer(row_states.encode(states, filters, older))
+            self.row_states = row_states.encode(states, filters, older)
+            buffer = self._writer.add_global_buffer(self.row_states)
             self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
             summary = row_states.summarize(states, older=older)
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
@@ -284,11 +286,15 @@ def _names(field: pa.Field) -> set[str]:
 
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
     """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
-    it, followed by what describes it; JSON is stored in a binary form."""
+    it, followed by what describes it."""
     first = written.field(0)
     if first.name not in _names(field):
         return False
     if blobs.is_blob(field):
         return blobs.is_blob(first)
-    kind = pa.large_binary() if isinstance(field.type, pa.JsonType) else field.type
-    return len(written) == 1 and first.type == kind
+    return len(written) == 1 and first.type == type_in_file(field.type)
+
+
+def type_in_file(kind: pa.DataType) -> pa.DataType:
+    """What a data file says of a column of this type: JSON is stored in a binary form."""
+    return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

@@ -33,7 +33,8 @@ def invalid(message: str) -> InvalidArgument:
 def check(expression: str, columns: Collection[str]) -> None:
     """Raises InvalidArgument (INVALID_EXPRESSION), with what to write instead where that is known."""
     try:
-        _check_stable(expression)
+        if unstable := _instability(expression):
+            raise filters.invalid(unstable)
         filters.check(expression, columns)
     except InvalidArgument as error:
         raise invalid(error.message.removeprefix("Invalid filter: ")) from None
@@ -97,9 +98,11 @@ def volatile(expression: str) -> str:
     return next((name for name in [*called, *bare] if name.lower() in VOLATILE), "")
 
 
-def _check_stable(expression: str) -> None:
+def _instability(expression: str) -> str:
+    """Why it does not say the same of a row each time; empty where it does."""
     if name := volatile(expression):
-        raise invalid(f"{name} says something else at each call; values that are kept cannot rest on it")
+        return f"{name} says something else at each call; values that are kept cannot rest on it"
     for token in filters.tokens(expression):
         if token.kind in {Kind.WORD, Kind.QUOTED} and token.name.lower().startswith(_ROW_COLUMNS):
-            raise invalid(f"{token.name} changes without the row; values that are kept cannot rest on it")
+            return f"{token.name} changes without the row; values that are kept cannot rest on it"
+    return ""

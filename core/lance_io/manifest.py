@@ -95,12 +95,14 @@ def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
     columns = _Columns()
     fragments = []
     for raw in manifest.fragments:
-        rows = raw.physical_rows
-        deleted = raw.deletion_file.num_deleted_rows if raw.HasField("deletion_file") else 0
-        if not rows or (not deleted and raw.HasField("deletion_file")):
+        rows, deleted, deletion_file = raw.physical_rows, 0, ""
+        if raw.HasField("deletion_file"):
+            deleted = raw.deletion_file.num_deleted_rows
+            deletion_file = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}"
+            rows = rows if deleted else 0
+        if not rows:
             return None
         files = tuple([DataFile(file.path, columns[file.fields]) for file in raw.files])
-        deletion_file = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}" if deleted else ""
         fragments.append(Fragment(raw.id, rows, deleted, files, deletion_file))
     return None if b"" in columns else tuple(fragments)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
-from core.errors import Aborted, NotFound
+from core.errors import Aborted, FailedPrecondition, NotFound
 from core.lance_io import deletions
 from core.lance_io.tables import file_format
 from core.udf import blobs
@@ -22,6 +22,7 @@ _CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
+_FILTER_FAILS = "Error applying filter expression"
 _OFFSET_MASK = (1 << 32) - 1
 _BLOBS_AS_BYTES: Final = "all_binary"
 
@@ -107,6 +108,11 @@ class FragmentReader:
         """The fragment's deleted rows; None where it has none."""
         return deletions.deletions(self._fragment(fragment_id))
 
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+        """(row id, row address) of physical offsets: see `row_ids`."""
+        ids = self.row_ids(fragment_id, offsets)
+        return [(i, fragment_id << 32 | offset) for i, offset in zip(ids, offsets, strict=True)]
+
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
         """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
         if not self.stable_row_ids or not offsets:
@@ -157,7 +163,7 @@ class FragmentReader:
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
             asked = f"({where}) AND {inside}" if where else inside
-            for batch in self._scan(fragment_id, columns, filter=asked, with_row_address=True):
+            for batch in _judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
                 offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
                 if len(offsets):
                     end = int(offsets[-1]) + 1
@@ -172,6 +178,22 @@ class FragmentReader:
             return self._dataset.scanner(columns=dict(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+
+
+def _judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """Raises FailedPrecondition (FILTER_FAILED) where the filter cannot be evaluated for a row."""
+    try:
+        yield from batches
+    except (OSError, ValueError, RuntimeError) as error:
+        said = str(error)
+        if not where or _FILTER_FAILS not in said:
+            raise
+        cause = said.partition(_FILTER_FAILS)[2].partition(", /")[0].partition("\n")[0].removeprefix(" to batch: ")
+        raise FailedPrecondition(
+            "FILTER_FAILED",
+            f"The filter {where} cannot be evaluated for every row: {cause}. Make it hold for all of them, for example "
+            "with nullif or try_cast",
+        ) from error
 
 
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from core.lance_io.views.source import SourceRows, plain
 
 #: Read before it is known how wide rows are.
 _FIRST_ROWS = 64
+_ADDRESS = "_rowaddr"
 _CHUNK_BYTES = 64 << 20
 
 
@@ -48,17 +49,27 @@ class SourcedReader(FragmentReader):
             yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
             at = piece.end
 
-    def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
-        """Row ids of the source."""
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+        """(row id, row address) in the source, as `FragmentReader.located`: nobody knows the stage's."""
         if not offsets:
             return []
-        low, high = min(offsets), max(offsets) + 1
-        ids = self._ids(fragment_id, RowRange(low, high))
-        return [int(ids[o - low]) for o in offsets]
+        low = min(offsets)
+        ids = self._ids(fragment_id, RowRange(low, max(offsets) + 1))[np.asarray(offsets) - low]
+        addresses = self._source.take(ids, {_ADDRESS: _ADDRESS}).column(_ADDRESS).to_pylist()
+        stable = self._source.stable_row_ids
+        return [(int(i) if stable else -1, address) for i, address in zip(ids, addresses, strict=True)]
 
     def _ids(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.int64]:
         values = self.values(fragment_id, covered, SOURCE_ROW_ID)
         return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def first_rows(most_bytes: int, schema: pa.Schema) -> int:
+    """How many rows of a schema may be read at first: few, where only reading tells how wide they are."""
+    if not all(pa.types.is_primitive(field.type) for field in schema):
+        return _FIRST_ROWS
+    bits = sum(int(field.type.bit_width) + 1 for field in schema)
+    return max(1, min(CHUNK_ROWS, 8 * most_bytes // max(1, bits)))
 
 
 def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:

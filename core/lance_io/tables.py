@@ -20,6 +20,8 @@ from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
 TABLE_ENDING = ".lance"
+#: With the ending it is the name of a folder.
+_MOST_NAME_BYTES = 249
 _VERSIONS = "_versions"
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
@@ -28,6 +30,7 @@ _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<p
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
 _MISSING = ("was not found", "Not found:", "No such file", "Not a directory")
 _COLUMNS_LISTED = 40
+_NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
 #: Lance computes with views, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -52,6 +55,12 @@ def table_uri(database: str, table: str) -> str:
         raise InvalidArgument(
             "BAD_TABLE_NAME",
             f"'{table}' is no table name: it must not be empty, contain / or \\ or begin with a dot",
+            field="table.table",
+        )
+    if len(table.encode()) > _MOST_NAME_BYTES:
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"a table's name has {_MOST_NAME_BYTES} bytes at the most, not {len(table.encode())}",
             field="table.table",
         )
     return f"{normalise_database(database)}/{table}{TABLE_ENDING}"
@@ -94,6 +103,10 @@ class LanceTables:
         if fragments is None:
             fragments = walk(self._open(uri, found.version))
         return replace(found, fragments=fragments)
+
+    def latest_version(self, uri: str) -> int:
+        """Number of the latest version. Raises NotFound (TABLE_NOT_FOUND), Unavailable (STORE_UNAVAILABLE)."""
+        return int(self._open(uri, 0).version)
 
     def check_filter(self, uri: str, where: str) -> None:
         """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
@@ -151,7 +164,7 @@ class LanceTables:
 
     def _open_error(self, uri: str, version: int, message: str) -> LemanError:
         if not any(sign in message for sign in _MISSING):
-            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_clean(message)}", uri=uri)
+            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {clean_message(message)}", uri=uri)
         if version:
             latest = self._open(uri, 0).latest_version
             return NotFound(
@@ -203,7 +216,7 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
         raise filters.invalid(_filter_message(error, columns)) from None
 
 
-def _clean(message: str) -> str:
+def clean_message(message: str) -> str:
     """Lance's own sentence: without paths of its sources and names of its error classes."""
     text = _RUST_PATH.sub("", message).strip()
     text = re.sub(r"LanceError\(\w+\): ", "", text)
@@ -216,7 +229,7 @@ def _clean(message: str) -> str:
 
 
 def _expression_error(error: Exception, columns: list[str]) -> LemanError:
-    text = _clean(str(error))
+    text = clean_message(str(error))
     if _NO_COLUMN in text:
         return expressions.invalid("it reads no column of the table: every row would get the same value")
     missing = _unknown_column(text, columns)
@@ -224,9 +237,11 @@ def _expression_error(error: Exception, columns: list[str]) -> LemanError:
 
 
 def _filter_message(error: Exception, columns: list[str]) -> str:
-    text = _clean(str(error))
+    text = clean_message(str(error))
     if "INTERVAL" in text:
         return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+    if _NO_TIME.search(text):
+        return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
     return _unknown_column(text, columns) or text
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar, cast
 
 from core.errors import ResourceExhausted
 
@@ -44,6 +44,17 @@ class BlockingPool:
         future = self._threads.submit(call)
         future.add_done_callback(lambda _: _tell(loop, self._done))
         return await asyncio.wrap_future(future)
+
+    async def each(self, items: Iterator[T]) -> AsyncGenerator[T, None]:
+        """The items, made in threads: the next one while the caller works with one. Raises what `run` raises."""
+        end = object()
+        coming = asyncio.ensure_future(self.run(next, items, end))
+        try:
+            while (item := await coming) is not end:
+                coming = asyncio.ensure_future(self.run(next, items, end))
+                yield cast("T", item)
+        finally:
+            coming.cancel()
 
     def close(self) -> None:
         """Refuses further work and drops what waits; does not wait for what runs."""

@@ -197,10 +197,13 @@ def add_task(batch: planner_pb2.FragmentTaskBatch, task: FragmentTask) -> planne
         fingerprint=task.fingerprint,
         checkpoint_prefix=task.checkpoint_prefix,
         input_files=task.input_files,
-        current_file=task.current_file,
-        extend_current=task.extend_current,
-        row_states=task.row_states,
     )
+    if task.current_file:  # an argument costs also where it is empty
+        message.current_file = task.current_file
+    if task.extend_current:
+        message.extend_current = True
+    if task.row_states:
+        message.row_states = task.row_states
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
     for ref in task.checkpoints:
@@ -239,6 +242,8 @@ def followed_to_proto(followed: FollowedFile) -> planner_pb2.FollowedFile:
         row_states=followed.row_states,
         rows_computed=followed.rows_computed,
         rows_failed=followed.rows_failed,
+        column_id=followed.column_id,
+        output_field_ids=followed.output_field_ids,
     )
 
 
@@ -252,6 +257,8 @@ def followed_from_proto(message: planner_pb2.FollowedFile) -> FollowedFile:
         row_states=message.row_states,
         rows_computed=message.rows_computed,
         rows_failed=message.rows_failed,
+        column_id=message.column_id,
+        output_field_ids=tuple(message.output_field_ids),
     )
 
 

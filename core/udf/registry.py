@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from core.domain.udf import Resources, UdfDefinition, UdfKind
+from core.domain.udf import ErrorAction, Resources, UdfDefinition, UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io import expressions
 from core.udf import codec
@@ -196,6 +196,8 @@ def check_identity(name: str, version: str) -> None:
 def check_definition(udf: UdfDefinition) -> None:
     """Raises InvalidArgument (BAD_UDF) for a definition that contradicts itself."""
     check_identity(udf.name, udf.version)
+    _check_sizes(udf)
+    _check_policy(udf)
     if udf.kind is UdfKind.SQL or udf.sql_expression:
         _check_sql(udf)
         return
@@ -214,6 +216,33 @@ def check_definition(udf: UdfDefinition) -> None:
     if udf.blob and udf.output_type != pa.large_binary():
         raise _bad(udf, "gives blobs: its output type is large_binary", "output_schema")
     _check_resources(udf)
+
+
+def _check_sizes(udf: UdfDefinition) -> None:
+    bounds = udf.checkpoint
+    sizes = (udf.batch_size, bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size)
+    if min(sizes) < 0:
+        raise _bad(udf, "needs sizes of 0 (not asked) or more rows", "checkpoint")
+    if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
+        raise _bad(udf, "has a min_checkpoint_size above its max_checkpoint_size", "checkpoint")
+
+
+def _check_policy(udf: UdfDefinition) -> None:
+    """What the SDK refuses, for whoever comes without it: on a worker it would be too late."""
+    policy = udf.error_policy
+    if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
+        raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
+    for rule in policy.rules:
+        try:
+            re.compile(rule.message_pattern)
+        except re.error as error:
+            what = f"has a rule whose pattern {rule.message_pattern!r} is no regular expression: {error}"
+            raise _bad(udf, what, "error_policy.rules.message_pattern") from None
+        if rule.action is not ErrorAction.RETRY:
+            continue
+        if rule.max_attempts < 2 or not 0 <= rule.initial_backoff_seconds <= rule.max_backoff_seconds < math.inf:
+            what = "needs max_attempts of 2 or more, and 0 <= initial_backoff_seconds <= max_backoff_seconds, to retry"
+            raise _bad(udf, what, "error_policy.rules")
 
 
 def _check_resources(udf: UdfDefinition) -> None:

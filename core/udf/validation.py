@@ -126,6 +126,8 @@ def check_column_name(name: str) -> None:
         problem = "it must not be empty or contain control characters"
     elif "." in name:
         problem = "Lance allows no '.' in the name of a column"
+    elif _unreadable(name):
+        problem = "Lance cannot read a column of that name"
     elif name.lower().startswith(RESERVED_PREFIXES):
         problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
     else:
@@ -133,8 +135,14 @@ def check_column_name(name: str) -> None:
     raise InvalidArgument("BAD_COLUMN_NAME", f"'{name}' cannot be a column: {problem}", field="columns.name")
 
 
+def _unreadable(name: str) -> bool:
+    """Lance looks for another column, or for all."""
+    return "`" in name or name == "*"
+
+
 def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) -> tuple[TableField, ...]:
-    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING)."""
+    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING), InvalidArgument
+    (BAD_COLUMN_NAME)."""
     if len(names) != len(udf.input_columns):
         raise FailedPrecondition(
             "INPUT_COUNT_MISMATCH",
@@ -145,6 +153,12 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
     missing = [name for name in names if table.column(name) is None]
     if missing:
         raise input_missing(missing, table)
+    for name in filter(_unreadable, names):
+        raise InvalidArgument(
+            "BAD_COLUMN_NAME",
+            f"Lance cannot read a column that is called '{name}': write the table anew with another name for it",
+            field="columns.input_columns",
+        )
     return tuple(found for name in names if (found := table.column(name)) is not None)
 
 

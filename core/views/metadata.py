@@ -21,7 +21,7 @@ BASE_VERSION = f"{PREFIX}base_table_version"
 FORMAT = f"{PREFIX}version"
 BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
 FILLED = f"{PREFIX}filled"
-#: The request that made the view: the same request again is answered with it.
+#: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
 
 _FILES = "files-"
@@ -65,9 +65,21 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
     return {QUERY: _text(_query_json(definition.query)), FILLED: _text(definition.filled)}
 
 
+def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> str:
+    """What is noted of the request that makes a view; empty where it has no id."""
+    if not request_id:
+        return ""
+    return f"{keys.md5(_text([_query_json(query), max_rows_per_fragment]))} {request_id}"
+
+
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
-    """The id of the request that made a view; empty: it had none."""
+    """What is noted of the request that made a view; empty: it had no id."""
     return metadata.get(MADE_BY.encode(), b"").decode()
+
+
+def same_id(noted: str, other: str) -> bool:
+    """Whether two requests with ids have the same one."""
+    return bool(noted and other) and noted.partition(" ")[2] == other.partition(" ")[2]
 
 
 def identity(table: TableSnapshot) -> str:

@@ -19,7 +19,7 @@ from core.domain.plan import CarriedRows, Plan
 from core.domain.ranges import RowRange
 from core.errors import LemanError
 from core.lance_io.column_files import ColumnFileReader, digest_of
-from core.lance_io.scan import FragmentReader
+from core.lance_io.rewrites import OldVersion
 from core.ports import CheckpointStore
 from core.row_states import RowState
 from core.udf import blobs
@@ -55,6 +55,7 @@ def _batches(
     header = plan.header
     kind = blobs.values_field(header.output.field.arrow).type
     source: _Source | None = None
+    versions: dict[int, OldVersion] = {}
     for carried in wanted:
         if carried.key in store:
             continue
@@ -62,18 +63,19 @@ def _batches(
             source = _open(store, header.uri, key)
         piece = source.within(carried.from_rows)
         if piece is not None and carried.from_fragment != carried.fragment_id:
-            piece = _moved(piece, carried, header.uri)
+            old = versions.setdefault(carried.before, OldVersion(header.uri, carried.before))
+            piece = _moved(piece, carried, old)
         pieces = [] if piece is None else [piece]
         if any(p.values.type != kind for p in pieces):
             raise ValueError(f"{key} does not hold {kind}")
         yield carried.key, to_checkpoint(carried.fragment_id, header.output.name, pieces, kind)
 
 
-def _moved(piece: Piece, carried: CarriedRows, uri: str) -> Piece | None:
+def _moved(piece: Piece, carried: CarriedRows, old: OldVersion) -> Piece | None:
     """The rows by their new offsets, without those that went elsewhere or were deleted."""
     at = piece.offsets - carried.from_rows.start
     if carried.before:
-        live = FragmentReader(uri, carried.before).live(carried.from_fragment, carried.from_rows)
+        live = old.live(carried.from_fragment, carried.from_rows)
         offsets = np.where(live, np.cumsum(live) - 1 + carried.at, -1)[at]
     else:
         offsets = at + carried.at

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 import structlog
 
 from core import keys
 from core.checkpoints.records import FragmentRecord, pack, unpack
-from core.domain.plan import Plan
+from core.domain.plan import FollowedFile, Plan
 from core.ports import CheckpointStore
 
 _log = structlog.get_logger(__name__)
@@ -16,19 +19,25 @@ _MOST_RECORDS = 200_000
 
 
 def store_followed(store: CheckpointStore, plan: Plan) -> None:
-    """Adds to what is recorded for the column and function version: one value, so that a plan reads one file.
+    """Adds to what is recorded for each column and function version: one value, so that a plan reads one file.
 
     Where two jobs add at once, or the store refuses, no value is lost: the next plan follows again.
     """
-    header = plan.header
-    key = keys.followed_key(keys.function_part(header.udf.name, header.udf.version, header.output.column_id))
+    by_version: dict[str, list[FollowedFile]] = defaultdict(list)
+    for followed in plan.followed:
+        by_version[followed.fingerprint[:16]].append(followed)
+    try:
+        for part, found in by_version.items():
+            _add(store, keys.followed_key(part), found)
+    except (OSError, ValueError, RuntimeError) as error:
+        _log.warning("followed compactions are not recorded", uri=plan.header.uri, error=str(error))
+
+
+def _add(store: CheckpointStore, key: str, found: Iterable[FollowedFile]) -> None:
     try:
         known = unpack(store[key])
     except KeyError:
         known = []
-    found = [FragmentRecord.of_followed(followed, header.output) for followed in plan.followed]
-    records = {(record.file, record.fingerprint): record for record in [*known, *found]}
-    try:
-        store[key] = pack(list(records.values())[-_MOST_RECORDS:])
-    except (OSError, ValueError, RuntimeError) as error:
-        _log.warning("followed compactions are not recorded", uri=header.uri, error=str(error))
+    both = [*known, *map(FragmentRecord.of_followed, found)]
+    records = {(record.file, record.fingerprint): record for record in both}
+    store[key] = pack(list(records.values())[-_MOST_RECORDS:])

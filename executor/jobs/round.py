@@ -31,10 +31,12 @@ _REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """Why a plan was not worked off: fragments that another job has, and what was refused."""
+    """Why a plan was not worked off: fragments that another job has, and what was refused. `unusable`: of the files
+    that were refused some would have been as wrong on a table that nobody changed."""
 
     waiting: int
     why: str
+    unusable: bool = False
 
 
 class Round:
@@ -100,12 +102,13 @@ class Round:
             self._board.update(stalls=())
             if self._committer.version:
                 self._board.update(table_version=self._committer.version)
-        await self._forget_refused()
+        unusable = await self._forget_refused()
         rejected = [f"{v.reason}: {v.message}" for v in self._committer.rejected]
         waiting = self._backlog.busy_fragments
         if not rejected and not waiting and not self._trouble:
             return None
-        return Unsettled(0 if rejected or self._trouble else waiting, "; ".join([*self._trouble, *rejected][:3]))
+        why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
+        return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable)
 
     def _collect_staged(self) -> None:
         staged = [t for t in self._plan.tasks if t.staged is not None]
@@ -294,10 +297,12 @@ class Round:
         tally = self._board.tally
         return failures.too_many(self._plan.header.udf, tally.rows_planned, tally.rows_failed)
 
-    async def _forget_refused(self) -> None:
-        """A file that was refused as damaged, missing or lacking rows must not be found staged again."""
-        for verdict in self._committer.rejected:
-            if verdict.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_")):
-                task = self._tasks[verdict.fragment_id]
-                file = self._committer.files[verdict.fragment_id]
-                await self._services.forget_file(self._plan.header.uri, task, file)
+    async def _forget_refused(self) -> bool:
+        """A file that was refused as damaged, missing or lacking rows must not be found staged again. Says whether one
+        was."""
+        unusable = [v for v in self._committer.rejected if v.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
+        for verdict in unusable:
+            task = self._tasks[verdict.fragment_id]
+            file = self._committer.files[verdict.fragment_id]
+            await self._services.forget_file(self._plan.header.uri, task, file)
+        return bool(unusable)

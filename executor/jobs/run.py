@@ -58,17 +58,19 @@ class JobRun:
             board.note("plan", board.job.plan_summary)
         return plan
 
-    def nothing_to_do(self, plan: Plan) -> bool:
-        """Whether the plan leaves the table as it is."""
-        return not plan.tasks
-
     def check_resources(self, plan: Plan) -> None:
         """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
         lanes_of(plan.header.udf, self.board.job.spec.concurrency, self._services)
 
-    async def finish_at_once(self, _plan: Plan) -> None:
-        """The plan left nothing to do."""
+    def look_ahead(self, _plan: Plan) -> None:
+        """Lanes read what they need."""
+
+    async def ended_at_once(self, plan: Plan) -> bool:
+        """Ends the job where nothing is to be done; False: it has to run."""
+        if plan.tasks:
+            return False
         await self.end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
+        return True
 
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
@@ -105,12 +107,14 @@ class JobRun:
         idle = 0
         while plan.tasks:
             plan = await self._carry_over(plan)
-            before = (tally.rows_evaluated, tally.fragments_committed)
+            evaluated, committed = tally.rows_evaluated, tally.fragments_committed
             unsettled = await Round(self.board, plan, self._services, self._cost).work()
             if unsettled is None:
                 return
             self._cost = tally.seconds_per_row or self._cost
-            idle = 0 if (tally.rows_evaluated, tally.fragments_committed) != before else idle + 1
+            # rows of a file that is refused again and again are computed again and again
+            moved = tally.rows_evaluated != evaluated and not unsettled.unusable
+            idle = 0 if moved or tally.fragments_committed != committed else idle + 1
             await self._pause(unsettled, idle)
             plan = await self.plan()
 

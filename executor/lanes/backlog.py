@@ -28,8 +28,8 @@ _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the n
 
 
 def _first_budget(share: float) -> float:
-    """Seconds for a lane that was dealt 1 / `share` of what would be even: the others are done sooner, and nothing can
-    be handed to them before it has come back."""
+    """Seconds for a lane that was dealt 1 / `share` of what lanes with work have on average: the others are done
+    sooner, and nothing can be handed to them before it has come back."""
     return max(_LEAST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
 
@@ -120,7 +120,7 @@ class Backlog:
             lane = weights.index(min(weights))
             hands[lane].append(fragment)
             weights[lane] += fragment.rows + 1
-        share = sum(weights) / self._lanes
+        share = sum(weights) / max(1, sum(map(bool, hands)))
         return [
             self._unit([self._whole(f) for f in hand], _first_budget(share / weight))
             for hand, weight in zip(hands, weights, strict=True)

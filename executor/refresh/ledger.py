@@ -60,9 +60,13 @@ class Ledger:
         self._tally.begin(part)
         await self._write()
 
+    def expect(self, commit: AskedCommit) -> None:
+        """A commit is going to be asked for, by a job that history does not know yet."""
+        self._asked = (*self._asked, commit)
+
     async def asking(self, commit: AskedCommit) -> None:
         """A commit is going to be asked for."""
-        self._asked = (*self._asked, commit)
+        self.expect(commit)
         await self._write()
 
     def landed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:

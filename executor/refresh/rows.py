@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan
-from core.lance_io.sourced import rows_within
+from core.lance_io.sourced import first_rows, rows_within
 from core.lance_io.views import files as view_files
 from core.lance_io.views.source import SourceRows
 from core.lance_io.views.stage import Stage
@@ -117,8 +117,8 @@ class ViewWriter:
 
     def _values(self, rows: Staged) -> Iterator[pa.RecordBatch]:
         """All columns of consecutive rows of the stage."""
-        at, step = 0, _FIRST_ROWS
         schema = _bare(self._plan.schema)
+        at, step = 0, first_rows(_BATCH_BYTES, schema)
         while at < len(rows.ids):
             part = rows.part(at, at + step)
             part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))

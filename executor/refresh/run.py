@@ -71,21 +71,38 @@ class RefreshRun:
         # cleaned away since: there is a later one
         return await patiently(self._work.services.planner.plan_refresh, replace(self._work.spec, src_version=0))
 
-    def nothing_to_do(self, plan: RefreshPlan) -> bool:
-        """Whether the plan leaves the view as it is."""
-        return plan.mode is RefreshMode.NO_OP
-
     def check_resources(self, plan: RefreshPlan) -> None:
         """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
         for function in plan.functions:
             lanes_of(function.udf, self._work.spec.concurrency, self._work.services)
 
-    async def finish_at_once(self, plan: RefreshPlan) -> None:
+    def look_ahead(self, plan: RefreshPlan) -> None:
+        """Begins with what is only read, while the job is not known yet."""
+        self._work.look_ahead(plan)
+
+    async def _finish_at_once(self, plan: RefreshPlan) -> None:
         """The plan left nothing to do, or who had the job before did it."""
         if not self._work.ledger.result.view_version:
             self._work.ledger.say(rows_reused=plan.rows)
         self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
         await self.end(JobState.DONE)
+
+    async def ended_at_once(self, plan: RefreshPlan) -> bool:
+        """Ends the job where no row of the view changes; False: it has to run. No file is written for that, so nobody
+        has to know of the job before."""
+        if plan.mode is RefreshMode.NO_OP:
+            await self._finish_at_once(plan)
+            return True
+        if not plan.only_version:
+            return False
+        try:
+            await Splice(self._work).version(plan)
+        except LemanError as error:
+            self.board.note("replan", f"the source version is not recorded yet: {error.message}")
+            return False
+        await self._work.drop_leftovers(plan)
+        await self.end(JobState.DONE)
+        return True
 
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
@@ -94,9 +111,9 @@ class RefreshRun:
         except LemanError as error:
             await self.end(JobState.FAILED, failures.to_job(error))
             return
-        if self.nothing_to_do(plan):  # it was done, but for saying so
+        if plan.mode is RefreshMode.NO_OP:  # it was done, but for saying so
             await self._work.drop_leftovers(plan)
-            await self.finish_at_once(plan)
+            await self._finish_at_once(plan)
             return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
@@ -144,7 +161,7 @@ class RefreshRun:
                 why = f": the stage is gone: {error}"
                 self.board.note("replan", f"planning again{why}")
             plan = await self.plan()
-            if self.nothing_to_do(plan):
+            if plan.mode is RefreshMode.NO_OP:
                 self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
                 await self._work.drop_stage()
                 return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from core.crash import crash_point
 from core.domain.plan import StagedFile
 from core.domain.view import AskedCommit, RefreshMode, RefreshPlan, RefreshResult, ResolvedFunction, ViewDefinition
 from core.lance_io.views import files as view_files
-from core.lance_io.views.changes import RowOutcome, every_row, row_outcome
+from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
 from core.lance_io.views.stage import Stage
 from core.views import metadata as view_metadata
 from executor.jobs.waiting import patiently
@@ -54,8 +55,16 @@ class Splice:
 
     async def rows(self, plan: RefreshPlan) -> None:
         """Appends, recomputes and evicts what the source's change asks for."""
-        outcome = await in_thread(row_outcome, plan)
+        outcome = await self._work.outcome(plan)
         await self._splice(plan, _Change(outcome, plan.target_version, plan.functions))
+
+    async def version(self, plan: RefreshPlan) -> None:
+        """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
+        be reached."""
+        change = _Change(NOTHING, plan.target_version, ())
+        asked = _asked(plan, change, 0)
+        self._work.ledger.expect(asked)
+        self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
     async def columns(self, plan: RefreshPlan) -> None:
         """Function columns that another version has to compute, for the rows that the view has."""
@@ -68,7 +77,7 @@ class Splice:
         self._work.check()
         appended, swapped = await self._files(plan, change, stage)
         crash_point("executor.view_files_written")
-        asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, _gains(plan, change, len(swapped)))
+        asked = _asked(plan, change, len(swapped))
         made = await self._commit(plan, change, appended, swapped, asked)
         self._note(asked, made)
         await self._work.drop_stage()
@@ -113,8 +122,19 @@ class Splice:
         if len(change.outcome.evict_addresses):
             evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
         await self._work.ledger.asking(asked)
-        begin = time.monotonic()
-        made = await patiently(
+        return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
+
+    def _commit_of(
+        self,
+        plan: RefreshPlan,
+        change: _Change,
+        asked: AskedCommit,
+        appended: Sequence[StagedFile] = (),
+        swapped: Sequence[tuple[int, StagedFile]] = (),
+        evictions: tuple[str, str] = ("", ""),
+    ) -> Callable[[], Awaitable[int]]:
+        """One and the same request, however often it is made."""
+        return partial(
             self._work.services.commits.splice_view,
             plan,
             appended=appended,
@@ -125,6 +145,10 @@ class Splice:
             job_id=self._work.board.job.job_id,
             request_id=asked.request_id,
         )
+
+    async def _timed(self, commit: Awaitable[int]) -> int:
+        begin = time.monotonic()
+        made = await commit
         crash_point("executor.splice_answered")
         self._work.tally.commit_seconds += time.monotonic() - begin
         self._work.tally.commits += 1
@@ -139,6 +163,10 @@ class Splice:
             f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} recomputed, {gains.rows_evicted:,} evicted "
             f"in version {made} of the view",
         )
+
+
+def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
+    return AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, _gains(plan, change, swaps))
 
 
 def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:

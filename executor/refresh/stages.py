@@ -98,7 +98,8 @@ class StageFiller:
         try:
             plan = await child.plan()
             await self._ledger.column(table, function.column.name, child.board.tally)
-            await (child.finish_at_once(plan) if child.nothing_to_do(plan) else child.run(plan))
+            if not await child.ended_at_once(plan):
+                await child.run(plan)
         except LemanError as error:
             raise _passing(error) from None
         finally:

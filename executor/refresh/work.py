@@ -14,6 +14,7 @@ from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files
 from core.lance_io.views import stage as view_stage
+from core.lance_io.views.changes import RowOutcome, row_outcome
 from core.lance_io.views.stage import Stage
 from executor.jobs.board import JobBoard
 from executor.jobs.services import Services
@@ -42,6 +43,7 @@ class RefreshWork:
         self.ledger = Ledger(self.board, self.tally, services.save_job)
         self.filler = StageFiller(self.board, self.ledger, services, _spec(job).concurrency)
         self._stage_in_use: Stage | None = None
+        self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
 
     @property
     def spec(self) -> RefreshSpec:
@@ -52,6 +54,18 @@ class RefreshWork:
         """Raises Cancelled where the refresh was asked to stop."""
         if self.cancelling:
             raise Cancelled(self.board.job.job_id)
+
+    def look_ahead(self, plan: RefreshPlan) -> None:
+        """Begins to compare rows, for a plan that begins with it. Only reads: the job may not be known yet."""
+        if not (plan.lay_again or plan.unset or plan.stale):
+            task = asyncio.create_task(in_thread(row_outcome, plan))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+            self._ahead = plan, task
+
+    async def outcome(self, plan: RefreshPlan) -> RowOutcome:
+        """What the plan does to the view's rows."""
+        ahead, self._ahead = self._ahead, None
+        return await (ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan))
 
     async def stage(
         self,

@@ -121,7 +121,7 @@ class FragmentPass:
             deletions = self._reader.deletions(work.fragment_id) if work.deleted_rows else None
             staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:])
         crash_point("worker.file_written")
-        record = self._record(staged, writer.rows_older)
+        record = self._record(staged, writer)
         with self._meter.checkpointing():
             self._checkpoints.store_failures()
             self._tools.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
@@ -129,7 +129,7 @@ class FragmentPass:
         self._meter.safe(self._meter.fragment.evaluated - self._meter.fragment.safe)
         return self._result(left=[], staged=staged, rows_skipped=writer.untouched)
 
-    def _record(self, staged: StagedFile, rows_older: int) -> FragmentRecord:
+    def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
         work, context = self._work, self._context
         return FragmentRecord(
             file=staged.file,
@@ -143,7 +143,8 @@ class FragmentPass:
             rows_computed=staged.rows_computed,
             rows_failed=staged.rows_failed,
             replaces=work.current_file,
-            rows_older=rows_older,
+            states=writer.row_states,
+            rows_older=writer.rows_older,
         )
 
     def _settled_filters(self) -> frozenset[str]:

@@ -6,7 +6,6 @@ Runs on Spark workers: imports no gRPC and no Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -135,10 +134,10 @@ class Checkpoints:
         return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def store_failures(self) -> None:
-        """Failed rows go to the error store, with their row ids."""
+        """Failed rows go to the error store, with their row ids, as rows of the table that was read."""
         if self._failures:
-            ids = self._tools.reader.row_ids(self._work.fragment_id, [f.offset for f in self._failures])
-            self._tools.errors.store([replace(f, row_id=i) for f, i in zip(self._failures, ids, strict=True)])
+            found = self._tools.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
+            self._tools.errors.store([f.at(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +17,12 @@ import pyarrow as pa
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
+from executor.worker import raised
 from executor.worker import values as conversion
 from executor.worker.values import CONVERSION_ERRORS
 from executor.worker.watchdog import Call, Watchdog
 
-_MESSAGE_CHARS = 2048
-_TRACEBACK_CHARS = 4096
-_PLAIN = frozenset({"builtins", "__main__", __name__})  # modules that say nothing in front of a class name
+_STOPPED = "the function raised it: next() on an empty iterator?"
 
 
 class OutputError(ValueError):
@@ -92,46 +90,51 @@ class Evaluator:
         with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
             while len(results) < rows.num_rows:
                 begin = len(results)
+                stopped: BaseException = StopIteration(_STOPPED)  # which map takes for its own end
                 try:
                     # extend keeps what came before the exception, so that no row is called twice
                     results.extend(map(function, *(a[begin:] if begin else a for a in arguments)))
-                except Exception as error:  # noqa: BLE001 whatever user code raises
+                except BaseException as error:  # noqa: BLE001 whatever user code raises
+                    stopped = error
+                if len(results) < rows.num_rows:
                     at = len(results)
                     row = functools.partial(function, *(a[at] for a in arguments))
-                    value, failure = self._row_again(error, row, call, int(offsets[at]))
+                    value, failure = self._row_again(stopped, row, call, int(offsets[at]))
                     results.append(value)
                     if failure is not None:
                         failures.append(failure)
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _row_again(
-        self, error: Exception, row: Callable[[], Any], call: Call, offset: int
+        self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
     ) -> tuple[Any, RowFailure | None]:
         """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
         attempt = 1
         while True:
             rule = self._rule(error, attempt)
             if rule is None or rule.action is ErrorAction.FAIL:
-                raise JobFailing(_failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)) from error
+                raise JobFailing(
+                    raised.failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)
+                ) from error
             if rule.action is ErrorAction.SKIP:
-                return None, _failure(error, call.fragment_id, offset, attempt)
+                return None, raised.failure(error, call.fragment_id, offset, attempt)
             with call.resting():
                 time.sleep(rule.pause(attempt))
             attempt += 1
             try:
                 return row(), None
-            except Exception as again:  # noqa: BLE001
+            except BaseException as again:  # noqa: BLE001
                 error = again
 
-    def _rule(self, error: Exception, attempt: int) -> ErrorRule | None:
-        return self._policy.rule_for(_names(error), str(error), attempt)
+    def _rule(self, error: BaseException, attempt: int) -> ErrorRule | None:
+        return self._policy.rule_for(raised.names(error), raised.text(error), attempt)
 
     def _to_arrow(
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> Evaluated:
         try:
             values = conversion.to_array(results, self._output)
-        except CONVERSION_ERRORS:
+        except Exception:  # noqa: BLE001 converting an object calls its methods
             values = self._convert_each(results, failures, fragment_id, offsets)
         if not failures:
             return Evaluated(values, None, ())
@@ -146,13 +149,13 @@ class Evaluator:
         for value, offset in zip(results, offsets, strict=True):
             try:
                 columns.append(conversion.to_array([value], self._output))
-            except CONVERSION_ERRORS as error:
+            except Exception as error:
                 wrong = OutputError(
-                    f"UDF '{self._name}' failed with type error: it returned {_short(value)} "
+                    f"UDF '{self._name}' failed with type error: it returned {raised.shown(value)} "
                     f"({type(value).__name__}), its output type is {self._output}: {error}"
                 )
                 rule = self._rule(wrong, attempt=1 << 30)
-                failure = _failure(wrong, fragment_id, int(offset), 1)
+                failure = raised.failure(wrong, fragment_id, int(offset), 1)
                 if rule is None or rule.action is not ErrorAction.SKIP:
                     raise JobFailing(failure, (int(offset), int(offset) + 1)) from error
                 failures.append(failure)
@@ -162,7 +165,7 @@ class Evaluator:
         except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
-            raise JobFailing(_failure(wrong, fragment_id, span[0], 1), span) from error
+            raise JobFailing(raised.failure(wrong, fragment_id, span[0], 1), span) from error
 
     # a batch at a time
 
@@ -171,17 +174,17 @@ class Evaluator:
         while True:
             try:
                 return Evaluated(self._call_batch(fragment_id, offsets, rows), None, ())
-            except Exception as error:
+            except BaseException as error:
                 rule = self._rule(error, attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
                     span = (int(offsets[0]), int(offsets[-1]) + 1)
-                    raise JobFailing(_failure(error, fragment_id, span[0], attempt), span) from error
+                    raise JobFailing(raised.failure(error, fragment_id, span[0], attempt), span) from error
                 if rule.action is ErrorAction.RETRY:
                     time.sleep(rule.pause(attempt))
                     attempt += 1
                     continue
                 if rows.num_rows == 1:
-                    failure = _failure(error, fragment_id, int(offsets[0]), attempt)
+                    failure = raised.failure(error, fragment_id, int(offsets[0]), attempt)
                     return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
                 return self._bisect(fragment_id, offsets, rows)
 
@@ -228,10 +231,19 @@ class Evaluator:
 
     def _from_python(self, result: Any) -> pa.Array:
         """What is no Arrow array: numpy and pandas know their type, lists do not."""
-        if getattr(result, "dtype", None) is not None and result.dtype.kind in "biufMm":
+        if getattr(result, "ndim", 0) == 1 and result.dtype.kind in "biufMm":
             made = pa.array(result)
             return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        if result is None or isinstance(result, str | bytes | Mapping | pa.RecordBatch | pa.Table):
+            raise TypeError(f"it returned {_described(result)}, not one value for each row")
         return conversion.to_array(list(result), self._output)
+
+
+def _described(result: Any) -> str:
+    """What is no batch of values."""
+    if isinstance(result, pa.RecordBatch | pa.Table):
+        return f"{result.num_columns} columns"
+    return "None" if result is None else f"a {type(result).__name__}"
 
 
 def _python_values(column: pa.Array) -> list[Any]:
@@ -264,21 +276,3 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arguments)
 
     return call
-
-
-def _names(error: Exception) -> set[str]:
-    return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
-
-
-def _failure(error: Exception, fragment_id: int, offset: int, attempt: int) -> RowFailure:
-    kind = type(error)
-    name = kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
-    # our own frame comes first; the author wants theirs
-    frames = traceback.format_exception(kind, error, error.__traceback__.tb_next if error.__traceback__ else None)
-    text = "".join(frames)
-    return RowFailure(fragment_id, offset, name, _short(error), text[-_TRACEBACK_CHARS:], attempt)
-
-
-def _short(value: object) -> str:
-    text = str(value) if isinstance(value, Exception) else repr(value)
-    return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"

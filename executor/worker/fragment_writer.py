@@ -61,6 +61,11 @@ class FragmentWriter:
         self._name = keys.column_file_name(fingerprint, self._attempt, partial=selective)
         self._writer.open(self._name)
 
+    @property
+    def row_states(self) -> bytes:
+        """Of the finished file, as `core.row_states.encode` gives them; empty where every row is computed."""
+        return self._writer.row_states
+
     def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
         """Writes the rows of a range. Raises ValueError where it is not the next one."""
         if covered.start != self._at:

@@ -21,6 +21,7 @@ from executor.worker.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, L
 from executor.worker.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
+_STRAY = 125
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,12 @@ class LaneConnection:
     _saying: threading.Lock = field(default_factory=threading.Lock)
     _at_work: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
+    _pid: int = field(default_factory=os.getpid)
 
     def say(self, message: LaneMessage) -> None:
         """Raises OSError where the executor is gone: the lane has no reason to go on then."""
+        if os.getpid() != self._pid:
+            os._exit(_STRAY)  # a function forked, and its child came back here: the lane is its parent
         data = framed(message)
         with self._saying:  # the watchdog has a thread of its own
             self._socket.sendall(data)

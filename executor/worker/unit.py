@@ -102,7 +102,8 @@ class UnitRunner:
             except LemanError as error:
                 failure = UnitFailure(error.reason, error.message)
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {error}")
+                said = str(error).partition(", /")[0]  # then comes a place in Lance's own source
+                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {said}")
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _reader(self) -> FragmentReader:
@@ -201,13 +202,16 @@ class UnitRunner:
 
     def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
         failed = error.failure
-        row = replace(failed, row_id=reader.row_ids(failed.fragment_id, [failed.offset])[0])
+        row = failed.at(*reader.located(failed.fragment_id, [failed.offset])[0])
         start, end = error.rows
         place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
+        place += f" of fragment {row.fragment_id}"
+        if self._context.input_source is not None:  # rows beside it in the stage may lie anywhere in the source
+            place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
+            place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
         return UnitFailure(
             "UDF_FAILED",
-            f"UDF '{self._context.udf.name}' failed on {place} of fragment {row.fragment_id}: "
-            f"{row.error_type}: {row.message}",
+            f"UDF '{self._context.udf.name}' failed on {place}: {row.error_type}: {row.message}",
             row,
         )
 

@@ -1,15 +1,17 @@
 """Python values and Arrow arrays as a column's type. What does not fit is refused: nothing is cut off in silence.
 
 pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
-seconds, a text for a list of letters, a number beyond float32 as infinity.
+seconds, a number for a time, a text for a list of letters or an empty struct, a number beyond float32 as infinity.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
@@ -39,6 +42,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         made = made.combine_chunks()
     if _infinities(made):
         _check_all(values, kind)
+    _check_json(made)
     if made.type != kind:  # pyarrow widens the index of a dictionary that is full
         raise ValueError(f"the values need the type {made.type}: use a wider index type")
     return made
@@ -58,10 +62,12 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """An array as another type. Raises one of CONVERSION_ERRORS where the types have nothing in common, or where a
     value would be changed."""
     if array.type == kind:
+        _check_json(array)
         return array
     if not _castable(array.type, kind):
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
     made = array.cast(kind)
+    _check_json(made)
     if _infinities(made) > _infinities(array):
         raise ValueError(f"a number is too large for {kind}")
     return made
@@ -120,7 +126,7 @@ def _times_may_lose(present: list[Any], kind: pa.DataType) -> bool:
 
 def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
     found = set(map(type, lists))
-    if any(issubclass(sort, str | bytes) for sort in found):
+    if any(issubclass(sort, str | bytes | bytearray) for sort in found):
         return True
     if np.ndarray in found:
         checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else ""
@@ -146,8 +152,15 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
-    fraction = isinstance(value, float | np.floating) and np.isfinite(value) and value != int(value)
-    return f"{value} is not a whole number" if fraction else ""
+    value = _plain(value)
+    # int() gives one of addresses and uuids too, and cuts fractions and decimals off
+    whole = isinstance(value, _WHOLE) or (not isinstance(value, str | bytes) and bool(int(value) == value))
+    return "" if whole else f"{value!r} is not a whole number"
+
+
+def _plain(value: Any) -> Any:
+    """A value of pyarrow's as one of Python's; any other as it is."""
+    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _float_fault(value: Any, kind: pa.DataType) -> str:
@@ -160,7 +173,7 @@ def _float_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _list_fault(value: Any, kind: pa.DataType) -> str:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes | bytearray):
         return f"a {type(value).__name__} is no list"
     try:
         items = value.tolist() if isinstance(value, np.ndarray) else list(value)
@@ -170,9 +183,15 @@ def _list_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _struct_fault(value: Any, kind: pa.DataType) -> str:
-    if not isinstance(value, Mapping):
-        return ""
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no struct"
     fields = {field.name: field.type for field in kind}
+    if isinstance(value, tuple):  # its values stand for the fields in order
+        value = dict(zip(fields, value, strict=True))
+    elif isinstance(value, list):
+        value = dict(value)
+    elif not isinstance(value, Mapping):
+        return ""
     unknown = [str(name) for name in value if name not in fields]
     if unknown:
         return f"the type has no field {', '.join(unknown)}"
@@ -181,6 +200,11 @@ def _struct_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _temporal_fault(value: Any, kind: pa.DataType) -> str:
+    value = _plain(value)
+    if not isinstance(value, _TIMES):
+        return f"{value!r} is no date or time: pyarrow would count units of {kind} from 1970 on"
+    if isinstance(value, np.timedelta64) and not pt.is_duration(kind):
+        return f"{value!r} is a duration, not {kind}"
     if pt.is_date(kind):
         timed = isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None)
         return f"{value} has a time of day, which {kind} does not hold" if timed else ""
@@ -200,6 +224,8 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
 
 
 def _map_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no map"
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     faults = (_fault(k, kind.key_type) or _fault(v, kind.item_type) for k, v in pairs)
     return next(filter(None, faults), "")
@@ -213,6 +239,29 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
     (pt.is_struct, _struct_fault),
     (pt.is_map, _map_fault),
 ]
+
+
+def _check_json(array: pa.Array) -> None:
+    """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file,
+    or store null for NaN."""
+    if any(is_list(array.type) for is_list in _LISTS):
+        _check_json(array.flatten())
+    elif pt.is_struct(array.type):
+        for child in array.flatten():
+            _check_json(child)
+    elif isinstance(array.type, pa.JsonType):
+        for text in array.storage.drop_null().to_pylist():
+            with contextlib.suppress(RecursionError):
+                json.loads(text, strict=False, parse_constant=_no_json, object_pairs_hook=_check_keys)
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
 
 
 def _infinities(array: pa.Array) -> int:

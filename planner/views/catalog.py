@@ -13,11 +13,13 @@ from core.errors import AlreadyExists, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from core.views.metadata import MADE_BY, from_metadata, identity, made_by, write
+from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
 from planner.views.alteration import ViewChange, alter, filled_by
 from planner.views.query import resolve
 from planner.views.snapshot import set_rows_of
 from planner.views.state import classify
+
+_MOST_NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +40,19 @@ class ViewCatalog:
         self._tables = tables
         self._registry = registry
 
-    def creation(self, database: str, name: str, query: ViewQuery, request_id: str = "") -> Creation:
+    def creation(
+        self, database: str, name: str, query: ViewQuery, request_id: str = "", max_rows_per_fragment: int = 0
+    ) -> Creation:
         """Raises what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names."""
         home = normalise_database(database)
         _check_stage(name)
+        _check_length(name)
         _check_stage(query.table)
         uri = table_uri(home, name)
+        asked = request(request_id, query, max_rows_per_fragment)
         made = self._existing(uri)
-        if made is not None and (not request_id or made_by(made.metadata) != request_id):
-            raise AlreadyExists(
-                "TABLE_EXISTS",
-                f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
-                table=name,
-            )
+        if made is not None:
+            _check_same(database, name, asked, made_by(made.metadata))
         source_database = normalise_database(query.database or home)
         source = self._tables.snapshot(table_uri(source_database, query.table))
         registry = self._registry(home)
@@ -70,7 +72,7 @@ class ViewCatalog:
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
             filled=filled_by(resolved.query.functions),
         )
-        schema = resolved.schema.with_metadata({MADE_BY: request_id} if request_id else None)
+        schema = resolved.schema.with_metadata({MADE_BY: asked} if asked else None)
         warnings = _warnings(query.table, source)
         return Creation(uri, write(schema, definition), warnings, done=made is not None)
 
@@ -94,10 +96,37 @@ class ViewCatalog:
             return None
 
 
+def _check_same(database: str, name: str, asked: str, made: str) -> None:
+    """Raises AlreadyExists unless what is asked for is what made the view."""
+    if asked and asked == made:
+        return
+    if same_id(asked, made):
+        raise AlreadyExists(
+            "REQUEST_ID_REUSED",
+            f"'{name}' was made by this request id from another query: choose a new one",
+            table=name,
+        )
+    raise AlreadyExists(
+        "TABLE_EXISTS",
+        f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
+        table=name,
+    )
+
+
 def _check_stage(name: str) -> None:
     if name.startswith(STAGE_PREFIX):
         raise InvalidArgument(
             "RESERVED_NAME", f"'{name}': names that begin with {STAGE_PREFIX} are Leman's own", field="name"
+        )
+
+
+def _check_length(name: str) -> None:
+    """Tables that a refresh makes are called by more than the view's name, and that has to be a file name."""
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"a view's name has {_MOST_NAME_BYTES} bytes at the most, not {len(name.encode())}",
+            field="name",
         )
 
 

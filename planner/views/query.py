@@ -79,6 +79,10 @@ def check_numbers(query: ViewQuery) -> None:
     for name, number in {"limit": query.limit, "offset": query.offset}.items():
         if number is not None and number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"query.{name}")
+    if query.seed and not query.shuffle:
+        raise InvalidArgument(
+            "BAD_NUMBER", f"shuffle_seed is {query.seed}, and shuffle is not asked for", field="query.shuffle_seed"
+        )
 
 
 def check_name(name: str) -> None:

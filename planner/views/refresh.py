@@ -1,4 +1,4 @@
-"""What a refresh has to do. Pure: the same snapshots give the same plan."""
+"""What a refresh has to do. Pure: the same snapshots and compactions give the same plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.domain.view import (
 from core.errors import FailedPrecondition
 from core.views.metadata import identity, outlives_versions
 from planner.views.source_checks import check_source, check_view
-from planner.views.source_diff import changes
+from planner.views.source_diff import Compactions, changes
 from planner.views.state import ViewState, classify, with_rows
 
 _WORDS = {
@@ -35,13 +35,15 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view and its source at the recorded version (None: cleaned away) and at the one to go to."""
+    """A view and its source at the recorded version (None: cleaned away) and at the one to go to. `compactions` of the
+    source between the two are asked for only where fragments came and went."""
 
     view: TableSnapshot
     definition: ViewDefinition
     base: TableSnapshot | None
     target: TableSnapshot
     spec: RefreshSpec
+    compactions: Compactions = tuple
 
     @property
     def moved(self) -> bool:
@@ -140,7 +142,7 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
         return _first_fill(case, broken, state)
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
-    found = changes(case.definition.query, case.base, case.target)
+    found = changes(case.definition.query, case.base, case.target, case.compactions)
     if state.unset:
         message = f"A first fill was cut short: {_count(len(state.unset), 'fragment')} of the view have no values yet"
         reason = RefreshReason.FIRST_FILL

@@ -1,12 +1,17 @@
-"""Reads what a refresh rests on: the view's manifest and two of its source, and names of files before any row."""
+"""Reads what a refresh rests on: the view's manifest, two of its source and the compactions between them, and names of
+files before any row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from core.crash import crash_point
+from core.domain.rewrites import Rewrite
 from core.domain.table import TableSnapshot
 from core.domain.view import (
+    IS_SET,
     MaterializedView,
     RefreshPlan,
     RefreshPolicy,
@@ -16,6 +21,7 @@ from core.domain.view import (
     ViewDefinition,
 )
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.lance_io import rewrites
 from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.lance_io.views.foreign import foreign_write, set_rows
@@ -25,6 +31,8 @@ from core.views.metadata import from_metadata
 from planner.views.refresh import Case, plan_refresh
 from planner.views.source_checks import source_column_missing
 from planner.views.state import classify, renamed
+
+_log = structlog.get_logger(__name__)
 
 
 class ViewReader:
@@ -45,7 +53,7 @@ class ViewReader:
                 self._check_expressions(definition, target, view)
             functions = self._functions(spec.database, definition)
             _check_foreign(view, spec.policy)
-            case = Case(view, definition, base, target, spec)
+            case = Case(view, definition, base, target, spec, lambda: _compactions(definition, target))
             plan = plan_refresh(case, functions, set_rows_of(view))
         crash_point("planner.refresh_planned")
         return plan
@@ -141,14 +149,26 @@ def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
         raise FailedPrecondition(
             "FOREIGN_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.version - 1}, or build all rows anew with "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
             "policy='full'",
             version=found.version,
             operation=found.operation,
         )
 
 
+def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
+    """Of the source, between the version that the view is right for and the target."""
+    older, newer = sorted([definition.base_version, target.version])
+    try:
+        return rewrites.between(target.uri, older, newer, rewrites.versions_to_look_at(len(target.fragments)))
+    except (OSError, ValueError) as error:
+        _log.warning("history cannot be read", uri=target.uri, version=newer, error=str(error))
+        return ()
+
+
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Rows with values in the fragments of a view of which the names of files do not tell."""
+    if view.column(IS_SET) is None:  # somebody dropped it
+        return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
     return set_rows(view.uri, view.version, others) if others else {}

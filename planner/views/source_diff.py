@@ -1,13 +1,19 @@
-"""How a view's source differs between two versions, as far as the view reads it. Pure: manifests in, fragments out."""
+"""How a view's source differs between two versions, as far as the view reads it. Pure: manifests and compactions in,
+fragments out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from core.domain.rewrites import Rewrite
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.view import IS_SET, ChangeKind, SourceChange, ViewQuery
 from core.lance_io import expressions
 from core.views.metadata import from_metadata
+from planner.views.moved import only_moved
+
+#: Compactions between the two versions, oldest first.
+Compactions = Callable[[], Sequence[Rewrite]]
 
 
 def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
@@ -28,8 +34,14 @@ def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ..
     return tuple(by_name[name] for name in dict.fromkeys(read) if name in by_name)
 
 
-def changes(query: ViewQuery, base: TableSnapshot, target: TableSnapshot) -> tuple[SourceChange, ...]:
-    """Fragments that are not the same in both, by id; what is gone comes before what appeared under its id."""
+def changes(
+    query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
+) -> tuple[SourceChange, ...]:
+    """Fragments that are not the same in both, by id; what is gone comes before what appeared under its id.
+
+    Fragments of which compaction made others with the same rows are left out, and so are those others: `compactions`
+    is asked only where it may tell of such.
+    """
     if base.version == target.version:
         return ()
     ids = [i for column in columns_read(query, base) for i in column.field_ids]
@@ -40,7 +52,27 @@ def changes(query: ViewQuery, base: TableSnapshot, target: TableSnapshot) -> tup
         old = before.pop(fragment.fragment_id, None)
         found += [SourceChange(fragment.fragment_id, kind) for kind in _kinds(old, fragment, ids, new_ids)]
     found += [SourceChange(fragment_id, ChangeKind.GONE) for fragment_id in before]
+    if ids == new_ids:
+        found = _without_moved(found, base, target, ids, compactions)
     return tuple(sorted(found, key=lambda change: change.fragment_id))
+
+
+def _without_moved(
+    found: list[SourceChange], base: TableSnapshot, target: TableSnapshot, ids: Sequence[int], compactions: Compactions
+) -> list[SourceChange]:
+    gone, came = _listed(found, ChangeKind.GONE, base), _listed(found, ChangeKind.APPEARED, target)
+    if not gone or not came:
+        return found
+    older, newer = (gone, came) if base.version < target.version else (came, gone)
+    moved = only_moved(older.values(), newer.values(), ids, compactions())
+    listed = gone | came
+    return [change for change in found if listed.get(change) not in moved]
+
+
+def _listed(found: Sequence[SourceChange], kind: ChangeKind, version: TableSnapshot) -> dict[SourceChange, Fragment]:
+    """The fragments that changed in this way."""
+    wanted = {change.fragment_id: change for change in found if change.kind is kind}
+    return {wanted[f.fragment_id]: f for f in version.fragments if f.fragment_id in wanted}
 
 
 def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Sequence[int]) -> Iterator[ChangeKind]:

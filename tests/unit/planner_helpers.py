@@ -9,7 +9,8 @@ from core.domain.ranges import RowRange
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.udf import binding
-from planner.planning import Evidence, make_plan
+from planner.evidence import Evidence, open_inputs, sift
+from planner.planning import make_plan
 from planner.question import Question, with_filter
 from planner.reuse import look
 
@@ -85,13 +86,9 @@ def question(fragments, where="", *, udf=UDF, names=(), **options) -> Question:
 
 
 def plan(asked: Question, *, found=(), records=None, states=None) -> Plan:
-    by_slot = {}
-    for key, parsed in asked.family.parse_all(found):
-        if parsed.range is not None:
-            slot = (parsed.sources, parsed.fragment_id)
-            by_slot.setdefault(slot, []).append((parsed.filter_id, parsed.range, key))
-    evidence = Evidence(states=states or {}, found=by_slot, records=records or {})
-    return make_plan(asked, look(asked), evidence)
+    sights = look(asked)
+    sifted = sift(asked, open_inputs(asked, sights, states or {}), found)
+    return make_plan(asked, sights, Evidence(states or {}, sifted.found, records or {}))
 
 
 def reasons(made: Plan) -> dict[str, int]:

@@ -110,13 +110,13 @@ def test_decisions_about_one_fragment(snapshot, wanted, expected):
 def test_input_rewritten_in_place_is_seen_although_its_old_file_stays():
     """`update_columns` leaves the old file in the fragment, with the field's id struck out."""
     snapshot = table()
-    fragment = replace(snapshot.fragments[0], files=(DataFile("data.lance", (0, -2)), DataFile("new.lance", (1,))))
+    fragment = snapshot.fragments[0]._replace(files=(DataFile("data.lance", (0, -2)), DataFile("new.lance", (1,))))
     assert decide(replace(snapshot, fragments=(fragment,)), item()) == "INPUT_CHANGED"
 
 
 def test_another_column_of_the_input_file_may_be_rewritten():
     snapshot = table()
-    fragment = replace(snapshot.fragments[0], files=(DataFile("data.lance", (-2, 1)), DataFile("new.lance", (0,))))
+    fragment = snapshot.fragments[0]._replace(files=(DataFile("data.lance", (-2, 1)), DataFile("new.lance", (0,))))
     assert decide(replace(snapshot, fragments=(fragment,)), item()) is None
 
 

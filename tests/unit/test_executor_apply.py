@@ -217,7 +217,7 @@ def test_rows_known_under_another_filter_are_not_evaluated_again(lab, tmp_path):
     udf = lab.udf(double)
     some = lab.context(udf, where="x % 2 = 0")
     known = lab.run(some, lab.work(some, 0, [(0, 20)], finish=False)).results[0].checkpoints
-    refs = tuple(replace(ref, settles=False) for ref in known)
+    refs = tuple(ref._replace(settles=False) for ref in known)
     whole = lab.context(udf)
     outcome = lab.run(whole, lab.work(whole, 0, [(0, 20)], checkpoints=refs), unit="u2")
     lab.install(outcome)
@@ -230,7 +230,7 @@ def test_rows_of_another_filter_stay_out_where_this_one_does_not_ask_for_them(la
     udf = lab.udf(double)
     low = lab.context(udf, where="x < 12")
     known = lab.run(low, lab.work(low, 0, [(0, 20)], finish=False)).results[0].checkpoints
-    refs = tuple(replace(ref, settles=False) for ref in known)
+    refs = tuple(ref._replace(settles=False) for ref in known)
     even = lab.context(udf, where="x % 2 = 0")
     outcome = lab.run(even, lab.work(even, 0, [(0, 20)], checkpoints=refs), unit="u2")
     lab.install(outcome)

@@ -166,7 +166,8 @@ def test_a_lane_that_is_dealt_more_than_its_share_comes_back_sooner():
 
     assert budgets(100, 100, 100, 100) == [1.0] * 4
     assert budgets(1000, 200, 200, 200) == [0.4, 1.0, 1.0, 1.0]
-    assert budgets(10_000) == [0.25]
+    assert budgets(10_000, 10, 10, 10) == [0.25, 1.0, 1.0, 1.0]
+    assert budgets(10_000) == [1.0], "no other lane has been dealt anything"
 
 
 def test_a_large_fragment_is_spread_over_all_lanes_once_the_cost_is_known():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from core.domain.plan import CheckpointRef
@@ -17,7 +15,7 @@ def lab(tmp_path) -> Lab:
 
 
 def others(refs: tuple[CheckpointRef, ...]) -> tuple[CheckpointRef, ...]:
-    return tuple(replace(ref, settles=False) for ref in refs)
+    return tuple(ref._replace(settles=False) for ref in refs)
 
 
 @pytest.mark.parametrize("checkpoint", [CheckpointBounds(), CheckpointBounds(max_checkpoint_size=2)])
@@ -43,3 +41,15 @@ def test_they_are_in_the_file_that_a_later_unit_writes(lab, tmp_path, checkpoint
     assert {x: lab.values()[x] for x in range(20)} == {x: None if x % 2 else 2 * x for x in range(20)}
     evaluated = [int(x) for x in log.read_text().split()]
     assert sorted(evaluated) == sorted({*range(3, 9), *range(0, 20, 3), *range(0, 20, 2)})
+
+
+@pytest.mark.parametrize("where", ["10 / x = 5", "cast(arrow_cast(x, 'Utf8') || 'x' as int) = 1"])
+def test_a_filter_that_fails_on_a_row_is_to_blame_not_the_storage(tmp_path, where):
+    lab = Lab(tmp_path)
+    context = lab.context(lab.udf(lambda x: x), where=where)
+    failure = lab.run(context, lab.work(context, 0, [(0, 20)])).failure
+    assert failure is not None
+    assert failure.reason == "FILTER_FAILED"
+    assert where in failure.message
+    assert "for example with nullif or try_cast" in failure.message
+    assert "/rust/" not in failure.message

@@ -19,6 +19,7 @@ from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import Unavailable
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round
+from executor.jobs.run import JobRun
 from executor.lanes.local_runner import LocalRunner
 
 
@@ -58,6 +59,27 @@ class SilentSpark:
         return
 
 
+class CountingSpark(SilentSpark):
+    """Its lane evaluates all rows that it is given, and writes a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    async def run_lanes(self, feed: Any, *_: object) -> None:
+        while (unit := await feed.next_unit("lane", beats=False)) is not None:
+            rows = [sum(r.rows for r in w.ranges) for w in unit.works]
+            self.rows += sum(rows)
+            results = (
+                FragmentResult(w.fragment_id, staged=STAGED, rows_evaluated=n)
+                for w, n in zip(unit.works, rows, strict=True)
+            )
+            feed.on_outcome(UnitOutcome(unit.unit_id, tuple(results)))
+
+    def forget(self, _: str) -> None:
+        return
+
+
 class NoDispatcher:
     """Its address is the feed itself."""
 
@@ -75,6 +97,15 @@ class Commits:
         return 2, [FragmentVerdict(r.fragment_id, committed=True) for r in batch]
 
 
+class Refusing:
+    """Takes no file, and always says the same."""
+
+    async def replace_column(
+        self, _header: object, _output: object, batch: Any, **_: object
+    ) -> tuple[int, list[FragmentVerdict]]:
+        return 0, [FragmentVerdict(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
+
+
 async def release(*_: object) -> None:
     return
 
@@ -82,21 +113,35 @@ async def release(*_: object) -> None:
 STAGED = StagedFile("f.lance", 1, "d", 10, 10, 0)
 
 
-async def work(spark: Any) -> Any:
+def a_plan() -> Plan:
     output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
     udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
     header = PlanHeader("/lake/t.lance", 1, "i", output, ("x",), udf, "", "")
     tasks = tuple(
         FragmentTask(i, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),)) for i in range(2)
     )
-    job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
-    services: Any = SimpleNamespace(
-        settings=Settings(), spark=spark, local=LocalRunner(), dispatcher=NoDispatcher(), commits=Commits(), lanes=2
+    return Plan(header, tasks)
+
+
+JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
+
+
+def services_of(spark: Any, commits: object) -> Any:
+    return SimpleNamespace(
+        settings=Settings(),
+        spark=spark,
+        local=LocalRunner(),
+        dispatcher=NoDispatcher(),
+        commits=commits,
+        lanes=2,
+        release=release,
     )
-    services.release = release
-    board = JobBoard(job)
+
+
+async def work(spark: Any) -> Any:
+    board = JobBoard(JOB)
     async with asyncio.timeout(10):
-        unsettled = await Round(board, Plan(header, tasks), services, None).work()
+        unsettled = await Round(board, a_plan(), services_of(spark, Commits()), None).work()
         await asyncio.sleep(0)
     return unsettled, board.tally.fragments_committed
 
@@ -123,3 +168,25 @@ def test_so_is_one_that_has_to_be_planned_again():
     assert "fragment 0 is gone" in unsettled.why
     assert committed == 0
     assert spark.left
+
+
+async def work_again_and_again(spark: Any) -> Job:
+    class Planner:
+        async def create_plan(self, _: BackfillSpec) -> Plan:
+            return a_plan()
+
+    services = services_of(spark, Refusing())
+    services.planner, services.forget_file, services.save_job = Planner(), release, release
+    run = JobRun(JOB, services)
+    async with asyncio.timeout(10):
+        await run.run(await run.plan())
+    return run.board.job
+
+
+def test_rows_of_a_file_that_is_always_refused_are_not_computed_for_ever():
+    spark = CountingSpark()
+    job = asyncio.run(work_again_and_again(spark))
+    assert job.state is JobState.FAILED
+    assert job.error is not None
+    assert (job.error.reason, job.error.message.count("not that column")) == ("NO_PROGRESS", 1)
+    assert spark.rows == 5 * 20

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import math
 import uuid
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,24 @@ REFUSED = [
     (1 << 64, pa.uint64(), "too large"),
     (1.5, pa.int32(), "1.5 is not a whole number"),
     (np.float32(0.5), pa.int64(), "not a whole number"),
-    (math.nan, pa.int64(), "nan"),
+    (math.nan, pa.int64(), "NaN"),
+    (Decimal("1.5"), pa.int64(), "not a whole number"),
+    (Fraction(1, 3), pa.int8(), "not a whole number"),
+    (uuid.UUID(int=5), pa.int64(), "not a whole number"),
+    (ipaddress.ip_address("1.2.3.4"), pa.uint64(), "not a whole number"),
+    ([Decimal("1.5")], pa.list_(pa.int64()), "not a whole number"),
+    (1.5, pa.timestamp("s"), "no date or time"),
+    (5, pa.timestamp("us", "UTC"), "no date or time"),
+    (Decimal("1.5"), pa.duration("s"), "no date or time"),
+    (-1, pa.time32("s"), "no date or time"),
+    (5, pa.date64(), "no date or time"),
+    ([1], pa.list_(pa.date32()), "no date or time"),
+    (np.timedelta64(5, "D"), pa.date32(), "a duration"),
+    ("", POINT, "str is no struct"),
+    (b"", pa.map_(pa.string(), pa.int8()), "bytes is no map"),
+    ([("z", 1)], POINT, "no field z"),
+    ((1.5, None), POINT, "a: 1.5 is not a whole number"),
+    (bytearray(b"ab"), pa.list_(pa.int32()), "bytearray is no list"),
     ("1", pa.int64(), "'1'"),
     (True, pa.int64(), "bool"),
     (1, pa.bool_(), "1"),
@@ -62,6 +81,10 @@ REFUSED = [
     ({"k": 1.5}, pa.map_(pa.string(), pa.int8()), "not a whole number"),
     (1.5, pa.dictionary(pa.int8(), pa.int64()), "not a whole number"),
     ({"a": 1}, pa.json_(), "dict"),
+    ("{not json", pa.json_(), "property name"),
+    ("", pa.json_(), "Expecting value"),
+    ('{"a": NaN}', pa.json_(), "NaN is no JSON"),
+    ('{"a": 1, "a": 2}', pa.json_(), "a key twice"),
     (b"short", pa.uuid(), "16"),
     ([1.0], pa.fixed_shape_tensor(pa.float32(), [2, 2]), "expected 4"),
 ]
@@ -69,6 +92,13 @@ REFUSED = [
 TAKEN = [
     (2.0, pa.int32(), 2),
     (np.int64(7), pa.int8(), 7),
+    (Decimal("3.0"), pa.int8(), 3),
+    (np.array(7), pa.int8(), 7),
+    (pa.scalar(7), pa.int64(), 7),
+    (np.timedelta64(2, "s"), pa.duration("s"), dt.timedelta(seconds=2)),
+    (pa.scalar(NAIVE), pa.timestamp("us"), NAIVE),
+    ([("a", 1)], POINT, {"a": 1, "t": None}),
+    ((1, None), POINT, {"a": 1, "t": None}),
     (1, pa.float64(), 1.0),
     (math.inf, pa.float32(), math.inf),
     (65504.0, pa.float16(), 65504.0),
@@ -88,6 +118,7 @@ TAKEN = [
     (b"text", pa.string(), "text"),
     (uuid.UUID(int=5), pa.uuid(), uuid.UUID(int=5)),
     (True, pa.bool8(), True),
+    ('{"a": [1, null]}', pa.json_(), '{"a": [1, null]}'),
     (None, POINT, None),
 ]
 
@@ -199,3 +230,16 @@ def test_a_dictionary_that_is_full_is_refused():
         to_array([[w] for w in words], pa.list_(pa.dictionary(pa.uint8(), pa.string())))
     assert to_array(words, pa.dictionary(pa.int16(), pa.string())).to_pylist() == words
     assert to_array(words[:128], pa.dictionary(pa.int8(), pa.string())).to_pylist() == words[:128]
+
+
+def test_text_that_is_no_json_is_refused_inside_of_lists_and_structs():
+    texts = pa.array(["[1]", "[1"], pa.json_())
+    for nested in (pa.ListArray.from_arrays([0, 2], texts), pa.StructArray.from_arrays([texts], ["j"])):
+        assert cast(nested.slice(0, 0), nested.type).equals(nested.slice(0, 0))
+        with pytest.raises(CONVERSION_ERRORS, match="Expecting"):
+            cast(nested, nested.type)
+
+
+def test_json_may_be_deeper_than_python_reads_it():
+    deep = "[" * 5000 + "]" * 5000
+    assert to_array([deep], pa.json_()).to_pylist() == [deep]

@@ -39,7 +39,11 @@ def test_published_key_vectors_hold(vector):
 def test_published_keys_are_taken_apart(vector):
     parsed = family_of(vector).parse(vector["range_key"])
     assert parsed == keys.FamilyKey(
-        vector["filter_id"], vector["sources"], vector["fragment_id"], RowRange(*vector["range"])
+        vector["range_key"],
+        vector["filter_id"],
+        vector["sources"],
+        vector["fragment_id"],
+        RowRange(*vector["range"]),
     )
     assert keys.parse_range_key(vector["range_key"]) == keys.RangeKey(
         vector["prefix"], vector["fragment_id"], RowRange(*vector["range"])

@@ -77,16 +77,16 @@ def test_values_of_another_origin_are_computed_anew(current, reason):
 
 
 def test_a_row_moving_update_leaves_inputs_and_column_in_one_foreign_file():
-    moved = dataclasses.replace(fragment(0), files=(DataFile(FOREIGN, (0, Y, C)),))
+    moved = fragment(0)._replace(files=(DataFile(FOREIGN, (0, Y, C)),))
     assert only_task(plan(question([moved]))).reason is Reason.FOREIGN_VALUES
 
 
 def test_an_input_without_any_data_file_is_all_null_and_still_has_an_identity():
-    bare = dataclasses.replace(fragment(0), files=(DataFile("y.lance", (Y,)),))
+    bare = fragment(0)._replace(files=(DataFile("y.lance", (Y,)),))
     task = only_task(plan(question([bare])))
     assert task.input_files == ()
     file = keys.column_file_name(task.fingerprint, "a", partial=False)
-    filled = dataclasses.replace(bare, files=(*bare.files, DataFile(file, (C,))))
+    filled = bare._replace(files=(*bare.files, DataFile(file, (C,))))
     assert plan(question([filled])).tasks == ()
 
 
@@ -203,7 +203,7 @@ def test_under_a_filter_an_unfiltered_checkpoint_settles_nothing():
 
 def test_a_filter_over_a_column_that_was_rewritten_matches_other_rows():
     def asked(y_file):
-        changed = dataclasses.replace(fragment(0), files=(DataFile("in0.lance", (0,)), DataFile(y_file, (Y,))))
+        changed = fragment(0)._replace(files=(DataFile("in0.lance", (0,)), DataFile(y_file, (Y,))))
         return question([changed], "y = 'a'", names={"y"})
 
     first = only_task(plan(asked("y1.lance")))
@@ -329,7 +329,7 @@ def test_an_unrelated_column_and_a_deletion_change_nothing(column_files, deleted
         )
     )
     assert reasons(later) == reasons(before)
-    assert [dataclasses.replace(t, deleted_rows=0) for t in later.tasks] == list(before.tasks)
+    assert [t._replace(deleted_rows=0) for t in later.tasks] == list(before.tasks)
 
 
 @pytest.mark.parametrize(

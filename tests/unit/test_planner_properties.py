@@ -212,9 +212,7 @@ def test_a_legacy_key_is_never_used(world, endings):
 @given(worlds())
 def test_an_unrelated_column_file_changes_nothing(world):
     first = world.plan()
-    world.fragments = [
-        dataclasses.replace(one, files=(*one.files, DataFile("z.lance", (OTHER,)))) for one in world.fragments
-    ]
+    world.fragments = [one._replace(files=(*one.files, DataFile("z.lance", (OTHER,)))) for one in world.fragments]
     later = world.plan()
     assert (later.tasks, later.header) == (first.tasks, first.header)
 
@@ -224,11 +222,11 @@ def test_an_unrelated_column_file_changes_nothing(world):
 def test_a_deletion_opens_nothing(world, data):
     first = {task.fragment_id: task for task in world.plan().tasks}
     world.fragments = [
-        dataclasses.replace(one, deleted_rows=data.draw(st.integers(one.deleted_rows, one.physical_rows)))
+        one._replace(deleted_rows=data.draw(st.integers(one.deleted_rows, one.physical_rows)))
         for one in world.fragments
     ]
     for task in world.plan().tasks:
-        before = dataclasses.replace(first[task.fragment_id], deleted_rows=task.deleted_rows)
+        before = first[task.fragment_id]._replace(deleted_rows=task.deleted_rows)
         assert task == before
 
 
@@ -259,9 +257,7 @@ def test_another_version_of_the_function_uses_nothing_of_this_one(world):
 @given(worlds())
 def test_a_column_that_was_dropped_and_added_again_reuses_checkpoints_but_no_file(world):
     """Settlement S3: Lance may give the new column the old field id."""
-    fragments = [
-        dataclasses.replace(one, files=tuple(f for f in one.files if 2 not in f.field_ids)) for one in world.fragments
-    ]
+    fragments = [one._replace(files=tuple(f for f in one.files if 2 not in f.field_ids)) for one in world.fragments]
     never_filled = dataclasses.replace(world, fragments=fragments, records={}).plan()
     again = dataclasses.replace(world, fragments=fragments).plan(column_id="e" * 32)
     assert all(task.staged is None and task.current_file == "" for task in again.tasks)

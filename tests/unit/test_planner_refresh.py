@@ -438,7 +438,7 @@ def test_view_with_other_columns_was_written_by_somebody_else():
 def test_fragments_without_rows_are_what_was_before():
     """Lance keeps fragments of which a full refresh, or placeholders laid anew, took all rows."""
     before = view("view", "placeholders")
-    emptied = dataclasses.replace(before.fragments[0], deleted_rows=10, deletion_file="1-1")
+    emptied = before.fragments[0]._replace(deleted_rows=10, deletion_file="1-1")
     made = plan(dataclasses.replace(before, fragments=(emptied, before.fragments[1])), max_rows_per_fragment=10)
     assert outcome(made) == ("FULL", "FIRST_FILL")
     assert not made.lay_again

@@ -25,6 +25,27 @@ def test_results_errors_and_context_come_through():
     asyncio.run(scenario())
 
 
+def test_the_next_item_is_made_while_one_is_used():
+    async def scenario():
+        made = threading.Event()
+
+        def items():
+            yield 1
+            made.set()
+            yield 2
+
+        with BlockingPool(1) as pool:
+            seen = []
+            async for item in pool.each(items()):
+                assert await asyncio.to_thread(made.wait, 20)
+                seen.append(item)
+            assert seen == [1, 2]
+            with pytest.raises(ZeroDivisionError):
+                assert [item async for item in pool.each(1 // n for n in (1, 0))]
+
+    asyncio.run(scenario())
+
+
 def test_what_exceeds_the_queue_is_refused_until_there_is_room():
     async def scenario():
         gate, begun = threading.Event(), threading.Event()

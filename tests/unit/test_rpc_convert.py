@@ -143,6 +143,8 @@ FOLLOWED = st.builds(
     row_states=st.binary(max_size=40),
     rows_computed=COUNT,
     rows_failed=COUNT,
+    column_id=TEXT,
+    output_field_ids=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3).map(tuple),
 )
 SPECS = st.builds(
     BackfillSpec,

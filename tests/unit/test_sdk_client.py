@@ -336,8 +336,10 @@ def test_backfill_refuses_before_it_calls(fake, docs, parameters):
 
 
 def test_unknown_parameter_is_a_type_error(docs):
-    with pytest.raises(TypeError, match="checkpoint"):
+    with pytest.raises(TypeError, match="no parameter 'checkpoint': did you mean checkpoint_size"):
         docs.backfill("n", checkpoint=5)
+    with pytest.raises(TypeError, match="no parameter 'shards': there are where, "):
+        docs.plan_backfill("n", shards=5)
 
 
 def test_backfill_returns_the_job_id(docs):

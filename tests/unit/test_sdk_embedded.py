@@ -15,7 +15,7 @@ import pytest
 
 import leman
 from leman import _embedded
-from leman.errors import StartFailed
+from leman.errors import InvalidArgument, StartFailed
 from tests.unit.sdk_fake import FakeLeman
 
 SUPERVISOR = """
@@ -129,6 +129,20 @@ def test_only_this_starts_log_is_shown(services, database):
     with pytest.raises(StartFailed) as caught:
         leman.connect(database)
     assert "first" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_written(services, database):
+    services("")
+    database.mkdir()
+    (database / "_leman").touch()
+    with pytest.raises(StartFailed, match="_leman, which cannot be written: "):
+        leman.connect(database)
+
+
+@pytest.mark.parametrize("path", ["", None, 5, b"lake", "a\0b"])
+def test_what_is_no_path(path):
+    with pytest.raises(InvalidArgument, match="a database needs a path or uri"):
+        leman.connect(path)
 
 
 def test_services_that_are_not_installed(services, database, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import lance
@@ -43,6 +44,15 @@ def test_data_of_every_kind(db, data):
     table = db.create_table("t", data)
     assert table.to_arrow().to_pylist() == ROWS
     assert table.to_lance().has_stable_row_ids
+
+
+@pytest.mark.parametrize("kind", [lambda rows: rows, pa.Table.to_reader, lambda rows: rows.schema])
+def test_rows_of_a_view_do_not_make_their_table_one(db, kind):
+    metadata = {"leman::view::query": "{}", "leman::view::base_table": "t", "mine": "1"}
+    rows = pa.Table.from_pylist(ROWS).replace_schema_metadata(metadata)
+    table = db.create_table("t", kind(rows))
+    assert table.to_lance().schema.metadata == {b"mine": b"1"}
+    assert table.to_arrow().to_pylist() in (ROWS, [])
 
 
 def test_schema_makes_an_empty_table(db):
@@ -176,6 +186,40 @@ def test_values_that_do_not_fit(narrow, data):
     with pytest.raises(errors.TypeMismatch, match="Type mismatch"):
         narrow.add(data)
     assert narrow.to_lance().count_rows() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pa.table({"a.b": [1]}),
+        pa.table([[1], [2]], ["a", "a"]),
+        pa.table({"i": pa.nulls(1, pa.month_day_nano_interval())}),
+    ],
+    ids=["dot", "twice", "interval"],
+)
+def test_what_lance_refuses_to_store(db, data):
+    with pytest.raises(errors.InvalidArgument, match=r"Lance refuses this for .*t.lance: .") as caught:
+        db.create_table("t", data)
+    assert "/rust/" not in str(caught.value)
+
+
+def test_reading_what_is_not_there(db):
+    table = db.create_table("t", ROWS)
+    with pytest.raises(errors.VersionNotFound, match="no version 99"):
+        table.to_lance(99)
+    for wrong in (lambda: table.to_arrow(where="m = 1"), lambda: table.to_arrow(["m"])):
+        with pytest.raises(errors.InvalidArgument, match="m"):
+            wrong()
+    shutil.rmtree(table.uri)
+    for gone in (table.to_arrow, table.to_lance, lambda: table.add(ROWS)):
+        with pytest.raises(errors.TableNotFound, match="no table at"):
+            gone()
+
+
+def test_a_name_that_no_file_system_takes(db):
+    with pytest.raises(errors.Unavailable, match=r"cannot be read or written: .*name too long") as caught:
+        db.create_table("t" * 300, ROWS)
+    assert caught.value.reason == "STORE_UNAVAILABLE"
 
 
 def test_without_pylance_the_message_names_the_extra(db, monkeypatch):

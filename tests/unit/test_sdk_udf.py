@@ -309,6 +309,12 @@ def test_max_errors_as_a_count():
         lambda: leman.Skip(match="("),
         lambda: leman.Retry(max_attempts=1),
         lambda: leman.Retry(initial_backoff_seconds=2, max_backoff_seconds=1),
+        lambda: leman.Retry(initial_backoff_seconds="1"),
+        lambda: leman.Retry(max_backoff_seconds=float("inf")),
+        lambda: leman.Retry(max_attempts="3"),
+        lambda: leman.Retry(max_attempts=2.5),
+        lambda: leman.Retry(max_attempts=1 << 40),
+        lambda: leman.Skip(match=5),
     ],
 )
 def test_refused_policies(make):

@@ -147,6 +147,8 @@ def test_wrong_type_of_an_input_is_told_before_anything_is_registered(db, docs, 
         (lambda q: q.shuffle(seed="x"), "seed is a whole number"),
         (lambda q: q.shuffle(seed=True), "seed is a whole number"),
         (lambda q: q.limit(-1), "limit is a whole number"),
+        (lambda q: q.limit(None), "limit is a whole number"),
+        (lambda q: q.offset(None), "offset is a whole number"),
         (lambda q: q.offset(1.5), "offset is a whole number"),
     ],
 )

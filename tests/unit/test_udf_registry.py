@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import threading
 
 import pyarrow as pa
@@ -190,6 +191,35 @@ def test_a_definition_that_contradicts_itself_is_refused(registry, change):
     with pytest.raises(InvalidArgument) as caught:
         registry.put(dataclasses.replace(INSTALLED, **change))
     assert caught.value.reason == "BAD_UDF"
+
+
+RETRY = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": -1},
+        {"checkpoint": CheckpointBounds(checkpoint_size=-1)},
+        {"checkpoint": CheckpointBounds(min_checkpoint_size=9, max_checkpoint_size=2)},
+        {"error_policy": ErrorPolicy(max_errors=-1)},
+        {"error_policy": ErrorPolicy(max_error_fraction=2.0)},
+        {"error_policy": ErrorPolicy(max_error_fraction=math.nan)},
+        {"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="("),))},
+        {"error_policy": ErrorPolicy((dataclasses.replace(RETRY, max_attempts=1),))},
+        {"error_policy": ErrorPolicy((dataclasses.replace(RETRY, initial_backoff_seconds=-5.0),))},
+        {"error_policy": ErrorPolicy((dataclasses.replace(RETRY, initial_backoff_seconds=math.nan),))},
+        {"error_policy": ErrorPolicy((dataclasses.replace(RETRY, initial_backoff_seconds=61.0),))},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("udf", [INSTALLED, UDF], ids=["entrypoint", "bundle"])
+def test_options_that_a_worker_could_not_follow_are_refused(registry, udf, change):
+    registry.put(dataclasses.replace(udf, error_policy=ErrorPolicy((RETRY,))), BUNDLE if udf is UDF else b"")
+    with pytest.raises(InvalidArgument) as caught:
+        registry.put(dataclasses.replace(udf, **change), BUNDLE if udf is UDF else b"")
+    assert caught.value.reason == "BAD_UDF"
+    assert "needs" in caught.value.message or "has a" in caught.value.message
 
 
 def test_what_is_not_there_is_not_found(registry):

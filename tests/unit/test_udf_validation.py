@@ -84,14 +84,14 @@ def test_a_column_is_not_computed_from_itself():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "a.b", "_rowid", "_ROWADDR", "_row_last_updated_at_version", "__leman_x", "a\nb", "a\0"]
+    "name", ["", "  ", "a.b", "_rowid", "_ROWADDR", "_row_last_updated_at_version", "__leman_x", "a\nb", "a\0", "tick`"]
 )
 def test_names_that_break_a_table_are_refused(name):
     message = refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))
     assert "cannot be a column" in message
 
 
-@pytest.mark.parametrize("name", ["with space", "a/b", 'quo"ted', "it's", "tick`", "größe", "_private", "-", "日本"])
+@pytest.mark.parametrize("name", ["with space", "a/b", 'quo"ted', "it's", "größe", "_private", "-", "日本"])
 def test_unusual_names_are_fine(name):
     assert validation.new_field(dataclasses.replace(COLUMN, name=name), UDF, TABLE, "id").name == name
 
@@ -145,3 +145,12 @@ def test_a_damaged_binding_is_an_error_and_not_plain_data(inputs):
     with pytest.raises(DataLoss, match="'c'") as caught:
         binding.read(broken)
     assert caught.value.reason == "BINDING_DAMAGED"
+
+
+@pytest.mark.parametrize("name", ["back`tick", "`", "*"])
+def test_names_under_which_lance_finds_no_column(name):
+    assert "Lance cannot read" in refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))
+    table = dataclasses.replace(TABLE, fields=(TableField(pa.field(name, pa.string()), (0,)),))
+    with pytest.raises(InvalidArgument, match="Lance cannot read a column that is called") as caught:
+        validation.find_inputs([name], UDF, table)
+    assert caught.value.reason == "BAD_COLUMN_NAME"

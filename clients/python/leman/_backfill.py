@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
@@ -42,7 +44,7 @@ class BackfillParameters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError), TypeError for an unknown name."""
+    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError)."""
 
     where: str | None = None
     read_version: int | None = None
@@ -55,6 +57,17 @@ class BackfillOptions:
     task_shuffle_diversity: int | None = None
     commit_granularity: int | None = None
     num_frags: int | None = None
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> BackfillOptions:
+        """Raises TypeError for a name that is not among them."""
+        names = [field.name for field in fields(cls)]
+        for name in parameters:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+                raise TypeError(f"a backfill has no parameter {name!r}: {hint}")
+        return cls(**parameters)
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -61,9 +61,10 @@ def connect(
 
 def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
     """How a database is called on the wire: a local path absolute and without links, a uri as it is."""
-    text = os.fspath(path_or_uri)
-    if not text:
-        raise InvalidArgument("a database needs a path or uri")
+    given: object = path_or_uri
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgument(f"a database needs a path or uri, not {given!r}")
     text = text.removeprefix("file://")
     return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - see above
 

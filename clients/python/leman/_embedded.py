@@ -63,7 +63,13 @@ class Embedded:
 
     def _start(self) -> Endpoints:
         log = self._folder / "logs" / "supervisor.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
+        except OSError as error:
+            raise StartFailed(
+                f"The embedded services keep their files in {self._folder}, which cannot be written: {error.strerror}"
+            ) from None
         before = log.stat().st_size if log.exists() else 0
         child = _spawn(self._database, self._folder, log)
         meanwhile = threading.Thread(target=local.prepare, name="leman-local", daemon=True)

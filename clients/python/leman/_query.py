@@ -97,11 +97,11 @@ class Query:
     def limit(self, rows: int) -> Self:
         """At most so many rows, the first by row id of the table, chosen before the shuffle. Stays exact when the
         table changes."""
-        return dataclasses.replace(self, most=count("limit", rows, least=0))
+        return dataclasses.replace(self, most=_rows("limit", rows))
 
     def offset(self, rows: int) -> Self:
         """Leaves out so many rows, the first by row id of the table."""
-        return dataclasses.replace(self, skipped=count("offset", rows, least=0))
+        return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(
         self, conn: Database, view_name: str, max_rows_per_fragment: int | None = None
@@ -115,6 +115,13 @@ class Query:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
+
+
+def _rows(name: str, rows: Any) -> int:
+    """None is no number of rows: a limit of 0 would be a view of nothing."""
+    if rows is None:
+        raise InvalidArgument(f"{name} is a whole number, 0 or more, not None: leave {name}() out for all rows")
+    return count(name, rows, least=0)
 
 
 def _check_seed(seed: Any) -> None:

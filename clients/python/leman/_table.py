@@ -66,13 +66,17 @@ class Table:
         """Rows, without deleted ones."""
         return self.describe().row_count
 
+    @boundary
     def to_lance(self, version: int | None = None) -> lance.LanceDataset:
-        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`."""
+        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
+
+        Raises TableNotFound, VersionNotFound."""
         return local.open_table(self.uri, version)
 
+    @boundary
     def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows as an Arrow table. Needs `leman[lance]`."""
-        return self.to_lance().to_table(columns=columns, filter=where)
+        """The rows as an Arrow table. Needs `leman[lance]`. Raises TableNotFound, InvalidArgument."""
+        return local.read_table(self.uri, columns, where)
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
@@ -157,7 +161,7 @@ class Table:
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
         request = jobs_pb2.CreateJobRequest(
-            backfill=self._spec(column, udf, BackfillOptions(**parameters)), request_id=uuid.uuid4().hex
+            backfill=self._spec(column, udf, BackfillOptions.of(parameters)), request_id=uuid.uuid4().hex
         )
         job = _wire.job(self._services.jobs("CreateJob", request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
@@ -167,7 +171,7 @@ class Table:
         self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
     ) -> Plan:
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
-        request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions(**parameters)))
+        request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
         return _wire.plan(self.name, self._services.planner("ExplainPlan", request))
 
     @boundary

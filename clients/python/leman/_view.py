@@ -48,7 +48,8 @@ class View(Table):
         if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
             raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
         condition = f"{IS_SET} AND ({where})" if where else IS_SET
-        return dataset.to_table(columns=shown if columns is None else columns, filter=condition)
+        rows = dataset.to_table(columns=shown if columns is None else columns, filter=condition)
+        return rows.replace_schema_metadata()  # that of a view, which these rows are not
 
     @boundary
     def refresh(

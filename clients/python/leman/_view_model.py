@@ -10,8 +10,10 @@ from leman._model import TableInfo
 RefreshPolicy = Literal["auto", "incremental", "full"]
 """`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
 
-VIEW_KEY = b"leman::view::query"
-"""In the metadata of the schema of every view."""
+VIEW_KEYS = b"leman::view::"
+"""How all keys begin that a view has in the metadata of its schema."""
+VIEW_KEY = VIEW_KEYS + b"query"
+"""Every view has it."""
 
 
 @dataclass(frozen=True, slots=True)

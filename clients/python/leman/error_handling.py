@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class _Rule:
         _names(self.exceptions)
         try:
             re.compile(self.match)
-        except re.error as error:
+        except (re.error, TypeError) as error:
             raise UdfDefinitionError(f"match={self.match!r} is not a regular expression: {error}") from None
 
     def _proto(self, action: str) -> udf_pb2.ErrorRule:
@@ -70,9 +71,12 @@ class Retry(_Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_attempts < 2:
+        attempts: Any = self.max_attempts
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or not 2 <= attempts < 1 << 31:
             raise UdfDefinitionError("Retry: max_attempts counts the first call, so it must be 2 or more")
-        if not 0 <= self.initial_backoff_seconds <= self.max_backoff_seconds:
+        pauses: tuple[Any, Any] = (self.initial_backoff_seconds, self.max_backoff_seconds)
+        numbers = all(isinstance(pause, int | float) for pause in pauses)
+        if not numbers or not 0 <= pauses[0] <= pauses[1] < math.inf:
             raise UdfDefinitionError("Retry: the pauses are 0 <= initial_backoff_seconds <= max_backoff_seconds")
 
     def proto(self) -> udf_pb2.ErrorRule:
@@ -89,7 +93,8 @@ class ErrorHandlingConfig:
     """What happens to rows for which a function raises.
 
     `on_error`: rules, of which the first that matches the exception holds; without one the job fails.
-    `store_errors`: whether failed rows are stored with message and traceback, for `Table.get_errors`.
+    `store_errors`: whether failed rows are stored with message and traceback, for `Table.get_errors`. The row that ends
+    a job is stored in any case.
     `max_errors`: the job fails when more rows than this failed: a count (int) or a fraction of the rows
     (float, 0 to 1); None: no bound.
     """

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from leman.errors import ColumnNotFound, InvalidArgument, MissingDependency, TableExists, TypeMismatch
+from leman._view_model import VIEW_KEYS
+from leman.errors import (
+    ColumnNotFound,
+    InvalidArgument,
+    LemanError,
+    MissingDependency,
+    TableExists,
+    TableNotFound,
+    TypeMismatch,
+    Unavailable,
+    VersionNotFound,
+)
 
 if TYPE_CHECKING:
     import lance
@@ -27,35 +38,59 @@ def prepare() -> None:
 
 
 def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
-    """The table as a Lance dataset; `version` None: the latest. Raises MissingDependency."""
-    dataset: lance.LanceDataset = _lance().dataset(uri, version=version)
+    """The table as a Lance dataset; `version` None: the latest. Raises TableNotFound, VersionNotFound, Unavailable,
+    MissingDependency."""
+    with _told(uri, version):
+        dataset: lance.LanceDataset = _lance().dataset(uri, version=version)
     return dataset
 
 
+def read_table(uri: str, columns: list[str] | None, where: str | None) -> pa.Table:
+    """Rows as an Arrow table. Raises TableNotFound, InvalidArgument, Unavailable, MissingDependency."""
+    table = open_table(uri)
+    with _told(uri):
+        return table.to_table(columns=columns, filter=where)
+
+
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
-    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency."""
+    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, Unavailable, MissingDependency."""
     lance = _lance()
-    rows = as_arrow(data)
+    rows = _plain_rows(as_arrow(data))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     mode = "overwrite" if overwrite and _exists(lance, uri) else "create"  # Lance would warn
-    try:
-        table = lance.write_dataset(rows, uri, mode=mode, enable_stable_row_ids=stable_row_ids, **limits)
-    except OSError as error:
-        if overwrite or "already exists" not in str(error).lower():
-            raise
-        raise TableExists(f"there is a table at {uri} already; mode='overwrite' replaces it") from None
-    table.update_config({INCARNATION: uuid.uuid4().hex})
+    with _told(uri):
+        try:
+            table = lance.write_dataset(rows, uri, mode=mode, enable_stable_row_ids=stable_row_ids, **limits)
+        except OSError as error:
+            if overwrite or "already exists" not in str(error).lower():
+                raise
+            raise TableExists(f"there is a table at {uri} already; mode='overwrite' replaces it") from None
+        table.update_config({INCARNATION: uuid.uuid4().hex})
+
+
+def _plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """Rows that were read from a view do not make their table one."""
+    metadata = rows.schema.metadata or {}
+    kept = {key: value for key, value in metadata.items() if not key.startswith(VIEW_KEYS)}
+    if len(kept) == len(metadata):
+        return rows
+    if isinstance(rows, pa.Table):
+        return rows.replace_schema_metadata(kept)
+    batches = (batch.replace_schema_metadata(kept) for batch in rows)
+    return pa.RecordBatchReader.from_batches(rows.schema.with_metadata(kept), batches)
 
 
 def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
     """Appends rows. Columns that are left out become NULL.
 
-    Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit.
+    Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit,
+    TableNotFound, Unavailable.
     """
-    lance = _lance()
-    table = lance.dataset(uri)
+    table = open_table(uri)
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
-    lance.write_dataset(as_arrow(data, table.schema), table, mode="append", **limits)
+    rows = as_arrow(data, table.schema)
+    with _told(uri):
+        _lance().write_dataset(rows, table, mode="append", **limits)
 
 
 def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordBatchReader:
@@ -147,6 +182,24 @@ def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
 def _is_text(type_: pa.DataType) -> bool:
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return any(is_kind(type_) for is_kind in kinds)
+
+
+@contextlib.contextmanager
+def _told(uri: str, version: int | None = None) -> Iterator[None]:
+    """What Lance raises in this block, as this package's errors."""
+    try:
+        yield
+    except LemanError:
+        raise
+    except (OSError, ValueError) as error:
+        said = str(error).partition(", /")[0].partition("\n")[0]  # then comes a place in Lance's own source
+        if "not found" in said.lower() and version is not None:
+            raise VersionNotFound(f"the table at {uri} has no version {version} (any more)") from error
+        if "not found" in said.lower():
+            raise TableNotFound(f"there is no table at {uri}") from error
+        if "LanceError(IO)" in said or (isinstance(error, OSError) and error.errno):
+            raise Unavailable(f"{uri} cannot be read or written: {said}", reason="STORE_UNAVAILABLE") from error
+        raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
 
 
 def _exists(lance: Any, uri: str) -> bool:

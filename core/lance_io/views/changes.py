@@ -44,6 +44,10 @@ class RowOutcome:
     source_rows_read: int
 
 
+#: All rows stay as they are.
+NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+
+
 def row_outcome(plan: RefreshPlan) -> RowOutcome:
     """Step 2 of a refresh (docs/decisions/0010-views.md). The view is read at `plan.version`.
 
@@ -103,13 +107,12 @@ class _Comparison:
         query = plan.definition.query
         self._plan = plan
         self._bounds = Bounds(query.offset, query.limit)
-        self._target = _Filter(SourceRows(plan.definition.source_uri, plan.target_version), query.where)
 
     def outcome(self) -> RowOutcome:
         if self._plan.mode is RefreshMode.FULL:
             return self._anew()
         if not self._plan.changes:
-            return RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+            return NOTHING
         return self._bounded() if self._bounds.bounded else self._unbounded()
 
     def _anew(self) -> RowOutcome:
@@ -160,6 +163,12 @@ class _Comparison:
 
     def _differences(self) -> Differences:
         return differences(self._plan, lambda: self._base.source, self._target.source)
+
+    @cached_property
+    def _target(self) -> _Filter:
+        """The filter at the version to go to; opened only where something is to be read."""
+        definition = self._plan.definition
+        return _Filter(SourceRows(definition.source_uri, self._plan.target_version), definition.query.where)
 
     @cached_property
     def _base(self) -> _Filter:

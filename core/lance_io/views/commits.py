@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import lance
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import DeletionFile, FragmentMetadata
+from lance.schema import LanceSchema
 
 from core.crash import crash_point
 from core.domain.plan import StagedFile
@@ -85,7 +87,7 @@ class ViewFiles:
                 "TYPE_MISMATCH", f"{staged.file} holds columns {', '.join(names)}, which do not fit"
             )
         for field in content.schema:
-            if field.type != self._types[field.name]:
+            if field.type != column_files.type_in_file(self._types[field.name]):
                 raise FailedPrecondition(
                     "TYPE_MISMATCH",
                     f"Type mismatch for column {field.name}: {staged.file} holds {field.type}, "
@@ -169,9 +171,8 @@ def splice(dataset: lance.LanceDataset, change: Splice, operation: str, request_
             fragments[swap.fragment_id] = _swapped(fragments[swap.fragment_id], swap.file.data_file)
     for i, (file, rows) in enumerate(change.appended, start=highest + 1):
         fragments[i] = FragmentMetadata(i, [file.data_file], rows)
-    merge = LanceOperation.Merge(list(fragments.values()), dataset.lance_schema)
-    # Only here can the metadata go along: a LanceSchema cannot be given other ones.
-    merge.schema = _with_metadata(dataset.schema, {**change.metadata, LAST_REQUEST: request_id})
+    schema = _lance_schema(dataset, {**change.metadata, LAST_REQUEST: request_id})
+    merge = LanceOperation.Merge(list(fragments.values()), schema)
     transaction = lance.Transaction(
         int(dataset.version),
         merge,
@@ -190,6 +191,16 @@ def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
 def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
     changed = {key.encode(): value.encode() for key, value in updates.items()}
     return schema.with_metadata({**(schema.metadata or {}), **changed})
+
+
+def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
+    """The table's own schema with other metadata, made as pickle would: an Arrow schema says less of dictionaries than
+    Lance has to hear about fragments that stay."""
+    metadata = _with_metadata(dataset.schema, updates).metadata
+    parts: Any = dataset.lance_schema.__reduce__()
+    restore, (_, *fields) = parts
+    made: LanceSchema = restore(json.dumps({key.decode(): list(value) for key, value in metadata.items()}), *fields)
+    return made
 
 
 def _template(schema: pa.Schema) -> lance.LanceDataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import lance
 from lance import LanceOperation
@@ -19,10 +19,12 @@ _HARMLESS = (LanceOperation.Rewrite, LanceOperation.CreateIndex, LanceOperation.
 
 @dataclass(frozen=True, slots=True)
 class ForeignWrite:
-    """A version of a view that Leman did not make, and the kind of Lance operation that did."""
+    """A version of a view that Leman did not make, and the kind of Lance operation that did. `before`: the latest
+    version with Leman's rows."""
 
     version: int
     operation: str
+    before: int
 
 
 def foreign_write(uri: str, version: int) -> ForeignWrite | None:
@@ -33,26 +35,28 @@ def foreign_write(uri: str, version: int) -> ForeignWrite | None:
     """
     dataset = lance.dataset(uri, version=version)
     at = version
+    found: ForeignWrite | None = None
     for _ in range(MOST_VERSIONS):
         if at <= 1:
-            return None
+            return found
         try:
             transaction = dataset.read_transaction(at)
         except (OSError, ValueError):
-            return None
+            return found
         if transaction is None:
-            return None
+            return found
         operation = transaction.operation
         ours = REQUEST_IDS in (transaction.transaction_properties or {})
         if ours and not isinstance(operation, LanceOperation.DataReplacement):
-            return None
+            return found
         if isinstance(operation, LanceOperation.Restore):
             at = int(operation.version)
         elif ours or isinstance(operation, _HARMLESS) or type(operation) is LanceOperation.BaseOperation:
             at -= 1  # the last of these is what Lance has no name for here: numbers that compaction reserves
         else:
-            return ForeignWrite(at, type(operation).__name__)
-    return None
+            at -= 1
+            found = ForeignWrite(at + 1, type(operation).__name__, at) if found is None else replace(found, before=at)
+    return found
 
 
 def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:

@@ -90,56 +90,60 @@ class Lineage:
         return self._read[key]
 
 
+#: Says of a fragment, as the older version has it and as it was later, at which offsets the fields' values may differ;
+#: None: at any.
+Patched = Callable[[Fragment, Fragment], Ids | None]
+
+
 class Origins:
     """Looks from one version of a source back to fragments that `old` has too, and further to what both were made of.
 
-    `patched` says of a fragment, as `old` has it and as it was later, at which offsets the fields' values may differ;
-    None: at any.
+    `patched` comes with each call: kept here, its owner and what that read would stay until Python's collector runs.
     """
 
-    def __init__(self, new: Lineage, old: Lineage, patched: Callable[[Fragment, Fragment], Ids | None]) -> None:
+    def __init__(self, new: Lineage, old: Lineage) -> None:
         self._new = new
         self._old = old
-        self._patched = patched
         self._found: dict[int, dict[int, Ids]] = {}
 
-    def only_moved(self, now: RowFacts, before: RowFacts) -> Mask:
+    def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
         """For each of the rows, the same ones in both: did nothing but compaction move it from there to here?"""
         found = np.zeros(len(now), np.bool_)
         asked = [i for i in np.unique(now.fragment_ids).tolist() if i in self._new.fragments]
-        self._new.follow([i for i in asked if i not in self._found], lambda f: self._other_offsets(f) is not None)
+        unknown = [i for i in asked if i not in self._found]
+        self._new.follow(unknown, lambda f: self._other_offsets(f, patched) is not None)
         for fragment_id in asked:
             here = np.flatnonzero(now.fragment_ids == fragment_id)
-            for origin, ids in self._origins_of(fragment_id).items():
+            for origin, ids in self._origins_of(fragment_id, patched).items():
                 came = here[before.fragment_ids[here] == origin]
                 found[came] |= contains(ids, now.ids[came])
         return found
 
-    def _origins_of(self, fragment_id: int) -> dict[int, Ids]:
+    def _origins_of(self, fragment_id: int, patched: Patched) -> dict[int, Ids]:
         """As `_origins`, with sorted ids."""
         if fragment_id not in self._found:
-            origins = self._origins(self._new.fragments[fragment_id])
+            origins = self._origins(self._new.fragments[fragment_id], patched)
             self._found[fragment_id] = {origin: np.sort(ids) for origin, ids in origins.items()}
         return self._found[fragment_id]
 
-    def _origins(self, fragment: Fragment) -> dict[int, Ids]:
+    def _origins(self, fragment: Fragment, patched: Patched) -> dict[int, Ids]:
         """By fragment of the old version: ids of the rows that came from it into this one."""
         found: dict[int, list[Ids]] = {}
         for old, alive in self._new.made_of(fragment):
-            other = self._other_offsets(old)
+            other = self._other_offsets(old, patched)
             if other is not None:
                 found.setdefault(old.fragment_id, []).append(alive.ids[~contains(other, alive.offsets)])
                 continue
-            for origin, ids in self._origins(old).items():
+            for origin, ids in self._origins(old, patched).items():
                 found.setdefault(origin, []).append(ids[np.isin(ids, alive.ids)])
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
-    def _other_offsets(self, fragment: Fragment) -> Ids | None:
+    def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
         """Where the old version's fragment of this id has other values; None: anywhere, or there is none."""
         kept = self._old.fragments.get(fragment.fragment_id)
         if kept is None or kept.physical_rows != fragment.physical_rows:
             return None
-        return NO_IDS if self._old.is_same(kept, fragment) else self._patched(kept, fragment)
+        return NO_IDS if self._old.is_same(kept, fragment) else patched(kept, fragment)
 
 
 def common_origin(one: Lineage, here: RowFacts, other: Lineage, there: RowFacts) -> Mask:

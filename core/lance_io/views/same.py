@@ -104,7 +104,8 @@ class Sameness:
         for (newer, here), (older, there) in ((now, before), (before, now)):
             left = np.flatnonzero(asked & ~found)
             if len(left):
-                found[left] = self._origins(newer, older).only_moved(here.at(left), there.at(left))
+                origins = self._origins(newer, older)
+                found[left] = origins.only_moved(here.at(left), there.at(left), self._patched_between)
         left = np.flatnonzero(asked & ~found)
         if len(left):
             lineages = self._lineage(self._target), self._lineage(self._base)
@@ -114,7 +115,7 @@ class Sameness:
     def _origins(self, newer: lance.LanceDataset, older: lance.LanceDataset) -> Origins:
         key = int(newer.version)
         if key not in self._known_origins:
-            self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older), self._patched_between)
+            self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older))
         return self._known_origins[key]
 
     def _lineage(self, dataset: lance.LanceDataset) -> Lineage:

@@ -15,6 +15,7 @@ from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.views import evaluation
 from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids, Mask, contains
@@ -101,7 +102,8 @@ class SourceRows:
 
     @cached_property
     def is_view(self) -> bool:
-        return view_metadata.from_metadata(self._dataset.schema.metadata or {}) is not None
+        schema = self._dataset.schema
+        return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
         """The filter as it is applied; empty: all rows."""
@@ -130,8 +132,16 @@ class SourceRows:
     def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
         """Values of SQL expressions (name → expression) for these rows, in their order. Blobs come as bytes.
 
-        Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there.
+        Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there,
+        FailedPrecondition (EXPRESSION_FAILED) where an expression has no value for one.
         """
+        try:
+            return self._take(ids, columns)
+        except evaluation.ERRORS:
+            self._blame(ids, columns)
+            raise
+
+    def _take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
         plain = {name: e for name, e in columns.items() if name not in blobs}
@@ -180,11 +190,29 @@ class SourceRows:
         """Of the rows of those of the fragments that there are; -1: there is none. Reads no data."""
         return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
+    def _blame(self, ids: Ids, columns: Mapping[str, str]) -> None:
+        """Raises FailedPrecondition (EXPRESSION_FAILED) where not the storage is to blame."""
+        names = self._dataset.schema.names
+        read = {name for text in columns.values() for name in expressions.inputs(text, names)} - self._blobs
+        found = evaluation.failed_row(
+            np.sort(ids), lambda part: self._take(part, plain(read)), lambda part: self._take(part, columns)
+        )
+        if found is not None:
+            raise evaluation.expression_failed(found[0], self.version, self.uri, found[1]) from None
+
     def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
         found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
         return [fragment for fragment in found if fragment is not None]
 
     def _scan_ids(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
+        try:
+            yield from self._scan(condition, fragments)
+        except evaluation.ERRORS:
+            for ids in self._scan("", fragments) if condition else ():
+                self._blame(ids, {_MATCHES: condition})
+            raise
+
+    def _scan(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
         chosen = None if fragments is None else self._fragments(fragments)
         if chosen is not None and not chosen:
             return

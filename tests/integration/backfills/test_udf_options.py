@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -156,6 +157,8 @@ def wrong(kind: pa.DataType, good: object, bad: object) -> leman.UDF:
         (pa.list_(pa.float32(), 2), [1.0, 2.0], [1.0], "Length of item not correct"),
         (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1), "no time zone"),
         (pa.struct([("a", pa.int64())]), {"a": 1}, {"z": 1}, "no field z"),
+        (pa.int16(), 1, Decimal("1.5"), "not a whole number"),
+        (pa.json_(), '{"a":1}', "{not json", "property name"),
     ],
     ids=lambda v: str(v) if isinstance(v, pa.DataType) else "",
 )
@@ -169,3 +172,29 @@ def test_a_value_that_is_not_of_the_type_is_a_failed_row(db, kind, good, bad, me
     assert [e.row_address for e in failed] == [1, 3]
     assert {e.error_type for e in failed} == {"OutputError"}
     assert all(message in e.error_message and f"output type is {kind}" in e.error_message for e in failed)
+
+
+def test_errors_are_not_stored_where_that_is_not_wanted(db):
+    quiet = leman.ErrorHandlingConfig(store_errors=False, on_error=[leman.Skip(ValueError)])
+
+    @leman.udf(error_handling=quiet, name="quiet")
+    def skipping(x: int) -> int:
+        if x == 7:
+            raise ValueError("not told")
+        return x
+
+    @leman.udf(error_handling=quiet, name="ending")
+    def ending(x: int) -> int:
+        if x == 8:
+            raise KeyError("told")
+        return skipping.func(x)
+
+    table = db.create_table("quiet", pa.table({"x": range(20)}), max_rows_per_file=10)
+    table.add_columns({"skipped": skipping, "ended": ending})
+    job_id = table.backfill("skipped", progress=False)
+    assert table.get_errors(job_id=job_id) == []
+    assert table.get_failed_row_addresses(column_name="skipped") == [7]
+
+    with pytest.raises(leman.JobFailed) as caught:
+        table.backfill("ended", progress=False)
+    assert [error.offset for error in table.get_errors(job_id=caught.value.job_id)] == [8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,10 @@ from commit_coordinator import group_commit
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, CommitResult, Replacement, ReplaceRequest, Status
+from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.records import forget_file
+from core.checkpoints.records import forget_file, read_record
 from core.config import Settings
 from core.coordination.reservations import InProcessReservations
 from core.domain.job import Job, JobState
@@ -29,15 +31,18 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, 
 from core.domain.work import Hint, RowFailure, Sign, WorkUnit
 from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
+from core.row_states import RowState
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from executor.jobs.carrying import carry_over
 from executor.jobs.context import work_context
+from executor.jobs.followed import store_followed
 from executor.lanes.backlog import Backlog
 from executor.worker import apply, checkpointing
 from executor.worker.unit import UnitRunner
 from planner.catalog import Catalog
 from planner.snapshot import PlanReader
+from planner.states import states_of
 from tests.integration.machine import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
@@ -180,12 +185,40 @@ class System:
         self._runner.run(self._lanes.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)))
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        """As a job plans: what is stored elsewhere is carried over first."""
-        plan = PlanReader(LanceTables()).plan(spec)
-        store = LanceCheckpointStore(checkpoint_root(self.uri))
-        while plan.carried and carry_over(store, plan, lambda: False):
-            plan = PlanReader(LanceTables()).plan(spec)
+        """As a job plans: what was followed is recorded, what is stored elsewhere is carried over first."""
+        plan = self._plan_and_record(spec)
+        while plan.carried and carry_over(self._store, plan, lambda: False):
+            plan = self._plan_and_record(spec)
         return plan
+
+    def _plan_and_record(self, spec: BackfillSpec) -> Plan:
+        plan = PlanReader(LanceTables()).plan(spec)
+        if plan.followed:
+            store_followed(self._store, plan)
+        return plan
+
+    @property
+    def _store(self) -> LanceCheckpointStore:
+        return LanceCheckpointStore(checkpoint_root(self.uri))
+
+    def settled(self, spec: BackfillSpec) -> set[int]:
+        """Ids of the rows that a backfill takes for computed, or failed, by the function that it asks for."""
+        plans, layout = PlanReader(LanceTables()), self.layout()
+        question = plans.question(spec)
+        found: set[int] = set()
+        for sight in plans.sights(question):
+            known = {RowState.COMPUTED, RowState.FAILED}  # of no earlier version
+            states = states_of(question, sight).tolist()
+            found |= {i for o, i in layout.get(sight.fragment.fragment_id, {}).items() if states[o] in known}
+        return found
+
+    def clean(self) -> set[str]:
+        """All versions but the latest are cleaned away; keys of fragment records whose files went with them."""
+        self.open().cleanup_old_versions(older_than=dt.timedelta(0))
+        records = [k for k in self._store.list_keys() if keys.parse_record_key(k) is not None]
+        files = {key: record.file for key in records if (record := read_record(self._store, key)) is not None}
+        left = LanceTables().existing_data_files(self.uri, files.values())
+        return {key for key, file in files.items() if file not in left}
 
     def compute(
         self, spec: BackfillSpec, made: Made, fate: Fate, stored: Callable[[str, pa.RecordBatch], None]
@@ -242,10 +275,10 @@ class System:
     def damage(self, number: int) -> str | None:
         """Flips a byte of a checkpoint's values; its key. None where there is none."""
         store = LanceCheckpointStore(checkpoint_root(self.uri))
-        keys = [k for k in store.list_keys() if "_range-" in k]
-        if not keys:
+        stored = [k for k in store.list_keys() if "_range-" in k]
+        if not stored:
             return None
-        key = keys[number % len(keys)]
+        key = stored[number % len(stored)]
         path = Path(store._path(key))
         data = bytearray(path.read_bytes())
         data[:4] = b"\xff\xff\xff\xff"

@@ -59,11 +59,12 @@ class File:
 
 @dataclass
 class Fragment:
-    """`tokens` and `files` by column identity."""
+    """`tokens` and `files` by column identity. `made_of`: the fragments that a compaction made it of, by number."""
 
     live: set[int]
     tokens: dict[int, int]
     files: dict[int, File] = field(default_factory=dict)
+    made_of: dict[int, Fragment] = field(default_factory=dict)
 
     def token(self, column: int) -> int:
         return self.tokens.get(column, 0)
@@ -123,6 +124,7 @@ class Staged:
     live: frozenset[int]
     asked: frozenset[int]
     settled: frozenset[int]
+    key: str = ""
 
 
 class Oracle:
@@ -178,12 +180,16 @@ class Oracle:
         self._settle(layout, moved, compacted=True)
         if COMPACTION_IS_FREE:
             for number in layout.keys() - before.keys():
-                self._carry(before, self.state.fragments[number])
-                self._carry_stored({n: f for n, f in before.items() if n not in layout}, number)
+                made = self.state.fragments[number]
+                self._carry(before, made)
+                made.made_of = {n: f for n, f in before.items() if n not in layout}
 
-    def _carry_stored(self, gone: Mapping[int, Fragment], number: int) -> None:
-        """What was stored for the rows of a fragment that compaction took away is carried over."""
-        made = self.state.fragments[number]
+    def _carry_stored(self, number: int, made: Fragment) -> None:
+        """What was stored for the rows of fragments that compaction took away is carried over, also where it was stored
+        after the compaction, between two restores."""
+        gone = made.made_of
+        for n, old_one in gone.items():
+            self._carry_stored(n, old_one)
         files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
         known = [*self._stored.items(), *self._handed_on.items()]
         stored = [(slot, key, ids) for slot, by_key in known for key, ids in by_key.items()]
@@ -308,6 +314,7 @@ class Oracle:
         settled = file.known(fingerprint) & fragment.live if file is not None else set()
         asked = {i for i in fragment.live if where.matches(self.row(i))}
         slot = Slot(column.function, version, column.added_as, tokens, number)
+        self._carry_stored(number, fragment)
         own = {column.identity, *inputs}
         read = sorted({self.state.columns[n].identity for n in where.reads} - own)
         where_id = (where.text, tuple((i, fragment.token(i)) for i in read)) if where.text else ()
@@ -387,11 +394,38 @@ class Oracle:
                 self._spoiled.setdefault(slot, set()).update(*by_key.values())
                 by_key.pop(key, None)
 
-    def staged(self, part: Asked) -> None:
+    def may_begin_again(self, part: Asked) -> bool:
+        """Whether a pass over the fragment may come upon a damaged checkpoint: it begins anew then, and evaluates rows
+        again that a restore brought back and no checkpoint has."""
+        return part.slot in self._spoiled
+
+    def staged(self, part: Asked, key: str = "") -> None:
         """A column file and its record were written."""
         self._records[part.slot, part.where] = Staged(
-            part.fingerprint, part.target, part.live, part.asked, part.asked | part.known
+            part.fingerprint, part.target, part.live, part.asked, part.asked | part.known, key
         )
+
+    def cleaned(self, gone: Collection[str]) -> None:
+        """All versions but the latest are gone, and with them the files of the records with these keys."""
+        self.versions = {}
+        self._records = {at: staged for at, staged in self._records.items() if staged.key not in gone}
+
+    def told(self, name: str, version: int, ids: Collection[int]) -> None:
+        """Which rows count as settled for a version of a column's function, as far as can be told after a cleaning.
+        Those of a compacted file may have been forgotten; none may have been made up."""
+        inputs = self.input_identities(name)
+        for fragment in self.state.fragments.values():
+            fingerprint = Fingerprint(
+                self.state.columns[name].identity, version, tuple((i, fragment.token(i)) for i in inputs)
+            )
+            file = fragment.files.get(fingerprint.column)
+            known = file.known(fingerprint) & fragment.live if file is not None else set()
+            found = fragment.live.intersection(ids)
+            assert found <= known, f"taken for computed: {sorted(found - known)}"
+            if file is not None and file.fingerprint != fingerprint:
+                file.carried[fingerprint] = found
+            else:
+                assert found == known, f"forgotten: {sorted(known - found)}"
 
     def forget(self, part: Asked) -> None:
         """The record of a file that was refused for what it holds is gone."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from core.domain.plan import BackfillSpec
 from tests.integration.machine.harness import Fate
 from tests.integration.machine.oracle import Where
 from tests.integration.machine.test_machine import EVERYTHING, FILTERS, Machine
@@ -110,3 +111,16 @@ def test_a_staged_file_is_installed_after_its_column_was_renamed(machine):
     machine._run_backfill("c", 0, fate=Fate("before_commit"))
     machine.rename("output", True)
     machine._run_backfill("e", 0)
+
+
+def test_what_was_stored_for_old_fragments_after_their_compaction_is_carried_over(machine):
+    machine.update(977, False)
+    machine.update(978, True)
+    before = machine.system.open().version
+    machine.compact()
+    after = machine.system.open().version
+    assert after > before
+    restore(machine, before)
+    everything = machine._backfill(BackfillSpec(machine.system.database, "t", "c"), 0, EVERYTHING)
+    restore(machine, after)
+    assert machine._backfill(BackfillSpec(machine.system.database, "t", "c"), 0, EVERYTHING) < everything

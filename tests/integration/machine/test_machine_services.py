@@ -120,7 +120,7 @@ class ServicesMachine(Machine):
         if parsed is None:
             record = keys.parse_record_key(key)
             if record is not None:  # else it says what was found out about compacted files
-                self.oracle.staged(parts[record[1]])
+                self.oracle.staged(parts[record[1]], key)
             return
         batch = LanceCheckpointStore(checkpoint_root(self.system.uri))[key]
         held = layout[parsed.fragment_id]

@@ -317,7 +317,7 @@ def test_a_record_about_another_file_is_not_used(filled):
     made = filled.plan()
     [followed] = made.followed
     key = keys.followed_key(followed.fingerprint[:16])
-    stored = FragmentRecord.of_followed(followed, made.header.output)
+    stored = FragmentRecord.of_followed(followed)
     for changes in ({"file": "other.lance"}, {"column_id": "other"}, {"src_data_files": ("other.lance",)}):
         values = {name: getattr(stored, name) for name in FragmentRecord.__dataclass_fields__} | changes
         filled.store[key] = FragmentRecord(**values).to_batch()

@@ -16,6 +16,7 @@ from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
+from planner import batches
 from planner import service as planner_service
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
@@ -190,18 +191,18 @@ def test_tables_are_listed_in_pages(tmp_path):
 
 
 def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(planner_service, "MAX_BATCH_TASKS", 2)
+    monkeypatch.setattr(batches, "MAX_BATCH_TASKS", 2)
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):
         call = stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec(str(tmp_path))))
         return [message async for message in call]
 
-    header, *batches = served(work)
-    assert [len(message.tasks.tasks) for message in batches] == [2, 2, 1]
+    header, *parts = served(work)
+    assert [len(message.tasks.tasks) for message in parts] == [2, 2, 1]
     wanted = lake.plan()
     assert convert.header_from_proto(header.header) == wanted.header
-    tasks = [convert.task_from_proto(task) for message in batches for task in message.tasks.tasks]
+    tasks = [convert.task_from_proto(task) for message in parts for task in message.tasks.tasks]
     assert tuple(tasks) == wanted.tasks
 
 

@@ -13,6 +13,7 @@ import structlog
 from core import keys
 from core.domain.explain import summarise
 from core.domain.ranges import RowRange
+from core.domain.udf import CheckpointBounds
 from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
 from core.lance_io.tables import LanceTables
 from planner.snapshot import PlanReader
@@ -297,6 +298,7 @@ def test_an_older_version_of_inputs_that_moved_on_is_refused(filled):
         (InvalidArgument, "INVALID_FILTER", "Column 'y' not found in table schema", {"where": "y > 1"}),
         (InvalidArgument, "INVALID_FILTER", "it is empty", {"where": " "}),
         (InvalidArgument, "BAD_NUMBER", "num_frags is -1", {"num_frags": -1}),
+        (InvalidArgument, "BAD_NUMBER", "above max_checkpoint_size", {"checkpoint": CheckpointBounds(0, 5, 2)}),
         (InvalidArgument, "BAD_REQUEST", "column is empty", {"column": ""}),
         (InvalidArgument, "BAD_REQUEST", "udf_version needs udf_name", {"udf_version": "1"}),
     ],

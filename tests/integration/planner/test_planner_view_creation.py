@@ -181,7 +181,7 @@ def test_unknown_column_in_an_expression(lake):
     assert "'nope'" in error.message
 
 
-@pytest.mark.parametrize("name", ["a.b", "", "a\nb"])
+@pytest.mark.parametrize("name", ["a.b", "", "a\nb", "a`b"])
 def test_names_that_lance_does_not_take(lake, name):
     assert refused(lake, ViewColumn(name, "x + 1")).reason == "BAD_COLUMN_NAME"
 
@@ -202,8 +202,8 @@ def test_functions_against_the_source(lake):
     assert error.message.startswith("Type mismatch for column body")
 
 
-@pytest.mark.parametrize("numbers", [{"limit": -1}, {"offset": -1}])
-def test_negative_numbers(lake, numbers):
+@pytest.mark.parametrize("numbers", [{"limit": -1}, {"offset": -1}, {"seed": 7}])
+def test_numbers_that_make_no_sense(lake, numbers):
     assert refused(lake, **numbers).reason == "BAD_NUMBER"
 
 
@@ -219,6 +219,14 @@ def test_names_of_tables_are_taken(lake, name):
     with pytest.raises(AlreadyExists) as caught:
         lake.creation(lake.query(), name)
     assert caught.value.reason == "TABLE_EXISTS"
+
+
+@pytest.mark.parametrize("name", ["v" * 201, "é" * 101, "v" * 300])
+def test_a_name_leaves_room_for_that_of_a_stage(lake, name):
+    with pytest.raises(InvalidArgument) as caught:
+        lake.creation(lake.query(), name)
+    assert caught.value.reason == "BAD_TABLE_NAME"
+    assert refused(lake, table=name * 2).reason == "BAD_TABLE_NAME"
 
 
 def test_stages_are_nobodys_tables(lake):

@@ -94,6 +94,20 @@ def test_the_same_request_makes_it_once_and_another_one_not_again(lake):
     assert error.reason == "TABLE_EXISTS"
 
 
+def test_a_request_id_stands_for_one_body(lake):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+        others = [
+            create(lake, request_id="one", where="id < 5"),
+            create(lake, request_id="one", max_rows_per_fragment=3),
+        ]
+        return [await error_of(stubs.catalog.CreateMaterializedView(other)) for other in others]
+
+    for code, error in served(work):
+        assert (code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    assert lake.open().count_rows() == 25
+
+
 def test_two_at_once_make_one(lake):
     async def work(stubs):
         calls = [stubs.catalog.CreateMaterializedView(create(lake)) for _ in range(2)]
@@ -261,6 +275,17 @@ def test_columns_are_added_to_queries_not_to_views(filled):
         return await error_of(stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])))
 
     assert served(work)[1].reason == "IS_A_VIEW"
+
+
+def test_a_backfill_of_a_view_is_told_to_refresh_it(filled):
+    async def work(stubs):
+        table = catalog_pb2.TableRef(database=filled.database, table="v")
+        asked = planner_pb2.ExplainPlanRequest(spec=planner_pb2.BackfillSpec(table=table, column="d"))
+        return await error_of(stubs.plans.ExplainPlan(asked))
+
+    code, error = served(work)
+    assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IS_A_VIEW")
+    assert "refresh it" in error.message
 
 
 # stages: hidden tables whose columns are computed from another table's

@@ -9,6 +9,7 @@ import pytest
 
 from core.domain.view import RefreshPolicy, ViewFormat
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
+from core.lance_io import rewrites
 from core.lance_io.tables import INCARNATION_KEY
 from core.views.metadata import read
 from planner.catalog import Catalog
@@ -72,9 +73,115 @@ def test_update(lake):
     assert kinds(lake.plan()) == [(1, "DELETIONS"), (3, "APPEARED")]
 
 
+def compact(lake, rows=1000):
+    lake.source().optimize.compact_files(target_rows_per_fragment=rows)
+
+
+ALL_MOVED = [(0, "GONE"), (1, "GONE"), (2, "GONE"), (3, "APPEARED")]
+
+
 def test_compaction(lake):
-    lake.source().optimize.compact_files()
-    assert kinds(lake.plan()) == [(0, "GONE"), (1, "GONE"), (2, "GONE"), (3, "APPEARED")]
+    compact(lake)
+    plan = lake.plan()
+    assert kinds(plan) == []
+    assert outcome(plan) == ("INCREMENTAL", "SOURCE_CHANGED")
+    assert "nothing that the view reads changed" in plan.message
+    lake.record(plan.target_version)
+    assert kinds(lake.plan(src_version=1)) == []
+
+
+def test_compaction_that_drops_rows_which_were_deleted_before(lake):
+    lake.source().delete("id = 3 OR id = 14")
+    lake.record(2)
+    compact(lake)
+    assert lake.source().get_fragments()[0].physical_rows == 28
+    assert kinds(lake.plan()) == []
+
+
+def test_compaction_that_drops_rows_which_were_deleted_since(lake):
+    lake.source().delete("id = 3")
+    compact(lake)
+    assert kinds(lake.plan()) == ALL_MOVED
+
+
+def test_update_and_compaction(lake):
+    lake.source().update({"x": "x + 1"}, where="id = 12")
+    compact(lake)
+    assert kinds(lake.plan()) == [*ALL_MOVED[:3], (4, "APPEARED")]
+
+
+def test_compaction_and_what_came_afterwards(lake):
+    compact(lake)
+    lance.write_dataset(rows(5, 30), lake.uri, mode="append")
+    assert kinds(lake.plan()) == [(4, "APPEARED")]
+    lake.source().delete("id = 12")
+    assert kinds(lake.plan()) == [*ALL_MOVED, (4, "APPEARED")]
+
+
+def test_compaction_of_some_fragments(lake):
+    lance.write_dataset(rows(30, 30), lake.uri, mode="append", max_rows_per_file=ROWS)
+    lake.record(2)
+    lake.source().update({"x": "x + 1"}, where="id = 52")
+    compact(lake, 2 * ROWS)
+    made = {f.fragment_id: f.physical_rows for f in lake.source().get_fragments()}
+    updated = lake.source().to_table(columns=["_rowaddr"], filter="id = 52")["_rowaddr"][0].as_py() >> 32
+    listed = kinds(lake.plan())
+    assert len(made) > 2
+    assert {i for i, _ in listed if i in made} == {updated}
+    assert {i for i, _ in listed if i not in made} == {4, 5}
+
+
+def test_a_backfill_between_compactions(lake):
+    compact(lake, 2 * ROWS)
+    for fragment in lake.source().get_fragments():
+        rewrite(lake, "body", fragment.fragment_id)
+    compact(lake)
+    assert kinds(lake.plan()) == []
+    rewrite(lake, "x", lake.source().get_fragments()[0].fragment_id)
+    assert len(kinds(lake.plan())) == 4
+
+
+def test_a_column_that_was_dropped_and_came_back_with_the_same_id(lake):
+    lake.source().add_columns({"more": "x * 2"})
+    lake.create(lake.query(column("id"), column("more")), "w")
+    lake.fill(name="w")
+    before = lake.source().lance_schema.field("more").id()
+    lake.source().drop_columns(["more"])
+    compact(lake)
+    lake.source().add_columns(pa.field("more", pa.int64()))
+    assert lake.source().lance_schema.field("more").id() == before
+    assert kinds(lake.plan("w")) == ALL_MOVED
+    assert kinds(lake.plan()) == []
+
+
+def test_compaction_that_was_undone(lake):
+    compact(lake)
+    lake.record(lake.source().version)
+    lance.dataset(lake.uri, version=1).restore()
+    compact(lake)
+    assert [kind for _, kind in kinds(lake.plan())] == ["GONE", "APPEARED"]
+
+
+def test_compaction_of_which_the_history_is_gone(lake):
+    lake.source().tags.create("base", 1)
+    compact(lake)
+    lake.source().update_config({"later": "yes"})
+    assert kinds(lake.plan()) == []
+    lake.source().cleanup_old_versions(older_than=dt.timedelta(0), error_if_tagged_old_versions=False)
+    assert kinds(lake.plan()) == ALL_MOVED
+
+
+def test_a_history_that_is_too_long_is_not_read_to_its_end(lake, monkeypatch):
+    compact(lake)
+    lake.source().update_config({"later": "yes"})
+    monkeypatch.setattr(rewrites, "versions_to_look_at", lambda fragments: 1)
+    assert kinds(lake.plan()) == ALL_MOVED
+
+
+def test_no_row_is_read_to_find_that_compaction_moved_all(lake, monkeypatch):
+    compact(lake)
+    monkeypatch.setattr(lance.LanceDataset, "scanner", lambda *_, **__: pytest.fail("rows were read"))
+    assert kinds(lake.plan()) == []
 
 
 def test_rewritten_column_that_the_view_reads(lake):
@@ -292,6 +399,16 @@ def test_foreign_writes_are_refused(lake, change, operation):
     assert outcome(lake.plan(policy=RefreshPolicy.FULL)) == ("FULL", "FORCED")
 
 
+def test_the_version_to_restore_is_the_last_of_lemans(lake):
+    before = lake.open().version
+    lake.open().delete("id = 3")
+    lake.open().add_columns({"mine": "id + 1"})
+    lake.open().optimize.compact_files()
+    lake.open().drop_columns(["mine"])
+    with pytest.raises(FailedPrecondition, match=f"Restore version {before},"):
+        lake.plan()
+
+
 def test_foreign_write_under_a_compaction_is_seen(lake):
     lake.open().delete("id = 3")
     lake.open().optimize.compact_files()
@@ -326,6 +443,15 @@ def test_column_that_somebody_added_to_the_view(lake):
     lake.open().add_columns({"mine": "id + 1"})
     with pytest.raises(FailedPrecondition, match=r"mine|Merge"):
         lake.plan()
+
+
+def test_a_view_without_its_own_columns_can_still_be_looked_at(lake):
+    lake.open().drop_columns(["__is_set"])
+    view = lake.reader.view(lake.database, "v")
+    assert (view.row_count, view.rows_set) == (30, 0)
+    with pytest.raises(FailedPrecondition) as caught:
+        lake.plan()
+    assert caught.value.reason == "FOREIGN_WRITES"
 
 
 def test_appended_fragments_are_set(lake):

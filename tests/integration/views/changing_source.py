@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
+from core.domain.rewrites import Rewrite
 from core.domain.view import (
     IS_SET,
     SOURCE_ROW_ID,
@@ -24,6 +25,7 @@ from core.domain.view import (
     ViewFormat,
     ViewQuery,
 )
+from core.lance_io import rewrites
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.changes import RowOutcome, row_outcome
 from planner.views.source_diff import changes
@@ -149,13 +151,15 @@ class Source:
 
 @dataclass
 class View:
-    """A view as its table's row ids have it; values are not stored. The filter is `x >= least`."""
+    """A view as its table's row ids have it; values are not stored. The filter is `x >= least`. Without `history` its
+    plans know nothing of compactions."""
 
     source: Source
     least: int | None
     limit: int | None = None
     offset: int = 0
     base: int = 0
+    history: bool = True
     rows: list[int] = field(default_factory=list)
 
     @property
@@ -194,8 +198,11 @@ class View:
             mode=RefreshMode.INCREMENTAL,
             reason=RefreshReason.SOURCE_CHANGED,
             message="",
-            changes=changes(self.query, base, then),
+            changes=changes(self.query, base, then, lambda: self.compactions(target)),
         )
+
+    def compactions(self, target: int) -> list[Rewrite]:
+        return rewrites.between(self.source.uri, *sorted([self.base, target])) if self.history else []
 
     def refresh(self, target: int) -> RowOutcome:
         """Applies what the comparison says, and checks it."""

@@ -22,6 +22,7 @@ from core.domain.view import (
     ViewFormat,
     ViewQuery,
 )
+from core.lance_io import rewrites
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
 from core.lance_io.views.changes import row_outcome
@@ -48,10 +49,17 @@ class Upper:
         lance.write_dataset(data, self.uri, enable_stable_row_ids=True)
 
     def outcome(self, base=0, target=0):
-        """(appended, recomputed, evicted), as row ids of the lower view."""
+        """(appended, recomputed, evicted), as row ids of the lower view: the same whether the plan knows of compactions
+        or not."""
         base, target = base or self.base, target or self.lower.open().version
+        known = self._outcome(base, target, lambda: rewrites.between(self.lower.uri, *sorted([base, target])))
+        assert known == self._outcome(base, target, tuple)
+        return known
+
+    def _outcome(self, base, target, compactions):
         tables = LanceTables()
-        found = changes(self.query, tables.snapshot(self.lower.uri, base), tables.snapshot(self.lower.uri, target))
+        versions = [tables.snapshot(self.lower.uri, version) for version in (base, target)]
+        found = changes(self.query, *versions, compactions)
         definition = ViewDefinition(self.query, self.lower.uri, base, "", ViewFormat.STABLE_ROW_IDS)
         plan = RefreshPlan(
             uri=self.uri,

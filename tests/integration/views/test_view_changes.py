@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tempfile
 
 import lance
@@ -17,6 +18,7 @@ from core.lance_io.views import changes as view_changes
 from core.lance_io.views import differences as view_differences
 from core.lance_io.views.changes import every_row, row_outcome
 from core.lance_io.views.order import in_view_order
+from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from tests.integration.views.changing_source import Row, Source, View
 
 SHAPES = {
@@ -45,19 +47,20 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     steps=st.lists(st.tuples(STEPS, st.booleans()), min_size=1, max_size=8),
     back=st.one_of(st.none(), SMALL),
     at_once=st.sampled_from([5, 1000]),
+    history=st.booleans(),
 )
-def test_a_view_follows_any_history(shape, steps, back, at_once):
+def test_a_view_follows_any_history(shape, steps, back, at_once, history):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(view_differences, "_AT_ONCE", at_once)
         source = Source.make(folder)
         least, limit, offset = SHAPES[shape]
-        view = View(source, least, limit, offset, base=source.version)
+        view = View(source, least, limit, offset, base=source.version, history=history)
         view.lay(view.should_hold(source.version))
         for (name, *arguments), refresh in steps:
             getattr(source, name)(*arguments)
@@ -75,19 +78,45 @@ def source(tmp_path):
     return Source.make(str(tmp_path), 40)
 
 
-@pytest.fixture
-def view(source):
-    view = View(source, 3, base=source.version)
+@pytest.fixture(params=[True, False], ids=["history", "row ids"])
+def view(source, request):
+    view = View(source, 3, base=source.version, history=request.param)
     view.lay(view.should_hold(source.version))
     return view
 
 
-def test_nothing_but_row_ids_is_read_where_nothing_changed(source, view):
+@pytest.fixture
+def row_id_reads(monkeypatch):
+    """Fragments of the source whose row ids were read."""
+    read, rows_of = [], SourceRows.rows_of
+
+    def note(rows, fragments, *arguments):
+        read.extend(fragments)
+        return rows_of(rows, fragments, *arguments)
+
+    monkeypatch.setattr(SourceRows, "rows_of", note)
+    return read
+
+
+def test_nothing_but_row_ids_is_read_where_nothing_changed(source, view, row_id_reads):
+    """And not even they where the history tells that compaction alone was at work."""
     source.compact()
     assert source.open().get_fragments()[0].fragment_id > 4
     outcome = view.refresh(source.version)
     assert (len(outcome.append), len(outcome.recompute_ids), len(outcome.evict_addresses)) == (0, 0, 0)
     assert outcome.source_rows_read == 0
+    assert bool(row_id_reads) is not view.history
+
+
+def test_row_ids_are_read_of_what_more_than_compaction_changed(source, view, row_id_reads):
+    source.delete("id = 3")
+    source.compact()
+    assert len(view.refresh(source.version).evict_addresses) == 1
+    assert row_id_reads
+    row_id_reads.clear()
+    source.append(8)
+    view.refresh(source.version)
+    assert len(row_id_reads) == 1
 
 
 def test_the_filter_is_read_for_rows_that_are_new_or_other(source, view):
@@ -147,6 +176,22 @@ def test_an_update_in_place_that_does_not_say_of_which_rows_changes_all(source, 
     before = source.versions[1]
     source.versions[source.version] = {i: Row(0 if i == 4 else row.x, 7) for i, row in before.items()}
     view.refresh(source.version)
+
+
+def test_nothing_that_was_read_is_kept_until_the_collector_runs(source, view):
+    source.update("x", "9", "id IN (20, 21)")
+    source.rewrite("y", 0)
+    source.compact()
+    source.update("x", "9", "id IN (3, 4)")
+    plan = view.plan(source.version)
+    gc.collect()
+    gc.disable()
+    try:
+        row_outcome(plan)
+        kept = [o for o in gc.get_objects() if isinstance(o, SourceRows | lance.LanceDataset | RowFacts)]
+    finally:
+        gc.enable()
+    assert [o for o in kept if o is not NO_ROWS] == []
 
 
 def test_a_full_refresh_takes_every_matching_row_in_order(source, view):

@@ -7,7 +7,7 @@ import pytest
 
 import leman
 from leman.error_handling import ErrorHandlingConfig, Skip
-from leman.errors import FailedPrecondition, NotSupported
+from leman.errors import FailedPrecondition, JobFailed, NotSupported
 from tests.integration.evidence import Evidence, numbers
 
 
@@ -71,6 +71,34 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
     assert refused.value.reason == "NOT_A_BACKFILL"
     with pytest.raises(NotSupported):
         view.alter_columns({"y": evidence.double(version="2")}, keep_values=True)
+
+
+def test_failed_rows_are_named_as_rows_of_the_source(db):
+    """Where they lay while they were computed, nobody can look at."""
+
+    def no_threes(x: int) -> int:
+        if x % 10 == 3:
+            raise ValueError(x)
+        return x
+
+    skip = ErrorHandlingConfig(on_error=[Skip()])
+    table = db.create_table("t", numbers(40), max_rows_per_file=20)
+    query = table.search(None).where("x >= 10").shuffle(seed=1)
+    skipped = query.add_column("y", leman.udf(data_type=pa.int64(), version="skips", error_handling=skip)(no_threes))
+    view = db.create_materialized_view("skips", skipped)
+    view.refresh(progress=False)
+    table.add({"x": [43, 44, 53]})
+
+    future = view.refresh_async()
+    future.result()
+    found = {(error.row_id, error.fragment_id, error.offset) for error in view.get_errors(job_id=future.job_id)}
+    rows = table.to_lance().scanner(columns=["x"], filter="x IN (43, 53)", with_row_id=True, with_row_address=True)
+    wanted = {(row["_rowid"], *divmod(row["_rowaddr"], 1 << 32)) for row in rows.to_table().to_pylist()}
+    assert found == wanted == {(40, 2, 0), (42, 2, 2)}
+
+    fails = query.where("x > 43").add_column("y", leman.udf(data_type=pa.int64(), version="fails")(no_threes))
+    with pytest.raises(JobFailed, match="row 2 of fragment 2 of the view's source"):
+        db.create_materialized_view("fails", fails).refresh(progress=False)
 
 
 def test_rows_on_which_a_refresh_failed_are_listed(db):

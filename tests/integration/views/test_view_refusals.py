@@ -116,6 +116,36 @@ def test_a_column_of_another_type(table, view):
     is_right(view, table)
 
 
+def test_sql_that_has_no_value_for_a_row(db, table):
+    query = table.search(None).select({"x": "x", "y": "x * 2", "share": "100 / (x - 50)"})
+    view = db.create_materialized_view("v", query)
+    is_right(view, table)
+    table.add({"x": [60, 50, 70]})
+
+    with pytest.raises(leman.LemanError, match="row with id 11 ") as caught:  # a plan reads no row
+        view.refresh(progress=False)
+    assert caught.value.reason == "EXPRESSION_FAILED"
+    assert "Divide by zero" in str(caught.value)
+
+    table.to_lance().update({"x": "51"}, where="x = 50")
+    is_right(view, table)
+
+
+def test_a_filter_that_has_no_value_for_a_row(db, table):
+    query = table.search(None).where("100 / (x - 50) != 0")
+    view = db.create_materialized_view("v", query)
+    view.refresh(progress=False)
+    table.add({"x": [50]})
+
+    with pytest.raises(leman.LemanError, match="row with id 10 ") as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "EXPRESSION_FAILED"
+
+    with pytest.raises(leman.errors.FailedPrecondition, match="row with id 10 ") as caught:
+        db.create_materialized_view("another", query)
+    assert caught.value.reason == "EXPRESSION_FAILED"
+
+
 def test_rows_that_somebody_else_wrote(table, view):
     before = view.version
     view.to_lance().delete("x = 3")

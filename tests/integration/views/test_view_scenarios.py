@@ -267,6 +267,7 @@ def test_a_view_survives_compaction_of_its_source(db, evidence):
 
     table.to_lance().optimize.compact_files()
     assert table.describe().fragment_count == 1
+    assert "nothing that the view reads changed" in str(view.plan_refresh())
     result = view.refresh(progress=False)
 
     assert (result.rows_reused, result.source_rows_read, result.fragments_rewritten) == (2, 0, 0)

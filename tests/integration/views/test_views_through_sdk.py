@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -120,6 +121,19 @@ def test_without_stable_row_ids_it_stays_at_its_version(db, evidence):
     assert caught.value.reason == "STABLE_ROW_IDS_REQUIRED"
     assert view.refresh(src_version=version, progress=False).mode == "no_op"
     assert view.count_rows() == 10
+
+
+def test_rows_of_a_view_can_be_a_table(db):
+    view = db.create_materialized_view("v", db.create_table("t", numbers(5)).search(None))
+    view.refresh(progress=False)
+
+    copy = db.create_table("copy", view.to_arrow())
+    lance.write_dataset(view.to_arrow(), f"{db.uri}/other.lance")
+
+    assert [type(db.open_table(name)) for name in ("copy", "other")] == [leman.Table, leman.Table]
+    copy.add({"x": [5]})
+    again = db.create_materialized_view("again", copy.search(None))
+    assert again.refresh(progress=False).rows_added == 6
 
 
 def test_foreign_writes_are_refused_until_a_full_refresh(db):

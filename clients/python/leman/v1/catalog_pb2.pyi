@@ -688,7 +688,9 @@ class CreateMaterializedViewRequest(_message.Message):
     max_rows_per_fragment: _builtins.int
     """Rows in a fragment at the most; 0: chosen so that all task slots have work."""
     request_id: _builtins.str
-    """Chosen by the caller. The same id again, while its view is there, is answered with that view."""
+    """Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
+    the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
     @_builtins.property
     def query(self) -> Global___ViewQuery:
         """What it holds."""

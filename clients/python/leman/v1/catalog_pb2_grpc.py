@@ -154,7 +154,7 @@ class CatalogServiceServicer(object):
         """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
         function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
         NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
-        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH, EXPRESSION_FAILED), ALREADY_EXISTS (TABLE_EXISTS).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

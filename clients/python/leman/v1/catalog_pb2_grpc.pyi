@@ -67,7 +67,7 @@ class CatalogServiceStub:
     """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
     function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
     NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
-    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH, EXPRESSION_FAILED), ALREADY_EXISTS (TABLE_EXISTS).
     """
     GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
     """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW)."""
@@ -111,7 +111,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
     function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
     NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
-    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+    (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH, EXPRESSION_FAILED), ALREADY_EXISTS (TABLE_EXISTS).
     """
     GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
     """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW)."""
@@ -200,7 +200,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
         function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
         NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
-        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH), ALREADY_EXISTS (TABLE_EXISTS).
+        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH, EXPRESSION_FAILED), ALREADY_EXISTS (TABLE_EXISTS).
         """
 
     @_abc_1.abstractmethod

@@ -805,7 +805,9 @@ class StoredFile(_message.Message):
         USE_UNSPECIFIED: StoredFile._Use.ValueType  # 0
         """Not a valid value."""
         USE_OPEN: StoredFile._Use.ValueType  # 1
-        """A fragment that is not finished can reuse it."""
+        """A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
+        column file that tells it too goes with a compaction.
+        """
         USE_UNKNOWN: StoredFile._Use.ValueType  # 2
         """Nothing is known."""
         USE_SETTLED: StoredFile._Use.ValueType  # 3
@@ -835,7 +837,9 @@ class StoredFile(_message.Message):
     USE_UNSPECIFIED: StoredFile.Use.ValueType  # 0
     """Not a valid value."""
     USE_OPEN: StoredFile.Use.ValueType  # 1
-    """A fragment that is not finished can reuse it."""
+    """A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
+    column file that tells it too goes with a compaction.
+    """
     USE_UNKNOWN: StoredFile.Use.ValueType  # 2
     """Nothing is known."""
     USE_SETTLED: StoredFile.Use.ValueType  # 3

@@ -692,7 +692,7 @@ class FollowedFileBatch(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedFile]:
-        """In the order of fragment ids."""
+        """In the order of fragment ids, column by column."""
 
     def __init__(
         self,
@@ -723,6 +723,8 @@ class FollowedFile(_message.Message):
     ROW_STATES_FIELD_NUMBER: _builtins.int
     ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
     ROWS_FAILED_FIELD_NUMBER: _builtins.int
+    COLUMN_ID_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
     fragment_id: _builtins.int
     """The fragment that holds the file."""
     file: _builtins.str
@@ -737,9 +739,15 @@ class FollowedFile(_message.Message):
     """Rows with a computed value."""
     rows_failed: _builtins.int
     """Rows for which the function failed."""
+    column_id: _builtins.str
+    """The column: that of the plan, or another computed one of the table."""
     @_builtins.property
     def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The data files of the input columns."""
+
+    @_builtins.property
+    def output_field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its field ids in Lance."""
 
     def __init__(
         self,
@@ -752,10 +760,12 @@ class FollowedFile(_message.Message):
         row_states: _builtins.bytes = ...,
         rows_computed: _builtins.int = ...,
         rows_failed: _builtins.int = ...,
+        column_id: _builtins.str = ...,
+        output_field_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "output_field_ids", b"output_field_ids", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

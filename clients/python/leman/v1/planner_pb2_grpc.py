@@ -30,7 +30,7 @@ class PlannerServiceStub(object):
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     def __init__(self, channel):
@@ -66,7 +66,7 @@ class PlannerServiceServicer(object):
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     def CreatePlan(self, request, context):
@@ -136,7 +136,7 @@ class PlannerService(object):
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     @staticmethod

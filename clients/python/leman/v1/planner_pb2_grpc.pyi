@@ -31,7 +31,7 @@ class PlannerServiceStub:
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     @_typing.overload
@@ -58,7 +58,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -81,7 +81,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
     same three give the same plan, and planning changes nothing.
 
     Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     @_abc_1.abstractmethod

@@ -267,7 +267,7 @@ class ErrorPolicy(_message.Message):
     max_error_fraction: _builtins.float
     """The job fails when more than this fraction of the rows failed (0 to 1); 0: no bound."""
     store_errors: _builtins.bool
-    """Whether failed rows are stored with message and traceback."""
+    """Whether failed rows are stored with message and traceback. The row that ends a job is stored in any case."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ErrorRule]:
         """In the order in which they are tried."""
@@ -332,11 +332,11 @@ class ErrorRule(_message.Message):
     message_pattern: _builtins.str
     """A regular expression searched in the message; empty: any message."""
     max_attempts: _builtins.int
-    """For ACTION_RETRY: how often the function is called at the most, the first call included."""
+    """For ACTION_RETRY: how often the function is called at the most, the first call included; 2 or more."""
     initial_backoff_seconds: _builtins.float
     """For ACTION_RETRY: pause before the second call in seconds; doubles with each further one."""
     max_backoff_seconds: _builtins.float
-    """For ACTION_RETRY: the longest pause, in seconds."""
+    """For ACTION_RETRY: the longest pause, in seconds; 0: 60."""
     @_builtins.property
     def exception_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all."""

@@ -229,7 +229,9 @@ class System:
         self.board = run.board
         plan = await run.plan()
         run.check_resources(plan)
-        await (run.finish_at_once(plan) if run.nothing_to_do(plan) else run.run(plan))
+        if not await run.ended_at_once(plan):
+            run.look_ahead(plan)
+            await run.run(plan)
         return run.board.job
 
 

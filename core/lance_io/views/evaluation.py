@@ -1,0 +1,55 @@
+"""Tells SQL that has no value for a row (a division by zero, a cast) from storage that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from core.errors import FailedPrecondition
+from core.lance_io.tables import clean_message
+from core.views.rows import Ids
+
+#: What Lance raises for either.
+ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+
+_Read = Callable[[Ids], object]
+
+
+def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] | None:
+    """The first of the rows of which the SQL's `inputs` can be read and its `values` cannot, and why; None: there is
+    none."""
+    error = _failure(ids, inputs, values)
+    while error is not None and len(ids) > 1:
+        middle = len(ids) // 2
+        first = _failure(ids[:middle], inputs, values)
+        if first is None:
+            ids, error = ids[middle:], _failure(ids[middle:], inputs, values)
+        else:
+            ids, error = ids[:middle], first
+    return None if error is None else (int(ids[0]), error)
+
+
+def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
+    try:
+        inputs(ids)
+    except ERRORS:
+        return None
+    try:
+        values(ids)
+    except ERRORS as error:
+        return error
+    return None
+
+
+def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> FailedPrecondition:
+    """The error of SQL that has no value for a row."""
+    return FailedPrecondition(
+        "EXPRESSION_FAILED",
+        f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "
+        f"{clean_message(str(error))}. Change the row, or make the view anew with SQL that allows for it, such as "
+        "try_cast(…) or x / nullif(y, 0); an AND or OR before it need not keep it from being evaluated",
+        row_id=row_id,
+        source_version=version,
+        uri=uri,
+    )

@@ -1,0 +1,173 @@
+"""CatalogService: translates requests into domain values and answers back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+
+from core.crash import crash_point
+from core.domain.udf import UdfDefinition
+from core.errors import InvalidArgument
+from core.rpc import convert, convert_views, paging
+from core.rpc.blocking import BlockingPool
+from core.udf.registry import Registered
+from core.udf.validation import NewColumn
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2
+from planner.catalog import Addition, Catalog, computed_columns
+from planner.views.alteration import ViewChange
+from planner.views.catalog import ViewCatalog
+from planner.views.snapshot import ViewReader
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
+    """The RPCs. Their contracts stand in protos/leman/v1/catalog.proto."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        new_views: ViewCatalog,
+        views: ViewReader,
+        pool: BlockingPool,
+        commit: Callable[[commit_pb2.SubmitCommitRequest], Awaitable[int]],
+    ) -> None:
+        self._catalog = catalog
+        self._new_views = new_views
+        self._views = views
+        self._pool = pool
+        self._commit = commit
+
+    async def RegisterUdf(
+        self, request: catalog_pb2.RegisterUdfRequest, _context: Context
+    ) -> catalog_pb2.RegisterUdfResponse:
+        udf = convert.udf_from_proto(request.definition)
+
+        def put() -> bool:
+            return self._catalog.registry(request.database).put(udf, request.bundle)
+
+        return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
+
+    async def GetUdf(self, request: catalog_pb2.GetUdfRequest, _context: Context) -> catalog_pb2.GetUdfResponse:
+        def get() -> UdfDefinition:
+            return self._catalog.registry(request.database).get(request.name, request.version)
+
+        return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(await self._pool.run(get)))
+
+    async def ListUdfs(self, request: catalog_pb2.ListUdfsRequest, _context: Context) -> catalog_pb2.ListUdfsResponse:
+        page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")
+
+        def listed() -> list[Registered]:
+            return self._catalog.registry(request.database).list()
+
+        chosen, token = paging.cut(await self._pool.run(listed), page, lambda entry: entry.order)
+        definitions = [convert.udf_to_proto(entry.udf) for entry in chosen]
+        return catalog_pb2.ListUdfsResponse(definitions=definitions, next_page_token=token)
+
+    async def AddColumns(
+        self, request: catalog_pb2.AddColumnsRequest, _context: Context
+    ) -> catalog_pb2.AddColumnsResponse:
+        wanted = await self._pool.run(self._catalog.addition, *_wanted(request))
+        operation = commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
+
+    async def AlterColumns(
+        self, request: catalog_pb2.AlterColumnsRequest, _context: Context
+    ) -> catalog_pb2.AlterColumnsResponse:
+        asked = _wanted(request)
+        change = await self._pool.run(self._new_views.alteration, *asked)
+        if change is not None:
+            return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
+        wanted = await self._pool.run(self._catalog.alteration, *asked)
+        operation = commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
+        return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
+
+    async def _submit(self, wanted: Addition, **operation: Any) -> int:
+        request = commit_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
+        return await self._commit(request)
+
+    async def _alter_view(self, change: ViewChange) -> int:
+        if not change.metadata:
+            return change.version
+        return await self._commit(
+            commit_pb2.SubmitCommitRequest(
+                uri=change.uri,
+                incarnation=change.incarnation,
+                read_version=change.version,
+                request_id=change.request_id,
+                splice_view=commit_pb2.SpliceView(metadata=change.metadata),
+            )
+        )
+
+    async def DescribeTable(
+        self, request: catalog_pb2.DescribeTableRequest, _context: Context
+    ) -> catalog_pb2.DescribeTableResponse:
+        table = await self._pool.run(self._catalog.table, request.table.database, request.table.table)
+        computed = [
+            catalog_pb2.ComputedColumn(
+                name=c.name,
+                udf_name=c.udf_name,
+                udf_version=c.udf_version,
+                input_columns=c.input_columns,
+                kept_versions=[str(function) for function in c.kept],
+            )
+            for c in computed_columns(table)
+        ]
+        return catalog_pb2.DescribeTableResponse(
+            uri=table.uri,
+            version=table.version,
+            row_count=table.live_rows,
+            fragment_count=len(table.fragments),
+            schema=convert.schema_to_bytes(table.schema),
+            computed_columns=computed,
+            stable_row_ids=table.stable_row_ids,
+        )
+
+    async def ListTables(
+        self, request: catalog_pb2.ListTablesRequest, _context: Context
+    ) -> catalog_pb2.ListTablesResponse:
+        page = paging.read_page(request.page_size, request.page_token, f"ListTables {request.database}")
+        names = await self._pool.run(self._catalog.tables, request.database)
+        chosen, token = paging.cut(names, page, lambda name: name)
+        return catalog_pb2.ListTablesResponse(tables=chosen, next_page_token=token)
+
+    async def CreateMaterializedView(
+        self, request: catalog_pb2.CreateMaterializedViewRequest, _context: Context
+    ) -> catalog_pb2.CreateMaterializedViewResponse:
+        rows = request.max_rows_per_fragment
+        if rows < 0:
+            raise InvalidArgument(
+                "BAD_NUMBER", f"max_rows_per_fragment is {rows}; it cannot be negative", field="max_rows_per_fragment"
+            )
+        query = convert_views.query_from_proto(request.query)
+        asked = request.request_id or uuid.uuid4().hex
+        made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked, rows)
+        if not made.done:
+            laid = commit_pb2.LayPlaceholders(
+                schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
+            )
+            await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, lay_placeholders=laid))
+            crash_point("planner.view_made")
+        view = await self._pool.run(self._views.view, request.database, request.name)
+        return catalog_pb2.CreateMaterializedViewResponse(
+            view=convert_views.view_to_proto(view), warnings=made.warnings
+        )
+
+    async def GetMaterializedView(
+        self, request: catalog_pb2.GetMaterializedViewRequest, _context: Context
+    ) -> catalog_pb2.GetMaterializedViewResponse:
+        view = await self._pool.run(self._views.view, request.database, request.name)
+        return catalog_pb2.GetMaterializedViewResponse(view=convert_views.view_to_proto(view))
+
+
+def _wanted(
+    request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
+) -> tuple[str, str, list[NewColumn], str]:
+    columns = [
+        NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression, c.keep_values)
+        for c in request.columns
+    ]
+    return request.table.database, request.table.table, columns, request.request_id

@@ -1,0 +1,114 @@
+"""The executor's look at tables that were compacted, between jobs."""
+
+import asyncio
+import contextlib
+import datetime as dt
+
+import lance
+import pytest
+
+from core.errors import NotFound
+from core.lance_io.tables import LanceTables, table_uri
+from executor.jobs.compaction_watch import CompactionWatch
+from executor.jobs.followed import store_followed
+from planner.snapshot import PlanReader
+from tests.integration.planner.planner_lake import Lake, rows, states, why
+
+
+class Executor:
+    """The real planner, store and table; counts what it is asked for."""
+
+    def __init__(self, lake, *columns):
+        self.lake = lake
+        self.planned = []
+        self.asked = asyncio.Event()
+        self.columns = [(lake.database, "t", column) for column in columns]
+        self.watch = CompactionWatch(self, self.save, lambda: self.columns, self.latest_version)
+
+    async def create_plan(self, spec):
+        self.planned.append((spec.table, spec.column))
+        self.asked.set()
+        return PlanReader(LanceTables()).plan(spec)
+
+    async def save(self, plan):
+        store_followed(self.lake.store, plan)
+
+    async def latest_version(self, database, table):
+        return LanceTables().latest_version(table_uri(database, table))
+
+    def look(self):
+        asyncio.run(self.watch.look())
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path)
+
+
+def lose(lake):
+    """The versions that tell of a compaction, and a job comes too late."""
+    lance.write_dataset(rows(5, start=30), lake.uri, mode="append")
+    lake.open().cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
+
+
+def test_what_it_saw_is_known_when_the_history_is_gone(lake):
+    lake.fill(lake.plan())
+    lake.open().optimize.compact_files()
+    Executor(lake, "c").look()
+    lose(lake)
+    assert list(why(lake.plan()).values()) == ["MISSING"]
+
+
+def test_all_computed_columns_are_recorded_with_one(lake):
+    lake.add_column("d")
+    lake.fill(lake.plan("c"))
+    lake.fill(lake.plan("d"), states=states(failed=2))
+    lake.open().optimize.compact_files()
+    Executor(lake, "c").look()
+    lose(lake)
+    assert list(why(lake.plan("d")).values()) == ["MISSING"]
+    assert lake.plan("d").header.rows_failed_before == 6
+
+
+def test_it_plans_only_where_there_is_a_new_version(lake):
+    executor = Executor(lake, "c")
+    executor.look()
+    executor.look()
+    assert executor.planned == [("t", "c")]
+    lake.open().update_config({"a": "b"})
+    executor.look()
+    assert executor.planned == [("t", "c")] * 2
+
+
+def test_a_table_that_is_gone_or_breaks_does_not_keep_it_from_the_others(lake):
+    executor = Executor(lake, "c", "d")
+    executor.columns += [(lake.database, "a", "c"), (lake.database, "b", "c")]
+    latest = executor.latest_version
+
+    async def broken(database, table):
+        if table == "b":
+            raise ZeroDivisionError
+        return await latest(database, table)
+
+    executor.watch = CompactionWatch(executor, executor.save, lambda: executor.columns, broken)
+    with pytest.raises(NotFound):
+        asyncio.run(latest(lake.database, "a"))
+    executor.look()
+    assert executor.planned == [("t", "c"), ("t", "d")]
+
+
+def test_it_goes_on_looking(lake):
+    executor = Executor(lake, "c")
+
+    async def watched():
+        running = asyncio.create_task(executor.watch.run(0.001))
+        for _ in range(2):
+            executor.asked.clear()
+            lake.open().update_config({"a": str(len(executor.planned))})
+            await asyncio.wait_for(executor.asked.wait(), 30)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(watched())
+    assert len(executor.planned) >= 2

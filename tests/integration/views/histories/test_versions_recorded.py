@@ -1,0 +1,129 @@
+"""Refreshes of which all is that the view is right for another version of its source: they end where they begin."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+from core.domain.job import JobState
+from core.errors import Aborted, Unavailable
+from core.lance_io.tables import LanceTables
+from core.lance_io.views.source import SourceRows
+from core.views import metadata as view_metadata
+from executor.refresh import work
+from executor.refresh.run import RefreshRun
+from tests.integration.views.histories.harness import Commits
+from tests.integration.views.histories.shapes import SHAPES
+from tests.integration.views.histories.world import World
+
+SHAPE = SHAPES[0]
+
+
+@pytest.fixture
+def world(views_system, quick_folder):
+    made = World(views_system, quick_folder / "db", [SHAPE])
+    made.refresh_and_check()
+    return made
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Plans of refreshes that did not end at once."""
+    found, run = [], RefreshRun.run
+
+    async def note(self, plan):
+        found.append(plan)
+        await run(self, plan)
+
+    monkeypatch.setattr(RefreshRun, "run", note)
+    return found
+
+
+def recorded(world):
+    return view_metadata.read(lance.dataset(world.uri(SHAPE)).schema).base_version
+
+
+def refresh(world):
+    return world.system.refresh(world.database, SHAPE.name)
+
+
+def source_version(world):
+    return lance.dataset(world.source.uri).version
+
+
+def test_after_a_compaction_no_row_is_read_and_the_job_ends_at_once(world, runs, monkeypatch):
+    before = source_version(world)
+    lance.dataset(world.source.uri).optimize.compact_files()
+    monkeypatch.setattr(SourceRows, "__init__", lambda *_: pytest.fail("the source was opened to be read"))
+    job = refresh(world)
+    result = job.refresh_result
+    assert (job.state, runs) == (JobState.DONE, [])
+    assert (result.source_version_before, result.source_version) == (before, source_version(world))
+    assert (result.rows_added, result.rows_recomputed, result.rows_evicted, result.source_rows_read) == (0, 0, 0, 0)
+    assert result.rows_reused == LanceTables().snapshot(world.uri(SHAPE)).live_rows > 0
+    assert result.view_version == lance.dataset(world.uri(SHAPE)).version
+    assert recorded(world) == source_version(world)
+    assert refresh(world).refresh_result.mode.name == "NO_OP"
+
+
+def test_rows_that_changed_are_work(world, runs):
+    lance.dataset(world.source.uri).delete("id = 3")
+    lance.dataset(world.source.uri).optimize.compact_files()
+    assert refresh(world).state is JobState.DONE
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable("UNAVAILABLE", "not now"), Aborted("VIEW_CHANGED", "too late")])
+def test_a_commit_that_is_not_made_is_left_to_the_job(world, runs, monkeypatch, error):
+    lance.dataset(world.source.uri).optimize.compact_files()
+    splice, errors = Commits.splice_view, [error]
+
+    async def later(self, *args, **kwargs):
+        if errors:
+            raise errors.pop()
+        return await splice(self, *args, **kwargs)
+
+    monkeypatch.setattr(Commits, "splice_view", later)
+    assert refresh(world).state is JobState.DONE
+    assert len(runs) == 1
+    assert recorded(world) == source_version(world)
+
+
+def test_a_commit_of_which_the_answer_is_lost_is_not_made_again(world, runs, monkeypatch):
+    lance.dataset(world.source.uri).optimize.compact_files()
+    splice, made = Commits.splice_view, []
+
+    async def unanswered(self, *args, **kwargs):
+        made.append(await splice(self, *args, **kwargs))
+        raise Unavailable("UNAVAILABLE", "connection lost")
+
+    monkeypatch.setattr(Commits, "splice_view", unanswered)
+    job = refresh(world)
+    assert (job.state, len(runs), len(made)) == (JobState.DONE, 1, 1)
+    assert job.refresh_result.view_version == made[0] == lance.dataset(world.uri(SHAPE)).version
+    assert job.refresh_result.rows_reused == LanceTables().snapshot(world.uri(SHAPE)).live_rows
+    assert recorded(world) == source_version(world)
+
+
+def test_rows_are_compared_once_for_a_plan_and_again_for_another(world, monkeypatch):
+    compared, compare = [], work.row_outcome
+
+    def note(plan):
+        compared.append(plan.target_version)
+        return compare(plan)
+
+    monkeypatch.setattr(work, "row_outcome", note)
+    world.change("append", 1)
+    world.refresh_and_check()
+    assert compared == [source_version(world)]
+    world.change("append", 2)
+    splice, errors = Commits.splice_view, [Aborted("VIEW_CHANGED", "another refresh was faster")]
+
+    async def later(self, *args, **kwargs):
+        if errors:
+            raise errors.pop()
+        return await splice(self, *args, **kwargs)
+
+    monkeypatch.setattr(Commits, "splice_view", later)
+    world.refresh_and_check()
+    assert compared[1:] == [source_version(world)] * 2

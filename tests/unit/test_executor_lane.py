@@ -1,0 +1,23 @@
+"""What a lane says to its executor."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from executor.worker.lane import LaneConnection
+from executor.worker.messages import Alive, framed
+
+
+def test_a_forked_child_that_comes_back_ends_and_says_nothing():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = LaneConnection(ours)
+        child = os.fork()
+        if child == 0:
+            connection.say(Alive())
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 125
+        connection.say(Alive())
+        theirs.setblocking(False)
+        assert theirs.recv(1 << 16) == framed(Alive())

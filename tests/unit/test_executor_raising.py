@@ -1,0 +1,157 @@
+"""Whatever a function raises or returns is a row's failure, by policy: never the end of its worker, never a hang."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from executor.worker.evaluate import Evaluated, Evaluator, JobFailing
+
+SKIP_ALL = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Outside(BaseException):
+    pass
+
+
+class Unreadable:
+    """Neither its items nor its looks can be had."""
+
+    def __iter__(self):
+        raise RuntimeError("no items")
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index):
+        raise KeyError(index)
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no looks")
+
+
+def evaluate(function, policy=SKIP_ALL, kind=UdfKind.SCALAR, output=None) -> Evaluated:
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(range(8), pa.int64())})
+    evaluator = Evaluator(function, kind, "f", output or pa.int64(), ("x",), policy)
+    return evaluator(0, np.arange(8), rows)
+
+
+def raising(error):
+    def function(x):
+        if x == 3:
+            raise error
+        return x
+
+    return function
+
+
+def leaving(x):
+    if x == 3:
+        sys.exit(2)
+    return x
+
+
+def exhausted(x):
+    return next(iter([] if x == 3 else [x]))
+
+
+CASES = {
+    "StopIteration": exhausted,
+    "SystemExit": leaving,
+    "KeyboardInterrupt": raising(KeyboardInterrupt()),
+    "GeneratorExit": raising(GeneratorExit()),
+    "Outside": raising(Outside("far")),
+    "Unspeakable": raising(Unspeakable()),
+    "ValueError": raising(ValueError("half of a pair: \ud800")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_row_is_evaluated_but_the_one_that_raised(name):
+    found = evaluate(CASES[name])
+    assert found.values.to_pylist() == [0, 1, 2, None, 4, 5, 6, 7]
+    assert found.failed.tolist() == [x == 3 for x in range(8)]
+    (failure,) = found.failures
+    assert failure.offset == 3
+    assert failure.error_type.split(".")[-1] == name
+    json.dumps([failure.message, failure.traceback]).encode()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_is_split_down_to_the_row_that_raised(name):
+    def batch(xs):
+        return pa.array([CASES[name](x) for x in xs.to_pylist()])
+
+    found = evaluate(batch, kind=UdfKind.ARRAY)
+    assert found.values.to_pylist() == [0, 1, 2, None, 4, 5, 6, 7]
+    assert [f.offset for f in found.failures] == [3]
+
+
+@pytest.mark.parametrize("name", ["StopIteration", "SystemExit", "KeyboardInterrupt", "BaseException"])
+def test_a_rule_names_what_is_no_exception(name):
+    case = CASES.get(name, CASES["Outside"])
+    found = evaluate(case, ErrorPolicy((ErrorRule(ErrorAction.SKIP, (name,)),)))
+    assert [f.offset for f in found.failures] == [3]
+    with pytest.raises(JobFailing):
+        evaluate(case, ErrorPolicy((ErrorRule(ErrorAction.SKIP, ("ValueError",)),)))
+
+
+def test_a_row_that_stopped_is_tried_again():
+    calls = []
+
+    def flaky(x):
+        calls.append(x)
+        return next(iter([] if calls.count(3) == 1 and x == 3 else [x]))
+
+    found = evaluate(flaky, ErrorPolicy((ErrorRule(ErrorAction.RETRY, max_attempts=2),)))
+    assert found.values.to_pylist() == list(range(8))
+    assert calls == [0, 1, 2, 3, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("output", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)
+def test_a_result_that_cannot_be_looked_at_is_a_failed_row(output):
+    found = evaluate(lambda x: Unreadable() if x == 3 else None, output=output)
+    assert [(f.offset, f.error_type) for f in found.failures] == [(3, "OutputError")]
+    assert "an object whose repr raised" in found.failures[0].message
+
+
+def test_a_matrix_is_a_list_for_each_row():
+    found = evaluate(
+        lambda xs: np.stack([np.arange(2, dtype=np.float32) + x for x in xs.to_numpy()]),
+        kind=UdfKind.ARRAY,
+        output=pa.list_(pa.float32(), 2),
+    )
+    assert found.values.to_pylist() == [[x, x + 1.0] for x in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, "returned None, not one value for each row"),
+        ("x" * 8, "returned a str"),
+        ({"x": range(8)}, "returned a dict"),
+        (pa.table({"a": range(8), "b": range(8)}), "returned 2 columns"),
+        (pa.array(["{}"] * 7 + ["{"], pa.json_()), "property name"),
+    ],
+    ids=["none", "str", "dict", "table", "json"],
+)
+def test_what_is_no_batch_of_values_is_told(result, said):
+    output = pa.json_() if isinstance(result, pa.Array) else pa.int64()
+    with pytest.raises(JobFailing, match=said):
+        evaluate(lambda _: result, ErrorPolicy(), kind=UdfKind.ARRAY, output=output)
+
+
+def test_the_pause_before_a_late_attempt_is_bounded():
+    rule = ErrorRule(ErrorAction.RETRY, max_attempts=5000, initial_backoff_seconds=0.5, max_backoff_seconds=60.0)
+    assert [rule.pause(attempt) for attempt in (1, 2, 20, 4000)] == [0.5, 1.0, 60.0, 60.0]
+    assert ErrorRule(ErrorAction.RETRY, max_attempts=5000).pause(4000) == 0.0
