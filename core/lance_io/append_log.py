@@ -10,6 +10,8 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+from core.lance_io.opening import has_versions, open_latest
+
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
 
@@ -62,8 +64,8 @@ class AppendLog:
 
     def _open(self) -> lance.LanceDataset | None:
         try:
-            return lance.dataset(self._uri)
+            return open_latest(self._uri)
         except (ValueError, OSError):
-            if "://" not in self._uri and Path(self._uri, "_versions").exists():
+            if has_versions(self._uri):
                 raise
             return None

@@ -20,6 +20,7 @@ from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFoun
 from core.lance_io import column_files
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.history import CommitRecord, History
+from core.lance_io.opening import open_latest
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.udf import binding
 
@@ -234,7 +235,7 @@ class TableHandle:
 def open_table(uri: str) -> lance.LanceDataset:
     """The latest version. Raises NotFound (TABLE_NOT_FOUND) and Unavailable (STORE_UNAVAILABLE)."""
     try:
-        return lance.dataset(uri)
+        return open_latest(uri)
     except (OSError, ValueError) as error:
         raise _open_error(uri, error) from None
 

@@ -12,6 +12,7 @@ import lance
 from lance import LanceOperation
 
 from core.errors import NotFound
+from core.lance_io.opening import open_latest
 
 REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
@@ -124,7 +125,7 @@ def read_record(dataset: lance.LanceDataset, version: int) -> CommitRecord | Non
 
 def _open(uri: str) -> lance.LanceDataset:
     try:
-        return lance.dataset(uri)
+        return open_latest(uri)
     except (OSError, ValueError) as error:
         raise NotFound("TABLE_NOT_FOUND", f"Table {uri} cannot be opened: {error}", uri=uri) from None
 

@@ -21,6 +21,7 @@ from core.domain.ranges import RowRange
 from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import DataFile, Fragment
 from core.errors import NotFound
+from core.lance_io.opening import open_latest
 from core.lance_io.scan import FragmentReader
 
 Live = npt.NDArray[np.bool_]
@@ -112,7 +113,7 @@ class OldVersion:
 
     def _rewritten(self) -> Iterator[_Moved]:
         """The fragments that the next version's compaction rewrote."""
-        transaction = lance.dataset(self._uri).read_transaction(self._version + 1)
+        transaction = open_latest(self._uri).read_transaction(self._version + 1)
         operation = None if transaction is None else transaction.operation
         for group in operation.groups if isinstance(operation, LanceOperation.Rewrite) else ():
             made, begin = _Made(tuple(group.new_fragments)), 0

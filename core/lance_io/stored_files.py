@@ -17,7 +17,8 @@ from core.domain.table import TableSnapshot
 from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
-from core.lance_io.tables import LanceTables, filesystem_of, snapshot_of
+from core.lance_io.opening import filesystem_of, open_latest
+from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
 
@@ -32,7 +33,7 @@ class TableVersions:
     def older(self) -> Iterator[TableSnapshot]:
         """The versions before `latest` that are kept, newest first; tagged ones are among them."""
         with _readable(self._uri):
-            dataset = lance.dataset(self._uri)
+            dataset = open_latest(self._uri)
             numbers = sorted((int(v["version"]) for v in dataset.versions()), reverse=True)
             for number in numbers:
                 if number < self.latest.version:
@@ -41,7 +42,7 @@ class TableVersions:
     def branches(self) -> Iterator[TableSnapshot]:
         """The versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
         with _readable(self._uri):
-            dataset = lance.dataset(self._uri)
+            dataset = open_latest(self._uri)
             for name in dataset.branches.list():
                 branch = dataset.checkout_version((name, None))
                 for version in branch.versions():
@@ -50,7 +51,7 @@ class TableVersions:
     def files_since(self) -> set[str]:
         """Data files of the versions that came after `latest`."""
         with _readable(self._uri):
-            dataset = lance.dataset(self._uri)
+            dataset = open_latest(self._uri)
             later = range(self.latest.version + 1, dataset.version + 1)
             snapshots = [_snapshot(self._uri, dataset.checkout_version(number)) for number in later]
         return {f.path for snapshot in snapshots for fragment in snapshot.fragments for f in fragment.files}

@@ -16,6 +16,7 @@ from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import expressions, filters
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
+from core.lance_io.opening import filesystem_of, open_latest
 from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
@@ -158,7 +159,9 @@ class LanceTables:
 
     def _open(self, uri: str, version: int) -> lance.LanceDataset:
         try:
-            return lance.dataset(uri, version=version or None, storage_options=self._options or None)
+            if not version:
+                return open_latest(uri, self._options)
+            return lance.dataset(uri, version=version, storage_options=self._options or None)
         except (ValueError, OSError) as error:
             raise self._open_error(uri, version, str(error)) from None
 
@@ -179,14 +182,6 @@ class LanceTables:
             f"There is no table at {uri}: check the database path and the table name, or create it first",
             uri=uri,
         )
-
-
-def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or uri, and the path in it."""
-    if "://" in uri:
-        filesystem, path = pafs.FileSystem.from_uri(uri)
-        return filesystem, path
-    return pafs.LocalFileSystem(), uri
 
 
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:

@@ -6,7 +6,8 @@ import re
 
 from core.domain.view import STAGE_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
-from core.lance_io.tables import LanceTables, filesystem_of, normalise_database, table_uri
+from core.lance_io.opening import filesystem_of
+from core.lance_io.tables import LanceTables, normalise_database, table_uri
 from core.lance_io.views import stage as view_stage
 from core.views.metadata import QUERY, from_metadata
 

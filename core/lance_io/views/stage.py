@@ -26,7 +26,8 @@ from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, NotFound, Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
-from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of, filesystem_of
+from core.lance_io.opening import filesystem_of, open_latest
+from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of
 from core.lance_io.views.files import storage_version
 
 _DIGEST_KEY = "leman.stage"
@@ -47,7 +48,7 @@ class Stage:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         try:
-            self._dataset = lance.dataset(uri)
+            self._dataset = open_latest(uri)
         except (ValueError, OSError) as error:
             raise NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}") from None
         self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
