@@ -16,19 +16,16 @@ from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.views import evaluation
+from core.lance_io.views.neighbours import ROW_ID, Neighbours
 from core.udf import blobs
 from core.views import metadata as view_metadata
-from core.views.rows import NO_IDS, Ids, Mask, contains
+from core.views.rows import NO_IDS, Ids, Mask
 
 _ROWS = 1 << 16
 _OFFSET_MASK = (1 << 32) - 1
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
-#: Rows that are scanned, at the least, and for each that is wanted, at the most.
-_LEAST_SCAN = 1 << 12
-_SPARSEST = 2
-_ID = "__leman_row_id"
 _MATCHES = "__leman_matches"
 
 
@@ -231,42 +228,24 @@ class SourceRows:
                     yield batch.column("_rowid").to_numpy().astype(np.int64)
 
     def _take_sorted(self, wanted: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        names = {**columns, _ID: "_rowid"}
+        names = {**columns, ROW_ID: "_rowid"}
         if not len(wanted):
             schema = self._dataset.scanner(columns=names).projected_schema
             return pa.RecordBatch.from_pylist([], schema=schema)
-        scanned = self._scanned(wanted, names) if len(wanted) >= _LEAST_SCAN else None
+        scanned = self._neighbours.scan(wanted, names)
         if scanned is not None:
             return scanned
         with panics_as_errors():
             table = self._dataset._take_rows(pa.array(wanted, pa.uint64()), columns=names)
         batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
-        found = NO_IDS if batch is None else batch.column(_ID).to_numpy().astype(np.int64)
+        found = NO_IDS if batch is None else batch.column(ROW_ID).to_numpy().astype(np.int64)
         if batch is None or not np.array_equal(found, wanted):
             raise self._gone(np.setdiff1d(wanted, found))
         return batch
 
-    def _scanned(self, wanted: Ids, names: Mapping[str, str]) -> pa.RecordBatch | None:
-        """The same where the rows lie one after the other, or nearly so: a scan reads them ten times as fast as a take.
-        None: they do not."""
-        if int(wanted[-1]) - int(wanted[0]) >= _SPARSEST * len(wanted):
-            return None
-        with panics_as_errors():
-            ends = self._dataset._take_rows(pa.array(wanted[[0, -1]], pa.uint64()), columns=["_rowaddr"])
-            first, last = (int(address) for address in [*ends.column("_rowaddr").to_pylist(), -1, -1][:2])
-            fragment = self._dataset.get_fragment(first >> 32)
-            if fragment is None or first >> 32 != last >> 32 or not 0 < last - first < _SPARSEST * len(wanted):
-                return None
-            if fragment.num_deletions:
-                return None
-            scanner = fragment.scanner(columns=dict(names), offset=first & _OFFSET_MASK, limit=last - first + 1)
-            table = scanner.to_table().combine_chunks()
-        batch = table.to_batches()[0]
-        ids = batch.column(_ID).to_numpy().astype(np.int64)
-        if np.array_equal(ids, wanted):
-            return batch
-        chosen = np.flatnonzero(contains(wanted, ids))
-        return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self._dataset)
 
     def _gone(self, missing: Ids) -> Aborted:
         return Aborted(

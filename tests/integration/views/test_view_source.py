@@ -10,7 +10,7 @@ import pytest
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import Aborted, NotFound
 from core.lance_io.views import files as view_files
-from core.lance_io.views import source as view_source
+from core.lance_io.views import neighbours
 from core.lance_io.views.source import SourceRows, plain
 from core.views import metadata as view_metadata
 
@@ -148,7 +148,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("history", ["none", "deleted", "updated", "compacted"])
 def test_many_rows_come_alike_whether_they_are_scanned_or_taken(tmp_path, monkeypatch, step, stable, history):
-    monkeypatch.setattr(view_source, "_LEAST_SCAN", 4)
+    monkeypatch.setattr(neighbours, "_LEAST_SCAN", 4)
     uri = f"{tmp_path}/t.lance"
     data = pa.table({"id": range(100), "s": [f"s{i}" for i in range(100)]})
     lance.write_dataset(data, uri, max_rows_per_file=40, enable_stable_row_ids=stable)
@@ -164,3 +164,21 @@ def test_many_rows_come_alike_whether_they_are_scanned_or_taken(tmp_path, monkey
         some = rows[start : start + length : step]
         found = source.take(np.array([row["_rowid"] for row in some], np.int64), {"double": "id * 2", "s": "s"})
         assert found.to_pydict() == {"double": [row["id"] * 2 for row in some], "s": [row["s"] for row in some]}
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_rows_of_several_fragments_that_lie_together_are_scanned(tmp_path, monkeypatch, stable):
+    uri = f"{tmp_path}/t.lance"
+    lance.write_dataset(pa.table({"id": range(20_000)}), uri, max_rows_per_file=6_000, enable_stable_row_ids=stable)
+    source, taken = SourceRows(uri, 1), []
+    take_rows = lance.LanceDataset._take_rows
+
+    def counted(self, ids, **options):
+        taken.append(len(ids))
+        return take_rows(self, ids, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "_take_rows", counted)
+    every = np.concatenate(list(source.all_ids()))[1:19_001:2]
+    found = source.take(every, {"x": "id"})
+    assert found.column("x").to_pylist() == list(range(1, 19_001, 2))
+    assert taken == [2], "the first and the last, to find out where they lie"
