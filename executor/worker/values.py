@@ -24,6 +24,7 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Microseconds in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
+_NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
@@ -31,8 +32,6 @@ _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
-    if pt.is_integer(kind) and (whole := _whole_numbers(values, kind)) is not None:
-        return whole
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
     if _may_lose(values, kind):
@@ -46,16 +45,6 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if made.type != kind:  # pyarrow widens the index of a dictionary that is full
         raise ValueError(f"the values need the type {made.type}: use a wider index type")
     return made
-
-
-def _whole_numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """Python's whole numbers and None as integers; None where there is anything else, or too large a number. Whether
-    pyarrow takes them for integers by itself is quicker to see than what each of them is."""
-    try:
-        made = pa.array(values)
-        return made.cast(kind) if made.type == pa.int64() else None
-    except CONVERSION_ERRORS:
-        return None
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -87,7 +76,7 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
     if pt.is_dictionary(kind):
         return _may_lose(values, kind.value_type)
     if pt.is_integer(kind):
-        return not all(issubclass(found, (*_WHOLE, type(None))) for found in set(map(type, values)))
+        return not all(found is type(None) or _is_whole(found) for found in set(map(type, values)))
     if not pt.is_nested(kind) and not pt.is_temporal(kind):
         return False
     present = [value for value in values if value is not None]
@@ -98,6 +87,10 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
     if any(is_kind(kind) for is_kind in _TEMPORAL):
         return _times_may_lose(present, kind)
     return bool(pt.is_map(kind))
+
+
+def _is_whole(sort: type) -> bool:
+    return issubclass(sort, _WHOLE) and not issubclass(sort, _NOT_WHOLE)
 
 
 def _structs_may_lose(present: list[Any], kind: pa.DataType) -> bool:
@@ -154,7 +147,7 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
     # int() gives one of addresses and uuids too, and cuts fractions and decimals off
-    whole = isinstance(value, _WHOLE) or (not isinstance(value, str | bytes) and bool(int(value) == value))
+    whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
     return "" if whole else f"{value!r} is not a whole number"
 
 

@@ -137,7 +137,9 @@ def test_a_value_that_fits_is_taken(value, kind, expected):
     assert to_array([value], kind).to_pylist() == [expected]
 
 
-@pytest.mark.parametrize("wrong", [1.5, "3", True, b"5", [6], dt.timedelta(7), 1 << 70])
+@pytest.mark.parametrize(
+    "wrong", [1.5, "3", True, b"5", [6], dt.timedelta(7), 1 << 70, uuid.UUID(int=5), np.timedelta64(5, "ns")]
+)
 def test_one_value_among_whole_numbers_that_is_none_is_refused(wrong):
     for values in ([1, wrong], [wrong, 1], [1, None, wrong]):
         with pytest.raises(CONVERSION_ERRORS):
