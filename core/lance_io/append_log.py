@@ -10,7 +10,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from core.lance_io.opening import has_versions, open_latest
+from core.lance_io.opening import open_latest
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
@@ -66,6 +66,6 @@ class AppendLog:
         try:
             return open_latest(self._uri)
         except (ValueError, OSError):
-            if has_versions(self._uri):
+            if "://" not in self._uri and Path(self._uri, "_versions").exists():
                 raise
             return None
