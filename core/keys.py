@@ -22,6 +22,7 @@ _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _FILE = re.compile(r"([0-9a-f]{32})-(partial-)?[0-9a-z]+\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
+_HALF = 16  # hex digits of a fingerprint
 _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
 
 
@@ -213,13 +214,23 @@ def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterabl
     A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no
     part of it: rows computed under one filter are as good under another (settlement S2).
     """
-    return function_part(udf_name, udf_version, column_id) + sources(inputs)[:16]
+    return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
+
+
+def fingerprint_of(function: str, sources_: str) -> str:
+    """A fingerprint from what `function_part` and `sources` give."""
+    return function + sources_[:_HALF]
+
+
+def function_of(fingerprint_: str) -> str:
+    """What `function_part` gave for a fingerprint."""
+    return fingerprint_[:_HALF]
 
 
 @functools.lru_cache(maxsize=64)
 def function_part(udf_name: str, udf_version: str, column_id: str) -> str:
     """First half of a fingerprint."""
-    return md5(_compact([udf_name, udf_version, column_id]))[:16]
+    return md5(_compact([udf_name, udf_version, column_id]))[:_HALF]
 
 
 def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
@@ -235,7 +246,7 @@ class ColumnFileName(NamedTuple):
 
     @property
     def function_part(self) -> str:
-        return self.fingerprint[:16]
+        return function_of(self.fingerprint)
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:

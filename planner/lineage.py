@@ -112,7 +112,7 @@ class Lineage:
         return _untouched(count, sight.reason)
 
     def _recorded(self, sight: Sight, record: FragmentRecord) -> _Rows:
-        own = record.fingerprint[:16]
+        own = keys.function_of(record.fingerprint)
         if record.states:
             return self._decoded(sight, record.states, own)
         state = row_states.of_version(RowState.COMPUTED, self._question.versions.index(own))

@@ -62,7 +62,7 @@ def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight
     output_ids = frozenset(question.output.field.field_ids)
     for fragment in fragments:
         sources = keys.sources(question.input_pairs(fragment))
-        fingerprint = function + sources[:16]
+        fingerprint = keys.fingerprint_of(function, sources)
         files = fragment.files_of(output_ids)
         reason, version = _reason(question, fragment, files, fingerprint)
         yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)

@@ -175,7 +175,7 @@ def _staged(
 
     def states(record: FragmentRecord) -> StateSummary | None:
         found = evidence.states.get(record.file)
-        return found and row_states.seen_from(found, sight.fingerprint[:16], question.versions)
+        return found and row_states.seen_from(found, keys.function_of(sight.fingerprint), question.versions)
 
     valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, states(r))]
     return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)

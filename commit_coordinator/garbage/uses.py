@@ -122,7 +122,7 @@ def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
     files = fragment.files_of(column.field_ids)
     name = keys.parse_column_file_name(files[0]) if len(files) == 1 else None
     bound = column.bound
-    wanted = keys.function_part(bound.udf_name, bound.udf_version, bound.column_id) + sources[:16]
+    wanted = keys.fingerprint_of(keys.function_part(bound.udf_name, bound.udf_version, bound.column_id), sources)
     if name is None or name.fingerprint != wanted:
         return Slot(SlotState.OPEN)
     return Slot(SlotState.PARTIAL, files[0]) if name.partial else Slot(SlotState.SETTLED)

@@ -82,14 +82,7 @@ class StagedFiles:
                 layout = self._layouts[key] = self._layout(name, output)
         return InstallableFile(
             staged.file,
-            LanceDataFile(
-                staged.file,
-                layout.fields,
-                layout.column_indices,
-                layout.file_major_version,
-                layout.file_minor_version,
-                staged.size_bytes,
-            ),
+            laid_out_as(layout, staged),
             verified.deletions,
         )
 
@@ -230,6 +223,18 @@ class TableHandle:
             fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
             stable_row_ids=bool(self._dataset.has_stable_row_ids),
         )
+
+
+def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
+    """A staged file as a manifest names it, with the columns of another one."""
+    return LanceDataFile(
+        staged.file,
+        layout.fields,
+        layout.column_indices,
+        layout.file_major_version,
+        layout.file_minor_version,
+        staged.size_bytes,
+    )
 
 
 def open_table(uri: str) -> lance.LanceDataset:

@@ -23,6 +23,13 @@ def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> l
     raise AssertionError("the last try returns or raises")
 
 
+def open_version(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
+    """A version of a table (0: the latest). Raises what `lance.dataset` raises."""
+    if not version:
+        return open_latest(uri, storage_options)
+    return lance.dataset(uri, version=version, storage_options=dict(storage_options) if storage_options else None)
+
+
 def has_versions(uri: str) -> bool:
     """Whether a version of a table lies there, whatever it may be worth. False where that cannot be told."""
     filesystem, root = filesystem_of(uri)

@@ -16,7 +16,7 @@ from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io import expressions, filters
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
-from core.lance_io.opening import filesystem_of, open_latest
+from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 
 INCARNATION_KEY = "leman.incarnation"
@@ -159,9 +159,7 @@ class LanceTables:
 
     def _open(self, uri: str, version: int) -> lance.LanceDataset:
         try:
-            if not version:
-                return open_latest(uri, self._options)
-            return lance.dataset(uri, version=version, storage_options=self._options or None)
+            return open_version(uri, version, self._options)
         except (ValueError, OSError) as error:
             raise self._open_error(uri, version, str(error)) from None
 

@@ -25,7 +25,7 @@ def store_followed(store: CheckpointStore, plan: Plan) -> None:
     """
     by_version: dict[str, list[FollowedFile]] = defaultdict(list)
     for followed in plan.followed:
-        by_version[followed.fingerprint[:16]].append(followed)
+        by_version[keys.function_of(followed.fingerprint)].append(followed)
     try:
         for part, found in by_version.items():
             _add(store, keys.followed_key(part), found)

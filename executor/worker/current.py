@@ -82,7 +82,7 @@ class CurrentFile:
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
     """The stored states, and the version that they are of."""
-    own = work.fingerprint[:16]
+    own = keys.function_of(work.fingerprint)
     if not (work.extend_current and work.current_file):
         return None, own
     if work.row_states:

@@ -23,7 +23,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_files, history
-from core.lance_io.commits import InstallableFile, commit_outcomes, open_table
+from core.lance_io.commits import InstallableFile, commit_outcomes, laid_out_as, open_table
 from core.lance_io.tables import INCARNATION_KEY
 from core.lance_io.views.files import storage_version
 from core.views.rows import Ids
@@ -99,7 +99,7 @@ class ViewFiles:
         layout = self._layouts.get((names, version))
         if layout is None:
             layout = self._layouts[names, version] = LanceDataFile.create(self._dataset, staged.file)
-        return _like(layout, staged)
+        return laid_out_as(layout, staged)
 
 
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
@@ -114,7 +114,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
         if files:
             template = _template(made)
             layout = template.get_fragments()[0].metadata.files[0]
-            fragments = [FragmentMetadata(0, [_like(layout, file)], file.physical_rows) for file in files]
+            fragments = [FragmentMetadata(0, [laid_out_as(layout, file)], file.physical_rows) for file in files]
             operation = LanceOperation.Overwrite(template.lance_schema, fragments)
             transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
             lance.LanceDataset.commit(uri, transaction, enable_stable_row_ids=True, commit_timeout=_TIMEOUT)
@@ -216,17 +216,6 @@ def _template(schema: pa.Schema) -> lance.LanceDataset:
         f"memory://{uuid.uuid4().hex}",
         enable_stable_row_ids=True,
         data_storage_version=storage_version(schema),  # type: ignore[arg-type]
-    )
-
-
-def _like(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
-    return LanceDataFile(
-        staged.file,
-        layout.fields,
-        layout.column_indices,
-        layout.file_major_version,
-        layout.file_minor_version,
-        staged.size_bytes,
     )
 
 

@@ -18,7 +18,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.column_files import data_path, digest_of
-from core.lance_io.opening import filesystem_of
+from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.scan import batches_of
 from core.lance_io.tables import fields_of
@@ -106,7 +106,7 @@ def stage_columns(
     `patch`: offsets of the only rows whose values differ from those at `version`; None: any may differ. Raises
     Aborted (FRAGMENT_GONE), DataLoss (ROW_COUNT_MISMATCH) where `batches` have another number of rows.
     """
-    dataset = _open(uri, version or None)
+    dataset = _open(uri, version)
     physical_rows = _fragment(dataset, fragment_id).physical_rows
     writer = ViewFileWriter(uri, schema, dataset.data_storage_version)
     for batch in batches:
@@ -223,21 +223,21 @@ def remove_staged(uri: str, files: Iterable[str]) -> None:
 
 def version_of(uri: str) -> str:
     """The file format of a view. Raises NotFound (TABLE_NOT_FOUND)."""
-    return _open(uri, None).data_storage_version
+    return _open(uri, 0).data_storage_version
 
 
 def latest_version(uri: str) -> int:
     """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
-    return int(_open(uri, None).version)
+    return int(_open(uri, 0).version)
 
 
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array if array.type == type_ else array.cast(type_)
 
 
-def _open(uri: str, version: int | None) -> lance.LanceDataset:
+def _open(uri: str, version: int) -> lance.LanceDataset:
     try:
-        return lance.dataset(uri, version=version)
+        return open_version(uri, version)
     except (ValueError, OSError) as error:
         raise NotFound("TABLE_NOT_FOUND", f"View {uri} cannot be opened: {error}", uri=uri) from None
 
