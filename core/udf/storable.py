@@ -12,6 +12,8 @@ _NULL_STRUCTS = (2, 1)
 #: From this one on there are maps, and fixed-size lists of structs.
 _MAPS = (2, 2)
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+#: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
+_KEYS = b"lance-schema:"
 _REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
     "decimal32": "Use pa.decimal128 with the same precision and scale",
@@ -29,7 +31,8 @@ _INSTEAD = {
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column of this type has once Lance stored it: views become plain, dictionaries unordered."""
+    """The type that a column of this type has once Lance stored it: views become plain, dictionaries unordered. Fields
+    in it are no keys of a table."""
     if pt.is_dictionary(kind):
         return pa.dictionary(kind.index_type, kind.value_type)
     if pt.is_list(kind):
@@ -46,7 +49,14 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _stored(field: pa.Field) -> pa.Field:
-    return field.with_type(stored_type(field.type))
+    return field.with_type(stored_type(field.type)).with_metadata(copied_metadata(field))
+
+
+def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
+    """What a copy of a column keeps of its metadata: it is no key of the table that it is in. Lance refuses keys that
+    may be NULL, as computed columns and those of views may be."""
+    kept = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_KEYS)}
+    return kept or None
 
 
 def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:

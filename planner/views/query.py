@@ -143,7 +143,7 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
     _check_kept(column.expression, "query.columns.expression", "INVALID_EXPRESSION", "SQL expression")
     try:
         expressions.check(column.expression, [f.name for f in table.fields])
-        return column, pa.field(column.name, type_of(column.expression))
+        return column, pa.field(column.name, storable.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
         message = f"Column '{column.name}': {error.message}"
         raise type(error)(error.reason, message, field=error.field, **error.facts) from None
@@ -171,11 +171,12 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
 
 
 def _copied(column: TableField, name: str) -> pa.Field:
-    """Metadata stays, but for what makes a column of the source a computed one."""
+    """Metadata stays, but for what makes a column of the source a computed one, or a key."""
     if blobs.is_blob(column.arrow):
         return blobs.values_field(column.arrow).with_name(name)
-    kept = {key: value for key, value in (column.arrow.metadata or {}).items() if not key.startswith(_OWN_KEYS)}
-    return column.arrow.with_name(name).with_nullable(True).with_metadata(kept or None)
+    metadata = storable.copied_metadata(column.arrow) or {}
+    kept = {key: value for key, value in metadata.items() if not key.startswith(_OWN_KEYS)}
+    return pa.field(name, storable.stored_type(column.arrow.type), nullable=True, metadata=kept or None)
 
 
 def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
