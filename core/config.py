@@ -110,6 +110,9 @@ class Spark(_Section):
     class_archive: bool = True
     """Keep an archive of Spark's classes (about 170 MB) in the user's cache folder: later starts take half the
     time. It is made when an executor has had nothing to do for half a minute."""
+    python_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+)?$")
+    """`major.minor` of the Python that runs the workers: the planner takes functions that it pickled, and no others.
+    Empty: that of the planner itself."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
     """Further Spark settings, as a JSON object of strings."""
 

@@ -102,7 +102,9 @@ class Catalog:
             if column.input_columns:
                 inputs = validation.find_inputs(column.input_columns, udf, snapshot)
             else:
-                inputs = inputs_of(snapshot, bound, udf, registry.find(bound.udf_name, bound.udf_version))
+                own = (udf.name, udf.version) == bound.function  # it may be damaged: then it is registered anew here
+                before = udf if own else registry.find(bound.udf_name, bound.udf_version)
+                inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, _KEEP_TYPE)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()

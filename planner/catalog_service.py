@@ -52,10 +52,13 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
 
     async def GetUdf(self, request: catalog_pb2.GetUdfRequest, _context: Context) -> catalog_pb2.GetUdfResponse:
-        def get() -> UdfDefinition:
-            return self._catalog.registry(request.database).get(request.name, request.version)
+        def get() -> tuple[UdfDefinition, bool]:
+            registry = self._catalog.registry(request.database)
+            udf = registry.get(request.name, request.version)
+            return udf, registry.needs_bundle(udf)
 
-        return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(await self._pool.run(get)))
+        udf, needs_bundle = await self._pool.run(get)
+        return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(udf), needs_bundle=needs_bundle)
 
     async def ListUdfs(self, request: catalog_pb2.ListUdfsRequest, _context: Context) -> catalog_pb2.ListUdfsResponse:
         page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from core.lance_io.tables import LanceTables
 from core.rpc import channels, convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.status import error_from_rpc
+from core.udf.registry import UdfRegistry
 from leman.v1 import (
     catalog_pb2,
     catalog_pb2_grpc,
@@ -64,7 +66,8 @@ class Planner:
         self._pool = BlockingPool(_THREADS, name="planner")
         tables = LanceTables()
         views = ViewReader(tables)
-        catalog = CatalogServicer(Catalog(tables), ViewCatalog(tables), views, self._pool, self._commit)
+        registry = functools.partial(UdfRegistry, workers_python=self._settings.spark.python_version)
+        catalog = CatalogServicer(Catalog(tables, registry), ViewCatalog(tables), views, self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
         planner = PlannerServicer(PlanReader(tables), views, self._pool)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(planner, server)

@@ -1,18 +1,21 @@
-"""A function's definition as JSON, as it lies in the database. Arrow types are base64 of IPC schemas."""
+"""A function's definition as JSON with a digest of all of it, as it lies in the database.
+
+Arrow types are base64 of IPC schemas.
+"""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 from typing import Any
 
 import pyarrow as pa
 
+from core import seal
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
 from core.errors import DataLoss
 
-FORMAT = 1
+FORMAT = 2
 
 
 def encode(udf: UdfDefinition, registered_at: float) -> bytes:
@@ -23,19 +26,30 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
     body["input_types"] = [None if t is None else _type_text(t) for t in udf.input_types]
     for rule in body["error_policy"]["rules"]:
         rule["action"] = rule["action"].value
-    document = {"format": FORMAT, "registered_at": registered_at, "definition": body}
-    return json.dumps(document, indent=1, sort_keys=True).encode()
+    return seal.seal({"format": FORMAT, "registered_at": registered_at, "definition": body})
 
 
 def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
-    """The definition and when it was registered. Raises DataLoss (UDF_DAMAGED), naming the file `where`."""
+    """The definition and when it was registered, of the very bytes that were written.
+
+    Raises DataLoss (UDF_DAMAGED), naming the file `where`, for all others.
+    """
     try:
-        document = json.loads(data)
+        document = seal.unseal(data)
         return _definition(document["definition"]), float(document["registered_at"])
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
-        raise DataLoss(
-            "UDF_DAMAGED", f"{where} is no definition of a function ({error}): register it again", path=where
-        ) from None
+        raise damaged(where, str(error)) from None
+
+
+def damaged(where: str, what: str) -> DataLoss:
+    """The error of a definition that must not be used."""
+    return DataLoss(
+        "UDF_DAMAGED",
+        f"{where} is not the definition of a function that was stored there ({what}). Register the function again, "
+        "with the version that it had (an expression: by alter_columns of its column), or restore the file; nothing is "
+        "computed with it until then",
+        path=where,
+    )
 
 
 def _definition(body: dict[str, Any]) -> UdfDefinition:

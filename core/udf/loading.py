@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.fs as pafs
 
 from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
+from core.udf.pythons import PYTHON, python_mismatch
 
 _loaded: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
@@ -28,19 +28,17 @@ def load(ref: UdfRef) -> Callable[..., Any]:
 
 
 def _from_bundle(ref: UdfRef) -> Any:
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if ref.bundle_python != here:
-        raise FailedPrecondition(
-            "UDF_PYTHON_MISMATCH",
-            f"UDF '{ref.name}' was bundled with Python {ref.bundle_python}, the workers run {here}: "
-            f"register it from Python {here}, or install it on the workers and use an entrypoint",
-        )
+    if ref.bundle_python != PYTHON:
+        raise python_mismatch(ref.name, ref.version, ref.bundle_python, PYTHON)
     data = _read(ref.bundle_uri)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != ref.bundle_sha256:
+    digest = None if data is None else hashlib.sha256(data).hexdigest()
+    if data is None or digest != ref.bundle_sha256:
+        what = "is missing" if data is None else f"has sha256 {digest}, not {ref.bundle_sha256}"
         raise FailedPrecondition(
             "UDF_DIGEST_MISMATCH",
-            f"The bundle of UDF '{ref.name}' has sha256 {digest}, not {ref.bundle_sha256}: register it again",
+            f"The bundle of function {ref.name}@{ref.version} {what}: {ref.bundle_uri}. Register the function again: "
+            "that stores it anew",
+            path=ref.bundle_uri,
         )
     try:
         return cloudpickle.loads(data)
@@ -77,10 +75,14 @@ def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
     )
 
 
-def _read(uri: str) -> bytes:
+def _read(uri: str) -> bytes | None:
+    """None where there is nothing."""
     if "://" in uri:
         filesystem, path = pafs.FileSystem.from_uri(uri)
     else:
         filesystem, path = pafs.LocalFileSystem(), uri
-    with filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read())
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None

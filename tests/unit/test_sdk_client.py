@@ -249,6 +249,24 @@ def test_other_options_under_the_same_version_are_set_without_sending_the_code(f
     assert second.definition.python_bundle == first.definition.python_bundle
 
 
+def test_a_function_whose_bundle_workers_cannot_load_is_sent_again(fake, docs):
+    docs.add_columns({"n": words})
+
+    def found(request):
+        definition = fake.udfs[request.name, request.version]
+        return catalog_pb2.GetUdfResponse(definition=definition, needs_bundle=True)
+
+    fake.scripts["GetUdf"] = found
+    docs.add_columns({"m": words})
+    assert [bool(request.bundle) for request in fake.named("RegisterUdf")] == [True, True]
+
+
+def test_a_function_whose_definition_is_damaged_is_sent_again(fake, docs):
+    fake.scripts["GetUdf"] = status("DATA_LOSS", "UDF_DAMAGED", "damaged")
+    docs.add_columns({"n": words})
+    assert fake.named("RegisterUdf")[0].bundle
+
+
 def test_other_type_under_an_explicit_version_is_refused(fake, docs):
     one = leman.udf(name="f", version="1", data_type=pa.int32())(words._target)
     two = leman.udf(name="f", version="1", data_type=pa.int64())(words._target)

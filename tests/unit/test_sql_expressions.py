@@ -12,7 +12,8 @@ from core.errors import InvalidArgument
 from core.lance_io import expressions
 from core.rpc import convert
 from core.udf import codec, sql
-from core.udf.registry import UdfRegistry, check_definition
+from core.udf.definition_checks import check_definition
+from core.udf.registry import UdfRegistry
 
 COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
 

@@ -11,7 +11,7 @@ from leman._channel import Services
 from leman._types import is_blob
 from leman._udf import UDF
 from leman._wire import schema
-from leman.errors import InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
+from leman.errors import DataLoss, InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
 from leman.v1 import catalog_pb2, udf_pb2
 
 
@@ -37,10 +37,13 @@ class Registration:
     def _register(self, udf: UDF) -> udf_pb2.UdfDefinition:
         wanted = udf.describe()
         try:
-            stored = self._get(wanted.name, wanted.version)
-        except UdfNotFound:
+            found = self._find(wanted.name, wanted.version)
+        except (UdfNotFound, DataLoss):  # of a damaged definition this one takes the place
             return self._upload(udf, wanted)
+        stored = found.definition
         _check_same(wanted, stored)
+        if found.needs_bundle:
+            return self._upload(udf, wanted)
         if _options(wanted) != _options(stored):
             stored = self._set_options(wanted, stored)
         if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
@@ -84,9 +87,13 @@ class Registration:
         return definition
 
     def _get(self, name: str, version: str) -> udf_pb2.UdfDefinition:
-        request = catalog_pb2.GetUdfRequest(database=self._database, name=name, version=version)
-        definition: udf_pb2.UdfDefinition = self._services.catalog("GetUdf", request).definition
+        definition: udf_pb2.UdfDefinition = self._find(name, version).definition
         return definition
+
+    def _find(self, name: str, version: str) -> catalog_pb2.GetUdfResponse:
+        request = catalog_pb2.GetUdfRequest(database=self._database, name=name, version=version)
+        found: catalog_pb2.GetUdfResponse = self._services.catalog("GetUdf", request)
+        return found
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:

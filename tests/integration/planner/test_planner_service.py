@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -15,6 +16,7 @@ from core.config import Peers, Server, Settings
 from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
+from core.udf.pythons import PYTHON
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
 from planner import batches
 from planner import service as planner_service
@@ -54,6 +56,10 @@ def served(work):
     return asyncio.run(run())
 
 
+def functions_of(database, pattern="*.json"):
+    return list(Path(database, "_leman", "udfs").glob(pattern))
+
+
 async def error_of(call):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -88,7 +94,7 @@ def table(tmp_path):
 def test_functions_are_registered_found_and_listed(tmp_path):
     bundled = definition("b")
     bundled.python_bundle.CopyFrom(
-        udf_pb2.PythonBundle(sha256=hashlib.sha256(BUNDLE).hexdigest(), python_version="3.11", size_bytes=len(BUNDLE))
+        udf_pb2.PythonBundle(sha256=hashlib.sha256(BUNDLE).hexdigest(), python_version=PYTHON, size_bytes=len(BUNDLE))
     )
 
     async def work(stubs):
@@ -117,6 +123,48 @@ def test_functions_are_registered_found_and_listed(tmp_path):
             if not token:
                 break
         assert seen == [("b", "1"), ("f", "3"), ("f", "2"), ("f", "1")]
+
+    served(work)
+
+
+def test_a_damaged_expression_computes_nothing_until_it_is_registered_again(table):
+    async def work(stubs):
+        async def planned():
+            request = planner_pb2.CreatePlanRequest(spec=spec(table, column="n"))
+            return [message async for message in stubs.plans.CreatePlan(request)]
+
+        await stubs.catalog.AddColumns(add(table, udf_name="", udf_version="", sql_expression="x * 2 + 1"))
+        (stored,) = functions_of(table)
+        whole = stored.read_bytes()
+        stored.write_bytes(whole.replace(b"x * 2 + 1", b"x * 3 + 1"))
+        code, error = await error_of(planned())
+        assert (code, error.reason, error.facts["path"]) == (grpc.StatusCode.DATA_LOSS, "UDF_DAMAGED", str(stored))
+        column = catalog_pb2.NewColumn(name="n", sql_expression="x * 2 + 1")
+        reference = catalog_pb2.TableRef(database=table, table="t")
+        await stubs.catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=reference, columns=[column]))
+        (header, *_) = await planned()
+        assert header.header.udf.sql_expression == "x * 2 + 1"
+
+    served(work)
+
+
+def test_a_function_of_another_python_is_not_registered(tmp_path):
+    foreign = definition("b")
+    foreign.python_bundle.CopyFrom(
+        udf_pb2.PythonBundle(sha256=hashlib.sha256(BUNDLE).hexdigest(), python_version="2.7", size_bytes=len(BUNDLE))
+    )
+
+    async def work(stubs):
+        request = catalog_pb2.RegisterUdfRequest(database=str(tmp_path), definition=foreign, bundle=BUNDLE)
+        code, error = await error_of(stubs.catalog.RegisterUdf(request))
+        assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UDF_PYTHON_MISMATCH")
+        request.definition.python_bundle.python_version = PYTHON
+        assert (await stubs.catalog.RegisterUdf(request)).created
+        asked = catalog_pb2.GetUdfRequest(database=str(tmp_path), name="b")
+        assert not (await stubs.catalog.GetUdf(asked)).needs_bundle
+        (stored,) = functions_of(tmp_path, "*.bundle")
+        stored.unlink()
+        assert (await stubs.catalog.GetUdf(asked)).needs_bundle
 
     served(work)
 

@@ -136,6 +136,11 @@ class GetUdfResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEFINITION_FIELD_NUMBER: _builtins.int
+    NEEDS_BUNDLE_FIELD_NUMBER: _builtins.int
+    needs_bundle: _builtins.bool
+    """Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
+    theirs. RegisterUdf with a bundle that they can load puts it in its place.
+    """
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
         """The function."""
@@ -144,10 +149,11 @@ class GetUdfResponse(_message.Message):
         self,
         *,
         definition: _udf_pb2.UdfDefinition | None = ...,
+        needs_bundle: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "needs_bundle", b"needs_bundle"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

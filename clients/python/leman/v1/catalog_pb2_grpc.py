@@ -94,16 +94,20 @@ class CatalogServiceServicer(object):
 
     def RegisterUdf(self, request, context):
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
-        computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
-        digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
+        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change how
+        it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
+        GetUdfResponse.needs_bundle), and a definition that of a damaged one. Anything else that differs under a name and
+        version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated digest:
+        FAILED_PRECONDITION (UDF_DIGEST_MISMATCH). A bundle of another Python than the workers': FAILED_PRECONDITION
+        (UDF_PYTHON_MISMATCH), and nothing is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetUdf(self, request, context):
-        """One function. Without a version: the one registered last.
+        """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
+        changed in the store is refused here and wherever it is used: DATA_LOSS (UDF_DAMAGED). Registering it again heals it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

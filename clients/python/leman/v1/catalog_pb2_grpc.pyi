@@ -39,12 +39,17 @@ class CatalogServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     RegisterUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
-    computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
-    digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
+    `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change how
+    it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
+    GetUdfResponse.needs_bundle), and a definition that of a damaged one. Anything else that differs under a name and
+    version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated digest:
+    FAILED_PRECONDITION (UDF_DIGEST_MISMATCH). A bundle of another Python than the workers': FAILED_PRECONDITION
+    (UDF_PYTHON_MISMATCH), and nothing is stored.
     """
     GetUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]
-    """One function. Without a version: the one registered last."""
+    """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
+    changed in the store is refused here and wherever it is used: DATA_LOSS (UDF_DAMAGED). Registering it again heals it.
+    """
     ListUdfs: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListUdfsRequest, _catalog_pb2.ListUdfsResponse]
     """All functions of a database, by name, then newest first."""
     AddColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]
@@ -83,12 +88,17 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]  # type: ignore[assignment]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
-    computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
-    digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
+    `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change how
+    it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
+    GetUdfResponse.needs_bundle), and a definition that of a damaged one. Anything else that differs under a name and
+    version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated digest:
+    FAILED_PRECONDITION (UDF_DIGEST_MISMATCH). A bundle of another Python than the workers': FAILED_PRECONDITION
+    (UDF_PYTHON_MISMATCH), and nothing is stored.
     """
     GetUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]  # type: ignore[assignment]
-    """One function. Without a version: the one registered last."""
+    """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
+    changed in the store is refused here and wherever it is used: DATA_LOSS (UDF_DAMAGED). Registering it again heals it.
+    """
     ListUdfs: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListUdfsRequest, _catalog_pb2.ListUdfsResponse]  # type: ignore[assignment]
     """All functions of a database, by name, then newest first."""
     AddColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]  # type: ignore[assignment]
@@ -130,9 +140,12 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.RegisterUdfResponse, _abc.Awaitable[_catalog_pb2.RegisterUdfResponse]]:
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `timeout_seconds`) may be set anew under the same version: they change how it is run, not what it
-        computes. Anything else that differs under a name and version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated
-        digest: FAILED_PRECONDITION (UDF_DIGEST_MISMATCH).
+        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change how
+        it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
+        GetUdfResponse.needs_bundle), and a definition that of a damaged one. Anything else that differs under a name and
+        version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated digest:
+        FAILED_PRECONDITION (UDF_DIGEST_MISMATCH). A bundle of another Python than the workers': FAILED_PRECONDITION
+        (UDF_PYTHON_MISMATCH), and nothing is stored.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +154,9 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.GetUdfRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.GetUdfResponse, _abc.Awaitable[_catalog_pb2.GetUdfResponse]]:
-        """One function. Without a version: the one registered last."""
+        """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
+        changed in the store is refused here and wherever it is used: DATA_LOSS (UDF_DAMAGED). Registering it again heals it.
+        """
 
     @_abc_1.abstractmethod
     def ListUdfs(
