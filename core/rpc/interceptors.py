@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -18,11 +18,14 @@ import structlog
 from core.errors import Internal, LemanError, Unauthenticated
 from core.rpc import status
 from core.rpc.activity import Activity
+from core.rpc.outliving import Outliving
 
 REQUEST_ID = "x-request-id"
 #: Services that need no token and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _READS = ("Get", "List", "Describe")
+#: Unary methods that change nothing: they may end in the middle.
+_CHANGELESS = (*_READS, "Explain", "Plan")
 _LONGEST_REQUEST_ID = 128
 
 log = structlog.get_logger(__name__)
@@ -40,11 +43,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     - With a token set, a call without it is UNAUTHENTICATED before its handler sees it.
     - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL,
       logged with traceback.
+    - A method that changes something runs to its end although its caller hangs up: see `Outliving`.
     """
 
-    def __init__(self, token: str, activity: Activity) -> None:
+    def __init__(self, token: str, activity: Activity, changes: Outliving) -> None:
         self._expected = f"Bearer {token}".encode() if token else b""
         self._activity = activity
+        self._changes = changes
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -72,12 +77,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream), **codec)
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
 
-    def _unary(self, method: str, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    def _unary(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
+        name = method.rpartition("/")[2]
+        changes = not name.startswith(_CHANGELESS)
+
         async def call(request: Any, context: Context) -> Any:
             with _Call(method, context, self._activity) as current:
                 try:
                     self._authenticate(current)
-                    return await behavior(request, context)
+                    work = behavior(request, context)
+                    return await (self._changes.run(name, work) if changes else work)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 

@@ -30,6 +30,7 @@ from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc.activity import Activity
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
+from core.rpc.outliving import Outliving
 from leman.v1 import info_pb2, info_pb2_grpc
 
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
@@ -75,6 +76,7 @@ class RunningServer:
     service: Service
     draining: asyncio.Event
     activity: Activity
+    changes: Outliving
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
@@ -86,19 +88,20 @@ class RunningServer:
         return self.activity.idle_seconds()
 
     async def stop(self) -> None:
-        """Drains: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, then
-        nothing."""
+        """Drains: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, those too that go on
+        without their callers; then nothing."""
         await self.health.enter_graceful_shutdown()
         self.draining.set()
         grace = self.settings.server.grace_seconds
         stopping = asyncio.ensure_future(self.server.stop(grace))
         quiet = asyncio.ensure_future(self.activity.quiet())
-        await asyncio.wait((stopping, quiet), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((quiet,), timeout=grace)
         quiet.cancel()
         # Health watchers never end by themselves: they get a moment to hear it, not the rest of the grace.
         await asyncio.wait((stopping,), timeout=_FAREWELL_SECONDS)
         await self.server.stop(0)
         await stopping
+        await self.changes.stop()
         await self.service.stop()
 
 
@@ -110,8 +113,9 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     """
     _check_bind(settings)
     activity = Activity()
+    changes = Outliving(settings.server.max_concurrent_rpcs, activity)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(settings.server.token.get_secret_value(), activity)],
+        interceptors=[CallInterceptor(settings.server.token.get_secret_value(), activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )
@@ -131,7 +135,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(settings, service, draining, activity, server, checks, port)
+    return RunningServer(settings, service, draining, activity, changes, server, checks, port)
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:

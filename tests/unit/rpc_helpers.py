@@ -18,12 +18,16 @@ DEADLINE = 20.0
 
 
 class FakeService(jobs_pb2_grpc.JobServiceServicer):
-    """GetJob answers, fails or waits by job id; WatchJob sends messages until it is told to drain."""
+    """GetJob answers, fails or waits by job id, CancelJob until `may_end`; WatchJob sends messages until it is told to
+    drain."""
 
     def __init__(self, draining: asyncio.Event) -> None:
         self.draining = draining
         self.entered = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.ended: list[str] = []
         self.stopped = False
         self.working = False
         self.seen: list[dict[str, str]] = []
@@ -55,6 +59,13 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
 
     async def CancelJob(self, request, context):
+        self.entered.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        self.ended.append(request.job_id)
         return jobs_pb2.CancelJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
 
     async def WatchJob(self, request, context):

@@ -284,6 +284,65 @@ def test_more_calls_than_allowed_are_refused_at_once():
     asyncio.run(scenario())
 
 
+def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            service.may_end.clear()
+            await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="j1")), service)
+            await _cut(stub.GetJob(get("hang")), service)
+            await service.cancelled.wait()
+            assert service.ended == []
+            service.may_end.set()
+            await up.activity.quiet()
+            assert service.ended == ["j1"]
+
+    asyncio.run(scenario())
+
+
+def test_changes_without_callers_are_bounded():
+    async def scenario():
+        async with running(Server(max_concurrent_rpcs=2)) as (up, service), client(up) as stub:
+            service.may_end.clear()
+            for name in "ab":
+                await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id=name)), service)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="c"))
+            assert error_info(caught.value).reason == "TOO_MANY_CALLS"
+            assert (await stub.GetJob(get())).job.job_id == "j1"
+            service.may_end.set()
+            await up.activity.quiet()
+            assert service.ended == ["a", "b"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_stop_waits_for_changes_without_callers_as_long_as_the_grace(in_time):
+    async def scenario():
+        async with running(Server(grace_seconds=3600 if in_time else 0.2)) as (up, service), client(up) as stub:
+            service.may_end.clear()
+            await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="j1")), service)
+            stopping = asyncio.ensure_future(up.stop())
+            await service.draining.wait()
+            if in_time:
+                service.may_end.set()
+            await stopping
+            assert service.stopped
+            assert service.cancelled.is_set() is not in_time
+            assert service.ended == (["j1"] if in_time else [])
+
+    asyncio.run(scenario())
+
+
+async def _cut(call, service) -> None:
+    """Hangs up once the service is at it."""
+    await asyncio.sleep(0)
+    await service.entered.wait()
+    service.entered.clear()
+    call.cancel()
+    await _outcome(call)
+
+
 async def _outcome(call) -> grpc.StatusCode:
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
         await call

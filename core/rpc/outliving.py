@@ -1,0 +1,63 @@
+"""Calls that change something run to their end, whatever becomes of their callers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from core.errors import ResourceExhausted
+from core.rpc.activity import Activity
+
+_Result = TypeVar("_Result")
+
+_log = structlog.get_logger(__name__)
+
+
+class Outliving:
+    """gRPC cancels a handler when its caller hangs up or its deadline passes, at whichever `await` it stands. What only
+    reads may end there; a change would be left half made. So changes run in tasks of their own.
+
+    `most`: so many at once, those of callers that went away included. `activity` counts them until they end.
+    """
+
+    def __init__(self, most: int, activity: Activity) -> None:
+        self._most = most
+        self._activity = activity
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, method: str, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """What the work returns or raises; cancelling the caller does not stop it. Raises ResourceExhausted
+        (TOO_MANY_CALLS)."""
+        if len(self._tasks) >= self._most:
+            work.close()
+            raise ResourceExhausted("TOO_MANY_CALLS", f"{len(self._tasks)} calls are at work: try again later")
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        self._activity.begin()
+        task.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                _log.info("a call goes on without its caller", method=method)
+                task.add_done_callback(_say)
+            raise
+
+    async def stop(self) -> None:
+        """Ends what is still at work."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._activity.end()
+
+
+def _say(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for the answer: an error is in the log, or nowhere."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.warning("a call whose caller had gone failed", error=str(task.exception()))
