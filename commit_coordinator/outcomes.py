@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from commit_coordinator.requests import CommitResult
-from core.errors import AlreadyExists
+from core.rpc.bodies import check_body
 
 Key = tuple[str, str]
 
@@ -22,11 +22,11 @@ class RequestMemory:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._running: dict[Key, tuple[bytes, asyncio.Task[CommitResult]]] = {}
-        self._done: OrderedDict[Key, tuple[bytes, CommitResult]] = OrderedDict()
+        self._running: dict[Key, tuple[str, asyncio.Task[CommitResult]]] = {}
+        self._done: OrderedDict[Key, tuple[str, CommitResult]] = OrderedDict()
         self._size = 0
 
-    async def once(self, key: Key, body: bytes, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
+    async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
         """The result of `work`, which runs once for a key and goes on when its callers are cancelled.
 
         What `work` raises is raised to all that wait for it, then forgotten: the request may be sent again.
@@ -35,14 +35,14 @@ class RequestMemory:
         if key in self._done:
             self._done.move_to_end(key)
             known, result = self._done[key]
-            _same_body(key, known, body)
+            check_body(key[1], known, body)
             return result
         if key not in self._running:
             task = asyncio.create_task(work())
             self._running[key] = (body, task)
             task.add_done_callback(lambda ended: self._settle(key, ended))
         known, task = self._running[key]
-        _same_body(key, known, body)
+        check_body(key[1], known, body)
         return await asyncio.shield(task)
 
     async def ended(self, key: Key) -> CommitResult | None:
@@ -69,12 +69,3 @@ class RequestMemory:
 
 def _size(result: CommitResult) -> int:
     return max(1, len(result.outcomes))
-
-
-def _same_body(key: Key, known: bytes, body: bytes) -> None:
-    if known != body:
-        raise AlreadyExists(
-            "REQUEST_ID_REUSED",
-            f"Request id {key[1]} was used for another request; choose a new one for each request",
-            request_id=key[1],
-        )

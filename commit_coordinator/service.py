@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,6 +21,7 @@ from core.lance_io.tables import table_uri
 from core.lance_io.views import drop as view_drop
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.bodies import body_digest
 from core.rpc.convert_garbage import collection_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
@@ -86,7 +86,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
         wanted = messages.request_from_proto(request)
-        body = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
+        body = body_digest(request)
         result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._lanes.submit(wanted))
         return commit_pb2.SubmitCommitResponse(
             version=result.version, outcomes=[messages.outcome_to_proto(outcome) for outcome in result.outcomes]
@@ -125,24 +125,22 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
         uri, age = messages.uri_of(request.uri), _age(request)
-        found = await asyncio.shield(self._collect(uri, age, dry_run=request.dry_run))
+        found = await self._collect(uri, age, dry_run=request.dry_run)
         most = min(request.max_files or FILES_NAMED, MAX_FILES_NAMED)
         return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
 
     async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        await asyncio.shield(self._drop(request.database, request.name, force=request.force))
+        await self._drop(request.database, request.name, force=request.force)
         return commit_pb2.DropViewResponse()
 
     async def _drop(self, database: str, name: str, *, force: bool) -> None:
-        """To be shielded, as `_collect`."""
         async with self._lanes.alone(table_uri(database, name)):
             await self._collectors.run(functools.partial(view_drop.check, database, name, force=force))
             await self._collectors.run(view_drop.drop, database, name)
 
     async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
-        """To be shielded: a caller that goes away must not let commits in while files are being removed."""
         collector = GarbageCollector(uri, age)
         version, verdicts = await self._collectors.run(collector.look)
         removed = [v.file for v in verdicts if v.fate is Fate.GARBAGE]

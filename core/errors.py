@@ -77,3 +77,12 @@ class Unimplemented(LemanError):
 
 class Internal(LemanError):
     """A bug of ours."""
+
+
+def reused(request_id: str) -> AlreadyExists:
+    """The error for a request id that came with another body before."""
+    return AlreadyExists(
+        "REQUEST_ID_REUSED",
+        f"Request id {request_id} was used for another request: choose a new one for each request",
+        request_id=request_id,
+    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -22,8 +21,8 @@ from core.errors import NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 from executor.jobs.costs import Costs
 from executor.jobs.history import History
-from executor.jobs.requests import Requests, check_request
-from executor.jobs.retry import Retry, check_same, check_worth, specification
+from executor.jobs.requests import Requests
+from executor.jobs.retry import Retry, check_worth, specification
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
 from executor.refresh.run import RefreshRun
@@ -44,6 +43,32 @@ class _Database:
         self.jobs: dict[str, Job] = {}
         self.opened = asyncio.Lock()
         self.loaded = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job to be made. `body`: digest of the whole request."""
+
+    spec: BackfillSpec
+    request_id: str
+    body: str
+    refresh: RefreshSpec | None = None
+    retry_of: Job | None = None
+
+    def job(self) -> Job:
+        """It, as it begins."""
+        now = time.time()
+        return Job(
+            f"job-{uuid.uuid4().hex[:16]}",
+            self.request_id,
+            JobState.PLANNING,
+            self.spec,
+            now,
+            now,
+            retry_of=self.retry_of.job_id if self.retry_of else "",
+            refresh=self.refresh,
+            request_body=self.body,
+        )
 
 
 class JobManager:
@@ -72,54 +97,64 @@ class JobManager:
         known = ((path, job.spec) for path, database in self._databases.items() for job in database.jobs.values())
         return {(path, spec.table, spec.column) for path, spec in known if spec.column}
 
-    async def retry(self, database: str, retry: Retry, request_id: str) -> Job:
+    async def retry(self, database: str, retry: Retry, request_id: str, *, body: str = "") -> Job:
         """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
         `executor.jobs.retry.specification` raise, NotFound (JOB_NOT_FOUND), FailedPrecondition (NOTHING_TO_RETRY)."""
-        job = await self.get(database, retry.job_id)
-        known = self._requests.find(request_id, (await self._open(database)).jobs.values())
-        if isinstance(known, Job):
-            check_same(known, retry)
-            return self.current(known)
-        spec = await specification(self._services.planner, job, retry)
-        return await self.create(spec, request_id, retry_of=job)
+
+        async def make() -> Job:
+            job = await self.get(database, retry.job_id)
+            spec = await specification(self._services.planner, job, retry)
+            return await self._create(_Asked(spec, request_id, body, retry_of=job))
+
+        return await self._once(database, request_id, body, make)
 
     async def create(
-        self, spec: BackfillSpec, request_id: str, *, refresh: RefreshSpec | None = None, retry_of: Job | None = None
+        self, spec: BackfillSpec, request_id: str, *, body: str = "", refresh: RefreshSpec | None = None
     ) -> Job:
         """Accepts a job and returns it running, or done where nothing was to do: a backfill, or the refresh of the view
-        that `spec` names. The same request id gives the same job. Raises what planning raises, AlreadyExists
-        (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
-        database = await self._open(spec.database)
-        known = self._requests.find(request_id, database.jobs.values())
-        if known is not None:
-            check_request(known, request_id, spec, refresh)
-            return self.current(known) if isinstance(known, Job) else await asyncio.shield(known.answer)
-        make = functools.partial(self._create, spec, request_id, refresh, retry_of)
-        return await self._requests.make(request_id, spec, refresh, make)
+        that `spec` names. The same request id with the same `body`, a digest of the whole request, gives the same job.
+        Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+        asked = _Asked(spec, request_id, body, refresh)
+        return await self._once(spec.database, request_id, body, lambda: self._create(asked))
 
-    async def _create(
-        self, spec: BackfillSpec, request_id: str, refresh: RefreshSpec | None, retry_of: Job | None
-    ) -> Job:
+    async def _once(self, path: str, request_id: str, body: str, make: Callable[[], Coroutine[Any, Any, Job]]) -> Job:
+        database = await self._open(path)
+
+        def known() -> Job | None:
+            job = next((job for job in database.jobs.values() if job.request_id == request_id), None)
+            return None if job is None else self.current(job)
+
+        return await self._requests.once((path, request_id), body, known, make)
+
+    async def _create(self, asked: _Asked) -> Job:
         if len(self._tasks) >= self._settings.executor.max_running_jobs:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
             )
-        now = time.time()
-        job_id = f"job-{uuid.uuid4().hex[:16]}"
-        retried = retry_of.job_id if retry_of else ""
-        job = Job(job_id, request_id, JobState.PLANNING, spec, now, now, retry_of=retried, refresh=refresh)
-        run = self._run_of(job)
+        run = self._run_of(asked.job())
         plan: Any = await run.plan()
-        if retry_of is not None:
-            check_worth(retry_of, plan)
-        await self._pool.run(self._databases[spec.database].history.prepare)
-        self._runs[job.job_id] = run
+        if asked.retry_of is not None:
+            check_worth(asked.retry_of, plan)
+        await self._pool.run(self._databases[asked.spec.database].history.prepare)
+        job_id = run.board.job.job_id
+        self._runs[job_id] = run
+        try:
+            return await self._begin(run, plan)
+        except BaseException:
+            # where history has it all the same, whoever opens the database takes it over once nobody holds it
+            del self._runs[job_id]
+            self._databases[asked.spec.database].jobs.pop(job_id, None)
+            await self._leases.release(job_id)
+            raise
+
+    async def _begin(self, run: JobRun | RefreshRun, plan: Any) -> Job:
+        """Ends a job that has nothing to do, or has it run."""
         run.know_cost(self._costs.of(run.board.job))
         if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
         run.look_ahead(plan)
-        await self._leases.acquire(job.job_id)
+        await self._leases.acquire(run.board.job.job_id)
         await run.board.move(JobState.RUNNING)
         await self._save(run.board.job)
         self._start(run, run.run(plan))
@@ -297,6 +332,7 @@ class JobManager:
 
     async def stop(self) -> None:
         """Lets go of all jobs: another executor takes them over from their checkpoints."""
+        await self._requests.stop()
         running = list(self._tasks)
         for job_id in running:
             self._services.local.cancel(job_id)

@@ -29,6 +29,7 @@ from core.errors import InvalidArgument, Unavailable
 from core.lance_io.tables import LanceTables, table_uri
 from core.rpc import convert, convert_jobs, convert_views
 from core.rpc.blocking import BlockingPool
+from core.rpc.bodies import body_digest
 from core.rpc.channels import open_peer
 from core.rpc.paging import cut, read_page
 from core.rpc.peers import CommitClient, PlannerClient
@@ -178,13 +179,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         self._check_open()
+        body = body_digest(request)
         if request.HasField("refresh"):
             refresh = _checked_refresh(request)
             spec = BackfillSpec(refresh.database, refresh.view, "")
-            job = await self._manager.create(spec, request.request_id, refresh=refresh)
+            job = await self._manager.create(spec, request.request_id, body=body, refresh=refresh)
         else:
             spec = _checked(convert.spec_from_proto(request.backfill))
-            job = await self._manager.create(spec, request.request_id)
+            job = await self._manager.create(spec, request.request_id, body=body)
         return jobs_pb2.CreateJobResponse(job=_job(job))
 
     def _check_open(self) -> None:
@@ -224,7 +226,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
         self._check_open()
         retry = Retry(request.job_id, request.udf_name, request.udf_version, request.keep_others)
-        job = await self._manager.retry(request.database, retry, request.request_id)
+        job = await self._manager.retry(request.database, retry, request.request_id, body=body_digest(request))
         return jobs_pb2.RetryJobResponse(job=_job(job))
 
     async def ListJobErrors(

@@ -63,8 +63,11 @@ class Catalog:
         """Names of the tables of a database, sorted; without those that a refresh computes in."""
         return [name for name in self._tables.list_tables(database) if not name.startswith(STAGE_PREFIX)]
 
-    def addition(self, database: str, table: str, columns: Sequence[NewColumn], request_id: str) -> Addition:
-        """Checks all columns. Column ids follow from the request id, so that a repetition asks for the same.
+    def addition(
+        self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
+    ) -> Addition:
+        """Checks all columns. Column ids follow from the request id, so that a repetition asks for the same; `body`
+        tells it from another request under the same id.
 
         Raises what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
         """
@@ -74,6 +77,7 @@ class Catalog:
             raise FailedPrecondition(
                 "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
             )
+        binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         asked = request_id or uuid.uuid4().hex
         fields: list[pa.Field] = []
@@ -84,15 +88,18 @@ class Catalog:
             field = _added_before(snapshot, column.name, column_id, udf)
             if field is None:
                 field = validation.new_field(column, udf, snapshot, column_id)
-            fields.append(field)
+            fields.append(binding.mark(field, request_id, body))
             functions.append(udf)
         self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, asked, pa.schema(fields))
 
-    def alteration(self, database: str, table: str, columns: Sequence[NewColumn], request_id: str) -> Addition:
+    def alteration(
+        self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
+    ) -> Addition:
         """Checks all columns. Raises what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names."""
         _check_named(columns)
         snapshot = self.table(database, table)
+        binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         fields: list[pa.Field] = []
         functions: list[UdfDefinition] = []
@@ -109,7 +116,7 @@ class Catalog:
             validation.check_output_type(existing, udf, _KEEP_TYPE)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
-            fields.append(binding.bind(existing.arrow, rebound))
+            fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))
             functions.append(udf)
         self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))

@@ -13,6 +13,7 @@ from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.rpc import convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.bodies import body_digest
 from core.udf.registry import Registered
 from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2
@@ -73,7 +74,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
-        wanted = await self._pool.run(self._catalog.addition, *_wanted(request))
+        wanted = await self._pool.run(self._catalog.addition, *_wanted(request), body_digest(request))
         operation = commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
 
@@ -84,7 +85,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         change = await self._pool.run(self._new_views.alteration, *asked)
         if change is not None:
             return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
-        wanted = await self._pool.run(self._catalog.alteration, *asked)
+        wanted = await self._pool.run(self._catalog.alteration, *asked, body_digest(request))
         operation = commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
 

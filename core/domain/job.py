@@ -83,9 +83,10 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
-    `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running. `refresh`: what was
-    asked where the job refreshes a view; `spec` then names the view as its table and nothing else, and `refresh_ledger`
-    is for who takes the job over."""
+    `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running. `request_body`:
+    digest of the whole request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job
+    refreshes a view; `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes
+    the job over."""
 
     job_id: str
     request_id: str
@@ -104,6 +105,7 @@ class Job:
     stalls: tuple[Stall, ...] = ()
     handed_back: int = 0
     retry_of: str = ""
+    request_body: str = ""
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
     refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)

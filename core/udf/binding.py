@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
-from core.errors import DataLoss
+from core.errors import DataLoss, reused
+from core.keys import md5
 
 COLUMN_ID = b"leman::column_id"
 UDF_NAME = b"leman::udf_name"
@@ -18,6 +20,7 @@ INPUTS = b"leman::inputs"
 SOURCE = b"leman::source"
 ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
+REQUEST = b"leman::request"
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
@@ -47,8 +50,27 @@ def entries(field: pa.Field) -> dict[str, str | None]:
     bound: dict[str, str | None] = {
         key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)
     }
-    bound[KEPT.decode()] = metadata[KEPT].decode() if KEPT in metadata else None
+    for key in (KEPT, REQUEST):
+        bound[key.decode()] = metadata[key].decode() if key in metadata else None
     return bound
+
+
+def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
+    """The field with the request that said so in its metadata (none: without), so that the same id with another body is
+    known as such, whoever restarts. It is no part of the binding."""
+    stored = {key: value for key, value in (field.metadata or {}).items() if key != REQUEST}
+    if request_id:
+        stored[REQUEST] = f"{md5(request_id)} {body}".encode()
+    return field.with_metadata(stored)
+
+
+def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> None:
+    """Raises AlreadyExists (REQUEST_ID_REUSED) where the id is that of another request, which made one of the fields
+    what it is."""
+    for field in fields:
+        known, _, its_body = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
+        if request_id and known == md5(request_id) and its_body != body:
+            raise reused(request_id)
 
 
 def read(field: pa.Field) -> ColumnBinding | None:

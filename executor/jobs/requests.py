@@ -3,69 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from core.domain.job import Job
-from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
-from core.errors import AlreadyExists
+from core.rpc.bodies import check_body
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Making:
-    """A job that is being made; `answer` is it, or why there is none."""
-
-    spec: BackfillSpec
-    refresh: RefreshSpec | None
-    answer: asyncio.Future[Job]
+_Key = tuple[str, str]
 
 
 class Requests:
-    """Jobs that are being made, by the ids of their requests."""
+    """Jobs that are being made. Each is made in a task of its own: it comes into being as a whole or not at all,
+    whatever becomes of its callers."""
 
     def __init__(self) -> None:
-        self._making: dict[str, Making] = {}
+        self._making: dict[_Key, tuple[str, asyncio.Task[Job]]] = {}
+        self._tasks: set[asyncio.Task[Job]] = set()
 
-    def find(self, request_id: str, jobs: Iterable[Job]) -> Making | Job | None:
-        """What became of a request: a job that is being made, one of `jobs`, or nothing yet."""
-        if not request_id:
-            return None
-        if request_id in self._making:
-            return self._making[request_id]
-        return next((job for job in jobs if job.request_id == request_id), None)
-
-    async def make(
-        self, request_id: str, spec: BackfillSpec, refresh: RefreshSpec | None, work: Callable[[], Awaitable[Job]]
+    async def once(
+        self,
+        key: _Key,
+        body: str,
+        known: Callable[[], Job | None],
+        make: Callable[[], Coroutine[Any, Any, Job]],
     ) -> Job:
-        """Makes a job, while the same request finds it here."""
-        if not request_id:
-            return await work()
-        answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        self._making[request_id] = Making(spec, refresh, answer)
-        try:
-            job = await work()
-            answer.set_result(job)
+        """The job of a request, made where there is none yet. `key`: database and request id; without an id every
+        request is a new one. `body`: its digest; `known` looks among the jobs that there are.
+
+        Raises AlreadyExists (REQUEST_ID_REUSED), and what `make` raises.
+        """
+        if not key[1]:
+            return await asyncio.shield(self._apart(make()))
+        if key in self._making:
+            asked, task = self._making[key]
+            check_body(key[1], asked, body)
+            return await asyncio.shield(task)
+        job = known()
+        if job is not None:
+            check_body(key[1], job.request_body, body)
             return job
-        except BaseException as error:
-            answer.set_exception(error)
-            answer.exception()  # somebody may or may not wait for it
-            raise
-        finally:
-            self._making.pop(request_id, None)
+        task = self._apart(make())
+        self._making[key] = body, task
+        task.add_done_callback(lambda _: self._making.pop(key, None))
+        return await asyncio.shield(task)
 
+    async def stop(self) -> None:
+        """Ends the making of jobs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-def check_request(known: Making | Job, request_id: str, spec: BackfillSpec, refresh: RefreshSpec | None) -> None:
-    """Raises AlreadyExists (REQUEST_ID_REUSED) where the request was for something else."""
-    # relative times in a filter, and the latest version of a source, are pinned when a job starts
-    asked = known.spec
-    same = replace(asked, where="") == replace(spec, where="") and bool(asked.where) == bool(spec.where)
-    if not same or not _same_refresh(known.refresh, refresh):
-        raise AlreadyExists("REQUEST_ID_REUSED", f"request id {request_id} was used for another job: choose a new one")
-
-
-def _same_refresh(known: RefreshSpec | None, asked: RefreshSpec | None) -> bool:
-    if known is None or asked is None:
-        return known is asked
-    same = replace(known, src_version=0, latest=False) == replace(asked, src_version=0, latest=False)
-    return same and (not asked.src_version or asked.src_version == known.src_version)
+    def _apart(self, work: Coroutine[Any, Any, Job]) -> asyncio.Task[Job]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

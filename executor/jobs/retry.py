@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.domain.udf import FunctionVersion
-from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.peers import PlannerClient
 
 
@@ -83,16 +83,3 @@ def check_worth(job: Job, plan: Plan) -> None:
         "run the backfill again, it goes on where the job stopped",
         job_id=job.job_id,
     )
-
-
-def check_same(known: Job, retry: Retry) -> None:
-    """Raises AlreadyExists (REQUEST_ID_REUSED) where a request id was used for another job than this retry."""
-    same = known.retry_of == retry.job_id
-    if retry.udf_name:
-        same = same and retry.udf_name == known.udf_name and retry.udf_version in ("", known.udf_version)
-        # a spec that names the function is that of the job's own: then there is nothing else to keep
-        same = same and (bool(known.spec.udf_name) or known.spec.failed_only is retry.keep_others)
-    if not same:
-        raise AlreadyExists(
-            "REQUEST_ID_REUSED", f"request id {known.request_id} was used for another job: choose a new one"
-        )

@@ -42,8 +42,8 @@ def test_same_request_again_is_answered_without_work():
     async def scenario():
         memory, work = RequestMemory(4), Work()
         work.go.set()
-        first = await memory.once(KEY, b"body", work)
-        return first, await memory.once(KEY, b"body", work), work.calls
+        first = await memory.once(KEY, "body", work)
+        return first, await memory.once(KEY, "body", work), work.calls
 
     first, second, calls = run(scenario())
     assert first == second == CommitResult(1)
@@ -53,7 +53,7 @@ def test_same_request_again_is_answered_without_work():
 def test_same_request_joins_the_one_in_work():
     async def scenario():
         memory, work = RequestMemory(4), Work()
-        both = asyncio.gather(memory.once(KEY, b"body", work), memory.once(KEY, b"body", work))
+        both = asyncio.gather(memory.once(KEY, "body", work), memory.once(KEY, "body", work))
         await asyncio.sleep(0)
         work.go.set()
         return await both, work.calls
@@ -67,14 +67,14 @@ def test_same_request_joins_the_one_in_work():
 def test_another_body_under_the_same_id_is_refused(ended):
     async def scenario():
         memory, work = RequestMemory(4), Work()
-        first = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        first = asyncio.ensure_future(memory.once(KEY, "body", work))
         await asyncio.sleep(0)
         if ended:
             work.go.set()
             await first
         try:
             with pytest.raises(AlreadyExists) as caught:
-                await memory.once(KEY, b"other", work)
+                await memory.once(KEY, "other", work)
         finally:
             work.go.set()
             await first
@@ -87,8 +87,8 @@ def test_same_id_on_another_table_is_another_request():
     async def scenario():
         memory, work = RequestMemory(4), Work()
         work.go.set()
-        await memory.once(KEY, b"body", work)
-        return await memory.once(("/u.lance", "r1"), b"other", work)
+        await memory.once(KEY, "body", work)
+        return await memory.once(("/u.lance", "r1"), "other", work)
 
     assert run(scenario()) == CommitResult(2)
 
@@ -96,7 +96,7 @@ def test_same_id_on_another_table_is_another_request():
 def test_work_goes_on_when_its_caller_is_cancelled():
     async def scenario():
         memory, work = RequestMemory(4), Work()
-        caller = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        caller = asyncio.ensure_future(memory.once(KEY, "body", work))
         await asyncio.sleep(0)
         caller.cancel()
         await asyncio.wait([caller])
@@ -115,10 +115,10 @@ def test_failure_reaches_all_and_is_forgotten():
         memory, work = RequestMemory(4), Work(Unavailable("STORE_UNAVAILABLE", "away"))
         work.go.set()
         joined = await asyncio.gather(
-            memory.once(KEY, b"body", work), memory.once(KEY, b"body", work), return_exceptions=True
+            memory.once(KEY, "body", work), memory.once(KEY, "body", work), return_exceptions=True
         )
         work.error = None
-        return joined, await memory.once(KEY, b"other body", work)
+        return joined, await memory.once(KEY, "other body", work)
 
     joined, after = run(scenario())
     assert [type(error) for error in joined] == [Unavailable, Unavailable]
@@ -128,7 +128,7 @@ def test_failure_reaches_all_and_is_forgotten():
 def test_ended_waits_for_a_request_in_work():
     async def scenario():
         memory, work = RequestMemory(4), Work()
-        first = asyncio.ensure_future(memory.once(KEY, b"body", work))
+        first = asyncio.ensure_future(memory.once(KEY, "body", work))
         await asyncio.sleep(0)
         asked = asyncio.ensure_future(memory.ended(KEY))
         await asyncio.sleep(0)
@@ -149,7 +149,7 @@ def test_memory_is_bounded_by_the_fragments_of_its_requests():
         for name, size in (("a", 1), ("b", 3), ("c", 0), ("d", 3), ("e", 3)):
             work = Work(result=CommitResult(1, outcomes[:size]))
             work.go.set()
-            await memory.once(("/t", name), b"", work)
+            await memory.once(("/t", name), "", work)
             yield [known for known in "abcde" if await memory.ended(("/t", known))]
 
     async def collected():

@@ -4,105 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from core.config import Settings
-from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
-from core.domain.ranges import RowRange
-from core.domain.table import TableField
-from core.domain.udf import UdfDefinition, UdfKind
-from core.rpc.blocking import BlockingPool
-from executor.lanes.local_runner import LocalRunner
-from executor.manager import JobManager
-
-OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
-UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-HEADER = PlanHeader("/lake/t.lance", 1, "i", OUTPUT, ("x",), UDF, "", "")
-TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
-
-
-class BusySpark:
-    """Runs lanes that never end by themselves."""
-
-    def __init__(self) -> None:
-        self.at_work = asyncio.Event()
-
-    async def run_lanes(self, *_: object) -> None:
-        self.at_work.set()
-        await asyncio.Event().wait()
-
-    async def stop_job(self, _: str) -> None:
-        return
-
-    def cancel(self, _: str) -> None:
-        return
-
-    forget = cancel
-
-
-class Planner:
-    async def create_plan(self, _: BackfillSpec) -> Plan:
-        return Plan(HEADER, (TASK,))
-
-
-class Dispatcher:
-    def open(self, *_: object) -> None:
-        return
-
-    async def close(self, _: str) -> None:
-        return
-
-
-async def _nothing(*_: object) -> None:
-    return
-
-
-class Executor:
-    """A job manager, and the process around it."""
-
-    def __init__(self, database: Path) -> None:
-        self.database = str(database)
-        self.spark = BusySpark()
-        self._pool = BlockingPool(2, name="test")
-
-        def services(save_job: Any) -> Any:
-            return SimpleNamespace(
-                settings=Settings(),
-                spark=self.spark,
-                local=LocalRunner(),
-                dispatcher=Dispatcher(),
-                planner=Planner(),
-                commits=None,
-                lanes=2,
-                save_job=save_job,
-                release=_nothing,
-            )
-
-        self.jobs = JobManager(Settings(), services, JobLeases("", "me"), self._pool)
-
-    async def works(self) -> None:
-        async with asyncio.timeout(10):
-            await self.spark.at_work.wait()
-
-    async def die(self) -> None:
-        """Ends without a word to history."""
-        for task in [*self.jobs._tasks.values()]:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        self._pool.close()
-
-    async def stop(self) -> None:
-        await self.jobs.stop()
-        self._pool.close()
-
-    async def job(self, job_id: str) -> Job:
-        return await self.jobs.get(self.database, job_id)
+from core.domain.plan import BackfillSpec
+from tests.unit.manager_helpers import Executor
 
 
 def lives(database: Path, ends: list[str]) -> Job:

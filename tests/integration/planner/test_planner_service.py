@@ -74,6 +74,9 @@ def definition(name="f", version="1", **fields):
     return udf
 
 
+NEWER = definition(version="2")
+
+
 def add(database, request_id="", **column):
     new = catalog_pb2.NewColumn(**{"name": "n", "udf_name": "f", "udf_version": "1", **column})
     table = catalog_pb2.TableRef(database=database, table="t")
@@ -199,6 +202,40 @@ def test_a_repetition_after_the_coordinator_forgot_the_first_is_answered_alike(t
     first = served(register_and_add)
     assert served(register_and_add) == first
     assert lance.dataset(f"{table}/t.lance").version == first
+
+
+@pytest.mark.parametrize("first", ["add", "alter"])
+def test_a_request_id_with_another_body_is_refused_also_after_a_restart(tmp_path, first):
+    """What the id was used for stands in the columns that it made."""
+    lake = Lake(tmp_path)
+
+    def adding(**column):
+        return add(lake.database, "r1", **column)
+
+    def altering(**column):
+        request = adding(**{"name": "c", "udf_version": "2", **column})
+        return catalog_pb2.AlterColumnsRequest(table=request.table, columns=request.columns, request_id="r1")
+
+    def one(stubs):
+        return stubs.catalog.AddColumns(adding()) if first == "add" else stubs.catalog.AlterColumns(altering())
+
+    async def begin(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=lake.database, definition=NEWER))
+        return (await one(stubs)).version
+
+    async def go_on(stubs):
+        others = (
+            stubs.catalog.AddColumns(adding(name="other")),
+            stubs.catalog.AddColumns(adding(input_columns=["id"])),
+            stubs.catalog.AlterColumns(altering(input_columns=["id"])),
+        )
+        for call in others:
+            code, error = await error_of(call)
+            assert (code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+        return (await one(stubs)).version
+
+    made = served(begin)
+    assert served(go_on) == made == lake.open().version
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,9 @@ class AddColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body again is answered like the first time."""
+    """Chosen by the caller. The same id and body again is answered like the first time; the same id with another body is
+    refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
     @_builtins.property
     def table(self) -> Global___TableRef:
         """The table."""
@@ -336,7 +338,9 @@ class AlterColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body again is answered like the first time."""
+    """Chosen by the caller. The same id and body again is answered like the first time; the same id with another body is
+    refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
     @_builtins.property
     def table(self) -> Global___TableRef:
         """The table."""
