@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 
 from core.crash import crash_point
@@ -42,7 +43,7 @@ class Committer:
         self._tenth = max(1, fragments // 10)
         self._interval = interval_seconds
         self._note = note
-        self._ready: list[Replacement] = []
+        self._ready: deque[Replacement] = deque()
         self.files: dict[int, str] = {}
         self._since = 0.0
         self._last = time.monotonic()
@@ -80,7 +81,7 @@ class Committer:
         while True:
             count = self._due()
             if count:
-                batch, self._ready = self._ready[:count], self._ready[count:]
+                batch = [self._ready.popleft() for _ in range(count)]
                 self._since = time.monotonic()
                 await self._commit(batch)
             elif self._closing:

@@ -26,6 +26,8 @@ class Tally:
         self._times = Timings()
         self._ready: dict[int, int] = {}
         self._files: dict[int, int] = {}
+        # sums of these, as they are asked for with each message of a lane
+        self._rows_failed = self._rows_ready = 0
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         self.rows_failed_before = 0
@@ -60,6 +62,8 @@ class Tally:
             self._evaluated += result.rows_evaluated
             self._safe += result.rows_evaluated
             self._failed[result.fragment_id] = self._failed.get(result.fragment_id, 0) + result.rows_failed
+            if result.fragment_id not in self._files:
+                self._rows_failed += result.rows_failed
             self._skipped += result.rows_skipped
         self._times = _sum(self._times, outcome.timings)
 
@@ -69,17 +73,21 @@ class Tally:
 
     def staged(self, fragment_id: int, rows: int, rows_failed: int) -> None:
         """A fragment's file waits for its commit. It knows all failed rows, those of earlier attempts too."""
+        self._rows_ready += rows - self._ready.get(fragment_id, 0)
         self._ready[fragment_id] = rows
+        self._rows_failed += rows_failed - self._files.get(fragment_id, self._failed.get(fragment_id, 0))
         self._files[fragment_id] = rows_failed
 
     def committed(self, fragment_id: int) -> None:
         """Queries see a fragment's rows."""
-        self.rows_committed += self._ready.pop(fragment_id, 0)
+        rows = self._ready.pop(fragment_id, 0)
+        self._rows_ready -= rows
+        self.rows_committed += rows
         self.fragments_committed += 1
 
     def rejected(self, fragment_id: int) -> None:
         """A fragment's file was refused."""
-        self._ready.pop(fragment_id, None)
+        self._rows_ready -= self._ready.pop(fragment_id, 0)
 
     @property
     def rows_evaluated(self) -> int:
@@ -87,7 +95,7 @@ class Tally:
 
     @property
     def rows_failed(self) -> int:
-        return sum({**self._failed, **self._files}.values()) + sum(h.rows_failed for h in self._running.values())
+        return self._rows_failed + sum(h.rows_failed for h in self._running.values())
 
     @property
     def seconds_per_row(self) -> float | None:
@@ -110,7 +118,7 @@ class Tally:
             rows_reused=self.rows_reused,
             rows_planned=self.rows_planned,
             rows_checkpointed=self._safe + sum(h.rows_safe for h in self._running.values()),
-            rows_ready_to_commit=sum(self._ready.values()),
+            rows_ready_to_commit=self._rows_ready,
             rows_committed=self.rows_committed,
             rows_skipped=self._skipped,
             rows_failed=self.rows_failed,

@@ -11,13 +11,14 @@ a time and in small slices, so that the next death names one row of them; the re
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
+from executor.lanes.open_fragments import OpenFragment, OpenFragments
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_SECONDS = 0.2
@@ -31,27 +32,6 @@ def _first_budget(share: float) -> float:
     """Seconds for a lane that was dealt 1 / `share` of what lanes with work have on average: the others are done
     sooner, and nothing can be handed to them before it has come back."""
     return max(_LEAST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
-
-
-@dataclass(slots=True)
-class _Fragment:
-    task: FragmentTask
-    missing: list[RowRange]
-    checkpoints: list[CheckpointRef]
-    out: int = 0
-    over: bool = False
-    lost: bool = False
-    busy: list[RowRange] = field(default_factory=list)
-    suspects: list[RowRange] = field(default_factory=list)
-    condemned: tuple[RowFailure, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        return total(self.missing)
-
-    @property
-    def to_assemble(self) -> bool:
-        return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
 
 class Backlog:
@@ -68,15 +48,12 @@ class Backlog:
         diversity: int = 0,
         first_unit: int = 0,
     ) -> None:
-        self._fragments = {
-            t.fragment_id: _Fragment(t, list(t.missing), list(t.checkpoints)) for t in tasks if t.staged is None
-        }
-        self._open = dict(self._fragments)
+        self._open = OpenFragments(t for t in tasks if t.staged is None)
+        self._fragments = self._open.by_id
         self._lanes = lanes
         self._cost = seconds_per_row
         self._task_size = task_size
         self._diversity = diversity
-        self._turn: deque[_Fragment] = deque()
         self._units = first_unit
         self._computing = 0.0
         self._storing = 0.0
@@ -92,12 +69,12 @@ class Backlog:
     @property
     def rows_left(self) -> int:
         """Rows that no unit has been given yet."""
-        return sum(f.rows + total(f.suspects) for f in self._open.values())
+        return self._open.rows_left
 
     @property
     def busy_fragments(self) -> int:
         """Fragments with ranges that another job is computing."""
-        return sum(1 for f in self._fragments.values() if f.busy)
+        return self._open.busy
 
     @property
     def scopes_out(self) -> list[str]:
@@ -113,17 +90,18 @@ class Backlog:
         """Whole fragments dealt to the lanes, the largest first; empty where the pieces' size is known or given."""
         if self._task_size or self._diversity or (self._cost is not None and self._expensive(self._cost)):
             return []
-        hands: list[list[_Fragment]] = [[] for _ in range(self._lanes)]
-        weights = [0] * self._lanes
-        largest = sorted(self._open.values(), key=lambda f: (-f.rows, f.task.fragment_id))
+        hands: list[list[OpenFragment]] = [[] for _ in range(self._lanes)]
+        lightest = [(0, lane) for lane in range(self._lanes)]
+        largest = sorted(self._open, key=lambda f: (-f.rows, f.fragment_id))
         for fragment in largest[: self._lanes * _MOST_FRAGMENTS]:
-            lane = weights.index(min(weights))
+            weight, lane = lightest[0]
             hands[lane].append(fragment)
-            weights[lane] += fragment.rows + 1
-        share = sum(weights) / max(1, sum(map(bool, hands)))
+            heapq.heapreplace(lightest, (weight + fragment.rows + 1, lane))
+        weights = {lane: weight for weight, lane in lightest if weight}
+        share = sum(weights.values()) / max(1, len(weights))
         return [
-            self._unit([self._whole(f) for f in hand], _first_budget(share / weight))
-            for hand, weight in zip(hands, weights, strict=True)
+            self._unit([self._whole(f) for f in hand], _first_budget(share / weights[lane]))
+            for lane, hand in enumerate(hands)
             if hand
         ]
 
@@ -135,40 +113,35 @@ class Backlog:
         suspect = self._suspect()
         if suspect is not None:
             return suspect
-        ready = [f for f in self._open.values() if f.to_assemble]
-        if ready:
-            return self._unit(
-                [self._whole(f) for f in ready[: min(max(1, len(ready) // self._lanes), _MOST_FRAGMENTS)]], 0.0
-            )
+        if self._open.ready:
+            return self._unit(self._assembled(), 0.0)
+        works = self._in_turn() if self._diversity else self._largest()
+        return self._unit(works, self._budget(works)) if works else None
+
+    def _assembled(self) -> list[FragmentWork]:
+        """A lane's share of the fragments whose rows are all stored, in the order of the plan."""
+        share = min(max(1, self._open.ready // self._lanes), _MOST_FRAGMENTS)
+        works: list[FragmentWork] = []
+        while len(works) < share and (fragment := self._open.first_to_assemble()) is not None:
+            works.append(self._whole(fragment))
+        return works
+
+    def _in_turn(self) -> list[FragmentWork]:
+        fragment = self._open.next_in_turn(self._diversity)
+        return [self._part(fragment, self._rows_to_take())] if fragment is not None else []
+
+    def _largest(self) -> list[FragmentWork]:
+        """Whole fragments, the largest first, or a part of one."""
         rows = self._rows_to_take()
         works: list[FragmentWork] = []
-        if self._diversity:
-            next_in_turn = self._next_in_turn()
-            works = [self._part(next_in_turn, rows)] if next_in_turn else []
-            return self._unit(works, self._budget(works)) if works else None
-        for fragment in sorted(
-            (f for f in self._open.values() if f.missing), key=lambda f: (-f.rows, f.task.fragment_id)
-        ):
+        while (fragment := self._open.largest()) is not None:
             if works and not self._fits(fragment, rows):
                 break
             works.append(self._part(fragment, rows))
             rows -= total(works[-1].ranges)
             if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
                 break
-        return self._unit(works, self._budget(works)) if works else None
-
-    def _next_in_turn(self) -> _Fragment | None:
-        """Of `diversity` fragments, largest first, each in its turn, until it has no rows left to hand out."""
-        self._turn = deque(f for f in self._turn if f.missing and not f.over)
-        if len(self._turn) < self._diversity:
-            here = {f.task.fragment_id for f in self._turn}
-            waiting = [f for i, f in self._open.items() if f.missing and i not in here]
-            waiting.sort(key=lambda f: (-f.rows, f.task.fragment_id))
-            self._turn.extend(waiting[: self._diversity - len(self._turn)])
-        if not self._turn:
-            return None
-        self._turn.rotate(-1)
-        return self._turn[-1]
+        return works
 
     def _target_seconds(self, cost: float) -> float:
         guided = self.rows_left * cost / (2 * self._lanes)
@@ -204,13 +177,12 @@ class Backlog:
     def _note_result(self, result: FragmentResult) -> None:
         fragment = self._fragments[result.fragment_id]
         fragment.out -= 1
-        fragment.checkpoints.extend(result.checkpoints)
+        fragment.checkpoints = (*fragment.checkpoints, *result.checkpoints)
         fragment.missing = merge([*fragment.missing, *result.left])
-        fragment.busy.extend(result.busy)
+        fragment.busy = (*fragment.busy, *result.busy)
         if result.staged is not None:
             fragment.over = True
-        if fragment.over or (fragment.busy and not (fragment.missing or fragment.out or fragment.suspects)):
-            self._open.pop(result.fragment_id, None)
+        self._open.changed(fragment)
 
     def give_back(
         self,
@@ -226,7 +198,7 @@ class Backlog:
             fragment.out -= 1
             fragment.lost = True
             refs = (stored or {}).get(work.fragment_id, ())
-            fragment.checkpoints.extend(refs)
+            fragment.checkpoints = (*fragment.checkpoints, *refs)
             left = subtract(work.ranges, [ref.range for ref in refs])
             suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
             if unit.slice_rows:
@@ -235,6 +207,7 @@ class Backlog:
                 suspects.extend(subtract(left, [tried]))
             fragment.suspects = [*suspects, *fragment.suspects]
             fragment.missing = merge([*fragment.missing, *subtract(left, suspects)])
+            self._open.changed(fragment)
 
     def condemn(self, row: RowFailure) -> None:
         """The row is not to be evaluated any more, but recorded as failed. It must be a suspect."""
@@ -243,6 +216,7 @@ class Backlog:
         fragment.condemned = (*fragment.condemned, row)
         fragment.suspects = subtract(fragment.suspects, [place])
         fragment.missing = merge([*fragment.missing, place])
+        self._open.changed(fragment)
 
     def _came_back(self, unit_id: str) -> None:
         self.outstanding -= 1
@@ -251,23 +225,23 @@ class Backlog:
 
     def _suspect(self) -> WorkUnit | None:
         """Suspects of one range; one such unit at a time, so that a death is this one's."""
-        fragment = next((f for f in self._open.values() if f.suspects), None)
-        if fragment is None or self._suspect_unit:
+        fragment = None if self._suspect_unit else self._open.first_suspect()
+        if fragment is None:
             return None
-        rows = fragment.suspects.pop(0)
+        rows, *fragment.suspects = fragment.suspects
         unit = self._unit([self._work(fragment, [rows], alone=True)], 0.0)
         self._suspect_unit = unit.unit_id
         return replace(unit, slice_rows=-(-rows.rows // _SUSPECT_SLICES))
 
-    def _whole(self, fragment: _Fragment) -> FragmentWork:
-        ranges, fragment.missing = fragment.missing, []
+    def _whole(self, fragment: OpenFragment) -> FragmentWork:
+        ranges, fragment.missing = fragment.missing, ()
         return self._work(fragment, ranges)
 
-    def _fits(self, fragment: _Fragment, rows: int) -> bool:
+    def _fits(self, fragment: OpenFragment, rows: int) -> bool:
         """Whether all its missing rows are no more than `rows` and a crumb."""
         return fragment.rows <= rows * (1 if self._task_size else 1.25)
 
-    def _part(self, fragment: _Fragment, rows: int) -> FragmentWork:
+    def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
         """The first `rows` missing rows, or all where it is not worth cutting: what is cut is stored once more."""
         if self._fits(fragment, rows) or (not self._task_size and self._storing > self._computing):
             return self._whole(fragment)
@@ -283,10 +257,11 @@ class Backlog:
         fragment.missing = left
         return self._work(fragment, taken)
 
-    def _work(self, fragment: _Fragment, ranges: Sequence[RowRange], *, alone: bool = False) -> FragmentWork:
+    def _work(self, fragment: OpenFragment, ranges: Sequence[RowRange], *, alone: bool = False) -> FragmentWork:
         task = fragment.task
         finish = not (fragment.missing or fragment.out or fragment.busy or fragment.suspects or alone)
         fragment.out += 1
+        self._open.changed(fragment)
         return FragmentWork(
             task.fragment_id,
             task.physical_rows,
@@ -297,7 +272,7 @@ class Backlog:
             task.current_file,
             task.extend_current,
             tuple(ranges),
-            tuple(fragment.checkpoints),
+            tuple(fragment.checkpoints if finish else _within(fragment.checkpoints, ranges)),
             finish,
             tuple(f for f in fragment.condemned if any(r.start <= f.offset < r.end for r in ranges)),
             task.row_states,
@@ -308,3 +283,11 @@ class Backlog:
         self.outstanding += 1
         lost = any(self._fragments[w.fragment_id].lost for w in works)
         return WorkUnit(f"u{self._units}", tuple(works), budget_seconds, look_first=lost)
+
+
+def _within(checkpoints: Iterable[CheckpointRef], ranges: Sequence[RowRange]) -> list[CheckpointRef]:
+    """Those that may reach into the ranges: who does not assemble a fragment has no use for the others."""
+    if not ranges:
+        return []
+    start, end = ranges[0].start, ranges[-1].end
+    return [ref for ref in checkpoints if ref.range.start < end and ref.range.end > start]

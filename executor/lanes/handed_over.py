@@ -13,11 +13,12 @@ class HandedOver:
     def __init__(self) -> None:
         self._units: set[str] = set()
         self._lanes: set[str] = set()
-        self._rows: list[Place] = []
+        self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, lane: str) -> None:
         """From now on what the lane says of the unit is not counted on, and it gets no other."""
-        self._rows.extend(_places(unit))
+        for fragment_id, rows in _places(unit):
+            self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
         self._lanes.add(lane)
 
@@ -30,7 +31,7 @@ class HandedOver:
 
     def had_rows_of(self, unit: WorkUnit) -> bool:
         """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
-        return any(f == fragment_id and r.intersect(rows) for f, r in _places(unit) for fragment_id, rows in self._rows)
+        return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
 
 def _places(unit: WorkUnit) -> list[Place]:

@@ -44,9 +44,14 @@ class _Heard:
 
     fragment_id: int = -1
     holds: tuple[RowRange, ...] = ()
-    stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
+    stored: dict[int, list[CheckpointRef]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     overran_seconds: float = 0.0
+
+    @property
+    def stored_refs(self) -> dict[int, tuple[CheckpointRef, ...]]:
+        """What is stored so far."""
+        return {fragment_id: tuple(refs) for fragment_id, refs in self.stored.items()}
 
 
 class _Count:
@@ -89,7 +94,7 @@ class Losses:
         """A worker said what it is at."""
         known = self._heard.setdefault(unit_id, _Heard())
         if sign.stored is not None:
-            known.stored[sign.fragment_id] = (*known.stored.get(sign.fragment_id, ()), sign.stored)
+            known.stored.setdefault(sign.fragment_id, []).append(sign.stored)
         else:
             known.fragment_id, known.holds = sign.fragment_id, sign.holds
             known.overran_seconds = sign.overran_seconds
@@ -101,7 +106,7 @@ class Losses:
 
     def stored_by(self, unit: WorkUnit) -> dict[int, tuple[CheckpointRef, ...]]:
         """What a unit has made safe so far, by fragment."""
-        return dict(self._heard.get(unit.unit_id, _Heard()).stored)
+        return self._heard.get(unit.unit_id, _Heard()).stored_refs
 
     def passed(self, unit_id: str, result: FragmentResult) -> None:
         """A worker is through with one fragment of its unit."""
@@ -122,17 +127,16 @@ class Losses:
     def lost(self, unit: WorkUnit) -> Loss:
         """A worker died over a unit."""
         known = self._heard.pop(unit.unit_id, _Heard())
-        gone = known.done | self._settled
         unsafe = [
             (fragment_id, part)
             for fragment_id, rows in in_hand(unit)
-            if fragment_id not in gone
+            if fragment_id not in known.done and fragment_id not in self._settled
             for part in subtract([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
         ]
         here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
         held = [(known.fragment_id, r) for hold in known.holds for part in here if (r := hold.intersect(part))]
         self._count(known, unsafe, held)
-        loss = Loss(unit, tuple(held), known.stored, known.overran_seconds if held else 0.0)
+        loss = Loss(unit, tuple(held), known.stored_refs, known.overran_seconds if held else 0.0)
         if unit.slice_rows and loss.row is not None and not loss.overran_seconds:
             self._alone.add(held)
         return loss
