@@ -19,6 +19,9 @@ and what to do next, and `facts` (short strings for programs).
 
 from __future__ import annotations
 
+#: Reason of the refusal that ends an attempt at a job: another executor has taken the job over.
+ATTEMPT_FENCED = "ATTEMPT_FENCED"
+
 
 class LemanError(Exception):
     """Base of all errors that the services raise on purpose."""

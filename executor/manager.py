@@ -14,7 +14,7 @@ import structlog
 
 from core.config import Settings
 from core.coordination.leases import JobLeases
-from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError
+from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import NotFound, ResourceExhausted, Unavailable
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
 _RUNS_KEPT = 200
 
-SaveJob = Callable[[Job], Awaitable[None]]
+SaveJob = Callable[[Job], Awaitable[Job]]
 
 
 class _Database:
@@ -81,10 +81,12 @@ class JobManager:
         self._services = services(self._save)
         self._leases = leases
         self._pool = pool
+        self._id = uuid.uuid4().hex
         self._databases: dict[str, _Database] = {}
         self._runs: dict[str, JobRun | RefreshRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
+        self._losing: set[asyncio.Task[None]] = set()
         self._costs = Costs()
         self._requests = Requests()
 
@@ -161,6 +163,7 @@ class JobManager:
         return run.board.snapshot()
 
     def _run_of(self, job: Job) -> JobRun | RefreshRun:
+        job = replace(job, executor=self._id)
         return JobRun(job, self._services) if job.refresh is None else RefreshRun(job, self._services)
 
     def _start(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
@@ -179,6 +182,9 @@ class JobManager:
         finally:
             beat.cancel()
         await self._leases.release(run.board.job.job_id)
+        if run.board.lost:
+            self._runs.pop(run.board.job.job_id, None)
+            return
         self._costs.learn(run.board.job, run.board.tally.seconds_per_row)
         ended = [job_id for job_id in self._runs if job_id not in self._tasks]
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
@@ -189,23 +195,44 @@ class JobManager:
             await asyncio.sleep(self._leases.lease_seconds / 3)
             await self._leases.renew(job_id)
 
-    async def _save(self, job: Job) -> None:
+    async def _save(self, job: Job) -> Job:
+        """Writes a job's state into history and returns the one that counts: who finds another one there stops."""
         database = self._databases[job.spec.database]
         database.jobs[job.job_id] = job
-        await self._pool.run(database.history.save, job)
+        kept = await self._pool.run(database.history.save, job)
+        database.jobs[job.job_id] = kept
+        if not same_attempt(kept, job):
+            self._lose(job.job_id)
+        return kept
+
+    def _lose(self, job_id: str) -> None:
+        """Another executor has the job: ends what runs for it here, and says nothing more about it."""
+        run = self._here(job_id)
+        if run is None:
+            return
+        _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
+        run.board.lose()
+        stopping = asyncio.create_task(asyncio.to_thread(run.cancel))
+        self._losing.add(stopping)
+        stopping.add_done_callback(self._losing.discard)
+
+    def _here(self, job_id: str) -> JobRun | RefreshRun | None:
+        """The run of a job that this executor has, or had when it ended."""
+        run = self._runs.get(job_id)
+        return None if run is None or run.board.lost else run
 
     # finding jobs
 
     def current(self, job: Job) -> Job:
         """The live state of a job that runs here, else what history says."""
-        run = self._runs.get(job.job_id)
+        run = self._here(job.job_id)
         return run.board.snapshot() if run is not None else job
 
     async def get(self, database: str, job_id: str) -> Job:
         """Raises NotFound (JOB_NOT_FOUND)."""
         opened = await self._open(database)
         job = opened.jobs.get(job_id)
-        if job is None or (job_id not in self._runs and not job.state.terminal):
+        if job is None or (self._here(job_id) is None and not job.state.terminal):
             await self._reload(opened)
             job = opened.jobs.get(job_id)
             if job is not None and not job.state.terminal:
@@ -228,12 +255,15 @@ class JobManager:
         sequence = after
         while True:
             job = await self.get(database, job_id)
-            run = self._runs.get(job_id)
+            run = self._here(job_id)
             if run is not None:
                 async with contextlib.aclosing(run.board.follow(after, heartbeat_seconds)) as messages:
                     async for message in messages:
+                        sequence = message[0]
                         yield message
-                return
+                if not run.board.lost:
+                    return
+                continue
             sequence += 1
             yield sequence, job, []
             if job.state.terminal:
@@ -245,7 +275,7 @@ class JobManager:
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
-        run = self._runs.get(job_id)
+        run = self._here(job_id)
         if run is None:
             raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
         if not run.cancelling:
@@ -274,7 +304,7 @@ class JobManager:
 
     async def _reload(self, database: _Database) -> None:
         stored = await self._pool.run(database.history.load)
-        database.jobs.update({i: j for i, j in stored.items() if i not in self._runs})
+        database.jobs.update({i: j for i, j in stored.items() if self._here(i) is None})
 
     def _adopt_when_free(self, database: _Database, job_id: str) -> None:
         """Takes over a job that another executor runs or ran as soon as that one's lease is free."""
@@ -298,11 +328,17 @@ class JobManager:
             _log.exception("job not taken over", job_id=job_id)
 
     async def _adopt(self, job: Job) -> None:
-        """Takes over a job whose executor died: from the plan on, as everything finished is found there."""
+        """Takes over a job whose executor died: from the plan on, as everything finished is found there. Who writes the
+        new attempt into history first has it."""
+        deaths = job.attempt - job.handed_back
+        job = replace(job, attempt=job.attempt + 1, executor=self._id, updated_at=time.time())
+        if not same_attempt(await self._save(job), job):
+            await self._leases.release(job.job_id)
+            return
         if job.state is JobState.CANCELLING:
             await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
+            await self._leases.release(job.job_id)
             return
-        deaths = job.attempt - job.handed_back
         if deaths >= self._settings.executor.job_attempts_max:
             message = (
                 f"The executor died {deaths} times while it ran this job. What was finished is kept; "
@@ -310,11 +346,11 @@ class JobManager:
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
             await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
+            await self._leases.release(job.job_id)
             return
-        run = self._run_of(replace(job, attempt=job.attempt + 1))
+        run = self._run_of(job)
         run.board.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
-        await self._save(run.board.job)
         self._start(run, run.replan_and_run())
 
     async def open_database(self, path: str) -> None:
@@ -323,7 +359,7 @@ class JobManager:
 
     async def _hand_back(self, job: Job) -> None:
         """Notes that the job lost its executor without a death: as often as it takes, it is taken over."""
-        if job.state.terminal:
+        if job.state.terminal or self._here(job.job_id) is None:
             return
         try:
             await self._save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))

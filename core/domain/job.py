@@ -83,10 +83,10 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
-    `handed_back` those of them that stopped in good order; `stalls` is empty unless it is running. `request_body`:
-    digest of the whole request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job
-    refreshes a view; `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes
-    the job over."""
+    `handed_back` those of them that stopped in good order, and `executor` is the one that has the attempt (empty: an
+    earlier release did not say); `stalls` is empty unless it is running. `request_body`: digest of the whole request
+    that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view; `spec` then
+    names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over."""
 
     job_id: str
     request_id: str
@@ -104,11 +104,30 @@ class Job:
     attempt: int = 1
     stalls: tuple[Stall, ...] = ()
     handed_back: int = 0
+    executor: str = ""
     retry_of: str = ""
     request_body: str = ""
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
     refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
+
+
+def counted(known: Job | None, said: Job) -> Job:
+    """Which of two states of a job counts, of which `said` was written down after `known`.
+
+    The first terminal state is final. An attempt belongs to whoever wrote it down first; once a later one is written
+    down, the earlier one's executor has nothing to say any more, not even that the job has ended.
+    """
+    if known is None:
+        return said
+    if known.state.terminal or said.attempt < known.attempt:
+        return known
+    return known if said.attempt == known.attempt and said.executor != known.executor else said
+
+
+def same_attempt(one: Job, other: Job) -> bool:
+    """Whether two states of a job are of one attempt of one executor."""
+    return (one.attempt, one.executor) == (other.attempt, other.executor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,15 @@ class AppendLog:
         with contextlib.suppress(OSError):  # somebody else was faster
             lance.write_dataset(self._schema.empty_table(), self._uri, mode="create")
 
-    def append(self, rows: Sequence[dict[str, object]]) -> None:
-        """Adds rows in one version. Raises OSError where the store refuses."""
+    def append(self, rows: Sequence[dict[str, object]]) -> int:
+        """Adds rows in one version, and says which. Raises OSError where the store refuses."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        lance.write_dataset(table, self._uri, mode="append")
+        version = int(lance.write_dataset(table, self._uri, mode="append").version)
         self._appended += 1
         if self._appended >= _COMPACT_AFTER:
             self._appended = 0
             self.compact()
+        return version
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
         """Rows in the order of their appends; nothing where nothing was appended yet."""

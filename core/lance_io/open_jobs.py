@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
+import msgspec
 import pyarrow as pa
 
 from core.domain.garbage import OpenJob
-from core.domain.job import JobState
+from core.domain.job import Job, counted
 from core.errors import Unavailable
 from core.lance_io.append_log import AppendLog
 from core.lance_io.tables import TABLE_ENDING
-
-_ENDED = frozenset(state.value for state in JobState if state.terminal)
 
 
 def open_jobs(uri: str) -> list[OpenJob]:
@@ -21,18 +18,13 @@ def open_jobs(uri: str) -> list[OpenJob]:
     database, _, name = uri.rpartition("/")
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]))
     try:
-        rows = log.read(["job_id", "table", "column", "state", "created_at"])
+        rows = log.read(["table", "record"])
     except (OSError, ValueError) as error:
         raise Unavailable("STORE_UNAVAILABLE", f"The job history of {database} cannot be read: {error}") from None
-    wanted = [row for row in rows if row["table"] == name.removesuffix(TABLE_ENDING)]
-    ended = {row["job_id"] for row in wanted if row["state"] in _ENDED}
-    found = {
-        str(row["job_id"]): OpenJob(str(row["job_id"]), str(row["column"]), _seconds(row["created_at"]))
-        for row in wanted
-        if row["job_id"] not in ended
-    }
-    return sorted(found.values(), key=lambda job: job.created_at)
-
-
-def _seconds(moment: object) -> float:
-    return moment.timestamp() if isinstance(moment, dt.datetime) else 0.0
+    jobs: dict[str, Job] = {}
+    for row in rows:
+        if row["table"] == name.removesuffix(TABLE_ENDING):
+            job = msgspec.json.decode(str(row["record"]), type=Job)
+            jobs[job.job_id] = counted(jobs.get(job.job_id), job)
+    found = [OpenJob(job.job_id, job.spec.column, job.created_at) for job in jobs.values() if not job.state.terminal]
+    return sorted(found, key=lambda job: job.created_at)

@@ -22,15 +22,26 @@ _EVENTS_KEPT = 1000
 
 
 class JobBoard:
-    """One for each job that runs here. `blamed` is the row on which it failed."""
+    """One for each job that runs here. `blamed` is the row on which it failed; `lost`: another executor has the job
+    now, and what stands here counts for nothing."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.tally = Tally()
         self.blamed: RowFailure | None = None
+        self._lost = False
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()
+
+    @property
+    def lost(self) -> bool:
+        """See the class."""
+        return self._lost
+
+    def lose(self) -> None:
+        """From now on nothing here is the job's state any more."""
+        self._lost = True
 
     def snapshot(self) -> Job:
         """The job as it stands."""
@@ -52,11 +63,21 @@ class JobBoard:
         """Changes the state, and tells the watchers."""
         await self._enter(self._in(state, **changes))
 
-    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[None]]) -> None:
-        """Ends the job: first in history, then for the watchers."""
-        ended = self._in(state, error=error)
-        await save(ended)
-        await self._enter(ended)
+    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[Job]]) -> None:
+        """Ends the job: first in history, then for the watchers. An end that history has already stays, and a job that
+        another executor has is left to it."""
+        if not self.lost:
+            kept = await save(self._in(state, error=error))
+            if kept.state.terminal:
+                await self._enter(kept)
+                return
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Another executor has the job: whoever watches it here is to look there."""
+        self.lose()
+        self.note("state", "left to the executor that has taken the job over")
+        await self._publish()
 
     def _in(self, state: JobState, **changes: Any) -> Job:
         return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
@@ -67,10 +88,10 @@ class JobBoard:
         await self._publish()
 
     async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """A watcher's view: the state now, then every change, the last one terminal. Events with a sequence up to
-        `after` are left out; at most the last thousand are kept."""
+        """A watcher's view: the state now, then every change, the last one terminal unless the job is lost. Events with
+        a sequence up to `after` are left out; at most the last thousand are kept."""
         seen = after
-        while True:
+        while not self.lost:
             sequence, job = self.sequence, self.snapshot()
             yield sequence, job, [e for e in self._events if e.sequence > seen]
             if job.state.terminal:

@@ -94,6 +94,8 @@ class Round:
             await self._services.local.stop_job(self._board.job.job_id)
             await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
             self._committer.close()
+            if self._board.lost:
+                committing.cancel()
             with contextlib.suppress(LemanError):
                 await committing
             raise

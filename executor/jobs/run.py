@@ -11,7 +11,7 @@ from typing import Protocol
 from core.domain.explain import summarise
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
-from core.errors import Aborted, LemanError
+from core.errors import ATTEMPT_FENCED, Aborted, LemanError
 from executor.jobs import failures
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round, Unsettled
@@ -172,6 +172,8 @@ async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> No
     except Cancelled:
         await run.end(JobState.CANCELLED)
     except LemanError as error:
+        if error.reason == ATTEMPT_FENCED:
+            run.board.lose()
         if run.cancelling:
             await run.end(JobState.CANCELLED)
         else:

@@ -19,9 +19,10 @@ from executor.spark.runner import SparkRunner
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history,
-    `forget_file(uri, task, file)` deletes the records of a column file, `save_error(job, row)` stores the row that
-    ended a job, `save_followed(plan)` what a plan found out about compacted files.
+    """`lanes`: units at once where a job does not say. `save_job` writes a job's state into history and returns the one
+    that counts (see `History.save`), `forget_file(uri, task, file)` deletes the records of a column file,
+    `save_error(job, row)` stores the row that ended a job, `save_followed(plan)` what a plan found out about compacted
+    files.
     `release(job_id, scopes)` gives back what killed workers had reserved,
     `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
 
@@ -32,7 +33,7 @@ class Services:
     planner: PlannerClient
     commits: CommitClient
     lanes: int
-    save_job: Callable[[Job], Awaitable[None]]
+    save_job: Callable[[Job], Awaitable[Job]]
     forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
     save_error: Callable[[Job, RowFailure], Awaitable[None]]
     save_followed: Callable[[Plan], Awaitable[None]]

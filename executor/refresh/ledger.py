@@ -28,7 +28,7 @@ class Ledger:
     `result`: what the refresh did so far, but for the calls under way.
     """
 
-    def __init__(self, board: JobBoard, tally: RefreshTally, save: Callable[[Job], Awaitable[None]]) -> None:
+    def __init__(self, board: JobBoard, tally: RefreshTally, save: Callable[[Job], Awaitable[Job]]) -> None:
         self._board = board
         self._tally = tally
         self._save = save

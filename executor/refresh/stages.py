@@ -31,8 +31,9 @@ _ROW_ID_FIELD = 0
 _TOLD = frozenset({"error", "resources", "stall", "wait"})
 
 
-async def _keep(_job: Job) -> None:
+async def _keep(job: Job) -> Job:
     """The refresh is the job that history knows."""
+    return job
 
 
 class _PartBoard(JobBoard):
@@ -41,6 +42,15 @@ class _PartBoard(JobBoard):
     def __init__(self, job: Job, whole: JobBoard) -> None:
         super().__init__(job)
         self._whole = whole
+
+    @property
+    def lost(self) -> bool:
+        """As that of the refresh: they are one job."""
+        return self._whole.lost
+
+    def lose(self) -> None:
+        """Likewise."""
+        self._whole.lose()
 
     def update(self, **changes: Any) -> None:
         """As that of any board; what is waited for is what the refresh waits for."""
@@ -105,7 +115,7 @@ class StageFiller:
         finally:
             self._running = None
         ended = child.board.job
-        if ended.state is JobState.CANCELLED or self._cancelled:
+        if child.board.lost or ended.state is JobState.CANCELLED or self._cancelled:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             raise _passing(failures.of_job(ended.error))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
@@ -54,16 +57,76 @@ def test_the_last_state_of_a_job_counts_and_an_end_is_final(tmp_path):
     assert {i: j.state for i, j in history.load().items()} == {"job-1": JobState.DONE, "job-2": JobState.RUNNING}
 
 
-def test_an_executor_that_was_taken_for_dead_has_no_say_but_of_the_end(tmp_path):
-    history = History(str(tmp_path))
-    history.prepare()
-    spec = BackfillSpec(str(tmp_path), "t", "y")
-    for state, attempt in ((JobState.RUNNING, 1), (JobState.RUNNING, 2), (JobState.CANCELLING, 1)):
-        history.save(Job("job-1", "r", state, spec, 1.0, 2.0, attempt=attempt))
-    found = history.load()["job-1"]
-    assert (found.state, found.attempt) == (JobState.RUNNING, 2)
-    history.save(Job("job-1", "r", JobState.DONE, spec, 1.0, 2.0, attempt=1))
-    assert history.load()["job-1"].state is JobState.DONE
+def begun(folder: Path) -> tuple[History, History, Job]:
+    """Histories of one database on two machines, and a job that the first one runs."""
+    first, second = History(str(folder)), History(str(folder))
+    first.prepare()
+    job = Job("job-1", "r", JobState.RUNNING, BackfillSpec(str(folder), "t", "y"), 1.0, 2.0, executor="first")
+    assert first.save(job) is job
+    return first, second, job
+
+
+def test_who_ends_a_job_second_sees_the_first_end_and_it_stays(tmp_path):
+    first, second, job = begun(tmp_path)
+    mine = replace(job, attempt=2, executor="second")
+    assert second.save(mine) == mine
+    cancelled = replace(mine, state=JobState.CANCELLED)
+    assert second.save(cancelled) == cancelled
+    for attempt in (1, 2, 3):
+        assert first.save(replace(job, state=JobState.DONE, attempt=attempt)) == cancelled
+    assert first.load() == second.load() == {"job-1": cancelled}
+    assert first.save(replace(job, state=JobState.FAILED)) == cancelled, "however often it says so"
+
+
+def test_an_executor_that_was_taken_for_dead_has_no_say_not_even_of_the_end(tmp_path):
+    first, second, job = begun(tmp_path)
+    mine = replace(job, attempt=2, executor="second")
+    second.save(mine)
+    for state in (JobState.RUNNING, JobState.CANCELLING, JobState.DONE):
+        assert first.save(replace(job, state=state)) == mine
+    done = replace(mine, state=JobState.DONE)
+    assert second.save(done) == done == first.find("job-1")
+
+
+def test_an_end_before_the_takeover_counts(tmp_path):
+    first, second, job = begun(tmp_path)
+    done = replace(job, state=JobState.DONE)
+    assert first.save(done) == done
+    assert second.save(replace(job, attempt=2, executor="second")) == done
+
+
+def test_of_two_that_take_a_job_over_at_once_all_agree_on_one(tmp_path):
+    first, _, job = begun(tmp_path)
+    machines = [History(str(tmp_path)) for _ in range(4)]
+    together = threading.Barrier(len(machines))
+
+    def take(n: int) -> list[Job]:
+        together.wait(10)
+        answers = [machines[n].save(replace(job, attempt=2, executor=str(n)))]
+        together.wait(10)
+        answers.append(machines[n].save(replace(job, attempt=2, executor=str(n), state=JobState.DONE)))
+        return answers
+
+    with ThreadPoolExecutor(len(machines)) as pool:
+        answers = list(pool.map(take, range(len(machines))))
+    owner = first.load()["job-1"]
+    assert (owner.state, owner.attempt) == (JobState.DONE, 2)
+    assert {claimed.executor for claimed, _ in answers} == {owner.executor}
+    assert answers[int(owner.executor)][1] == owner
+
+
+def test_what_this_process_alone_wrote_is_not_read_back(tmp_path, monkeypatch):
+    first, second, job = begun(tmp_path)
+    reads: list[str] = []
+    find = History.find
+    monkeypatch.setattr(History, "find", lambda history, job_id: reads.append(job_id) or find(history, job_id))
+    other = replace(job, job_id="job-2")
+    for state in (other, replace(job, updated_at=3.0), replace(other, state=JobState.DONE)):
+        assert first.save(state) is state
+    assert not reads
+    second.save(replace(job, job_id="job-3"))
+    assert first.save(replace(job, state=JobState.DONE)).state is JobState.DONE
+    assert reads == ["job-1"], "another process wrote in between"
 
 
 def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):

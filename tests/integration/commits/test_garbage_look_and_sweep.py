@@ -228,7 +228,11 @@ def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
     assert collect(lake) == []
     history.save(replace(running, state=JobState.CANCELLING))
     assert collect(lake) == []
+    taken_over = replace(running, attempt=2, executor="another")
+    history.save(taken_over)
     history.save(replace(running, state=JobState.CANCELLED))
+    assert collect(lake) == [], "the executor that lost the job has no say"
+    history.save(replace(taken_over, state=JobState.CANCELLED))
     assert open_jobs(lake.uri) == []
     assert collect(lake) == ["SETTLED"]
 

@@ -175,7 +175,7 @@ class System:
             Planner(),
             Commits(self._lanes),
             2,
-            _nothing,
+            _counts,
             _nothing,
             _nothing,
             _nothing,
@@ -237,6 +237,11 @@ class System:
 
 async def _nothing(*_: object) -> None:
     """Neither history nor error store is looked at."""
+
+
+async def _counts(job: Job) -> Job:
+    """Nobody else has the job."""
+    return job
 
 
 async def _carry_over(plan: Plan, stopped: Callable[[], bool]) -> int:

@@ -39,8 +39,9 @@ class MortalSystem:
         self.point, self.passes = "", 0
         self.history: list[bytes] = []
 
-    async def save(self, job: Job) -> None:
+    async def save(self, job: Job) -> Job:
         self.history.append(msgspec.json.encode(job))
+        return job
 
     def crash_point(self, name: str) -> None:
         self.passes -= name == self.point
@@ -131,10 +132,11 @@ def test_a_refresh_that_cannot_be_written_down_goes_on(mortal, quick_folder, mon
     world = World(mortal, quick_folder / "db", [SHUFFLED])
     tries = []
 
-    async def full(job: Job) -> None:
+    async def full(job: Job) -> Job:
         if not job.state.terminal:
             tries.append(job)
             raise OSError("no space left")
+        return job
 
     monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, save_job=full))
     assert result_of(mortal, world).rows_added == len(SHUFFLED.ids(world.source.state))
@@ -148,10 +150,11 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
     async def run() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def save(_: Job) -> None:
+        async def save(saved: Job) -> Job:
             begun.set()
             await go_on.wait()
             written.append("ledger")
+            return saved
 
         job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
         ledger = Ledger(JobBoard(job), RefreshTally(), save)
