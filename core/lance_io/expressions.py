@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from core.errors import InvalidArgument
-from core.lance_io import filters
+from core.lance_io import cases, filters
 from core.lance_io.filters import CLOCKS, Kind, Token
 
 #: Functions that answer differently from call to call.
@@ -79,14 +79,19 @@ def with_names(expression: str, names: Mapping[str, str]) -> str:
 def _references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
     """Tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
+    words = cases.keywords(found)
     for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
-        if token.kind not in {Kind.WORD, Kind.QUOTED} or (after is not None and after.text == "("):
+        if token.kind not in {Kind.WORD, Kind.QUOTED} or token.start in words or _is_call(after):
             continue
         if before is not None and (before.text == "." or before.lower in _BEFORE_TYPE):
             continue
         column = token.name if token.name in columns else by_lower.get(token.name.casefold())
         if column is not None:
             yield token, column
+
+
+def _is_call(after: Token | None) -> bool:
+    return after is not None and after.text == "("
 
 
 def volatile(expression: str) -> str:

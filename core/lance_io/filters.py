@@ -34,7 +34,7 @@ _TOKEN = re.compile(
 
 #: Words that may stand before a bracket without being functions.
 _SYNTAX = frozenset(
-    {"and", "or", "not", "in", "is", "between", "like", "ilike", "as"}
+    {"and", "or", "not", "in", "is", "between", "like", "ilike", "as", "case", "when", "then", "else", "end"}
     | {"array", "decimal", "numeric", "varchar", "char", "timestamp", "time", "float"}
 )
 _OPERATORS = frozenset({"and", "or", "not"})

@@ -14,6 +14,7 @@ import pyarrow as pa
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, FailedPrecondition, NotFound
 from core.lance_io import deletions
+from core.lance_io.dialect import Dialect
 from core.lance_io.tables import file_format
 from core.udf import blobs
 
@@ -48,6 +49,7 @@ class FragmentReader:
             self._dataset = lance.dataset(uri, version=version)
         except (ValueError, OSError) as error:
             raise NotFound("TABLE_NOT_FOUND", f"Table {uri} cannot be opened at version {version}: {error}") from None
+        self._dialect = Dialect(self._dataset)
 
     @property
     def stable_row_ids(self) -> bool:
@@ -66,6 +68,8 @@ class FragmentReader:
         Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
         than are given back.
         """
+        if isinstance(columns, Mapping):
+            columns = {name: self._dialect.lance(expression) for name, expression in columns.items()}
         if where:
             yield from self._filtered(fragment_id, covered, columns, where)
         elif not deletions:
@@ -162,7 +166,7 @@ class FragmentReader:
         for piece in chunks(covered, CHUNK_ROWS):
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
-            asked = f"({where}) AND {inside}" if where else inside
+            asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
             for batch in _judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
                 offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
                 if len(offsets):

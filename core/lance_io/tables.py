@@ -14,7 +14,8 @@ import pyarrow.fs as pafs
 
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
-from core.lance_io import expressions, filters
+from core.lance_io import cases, dialect, expressions, filters
+from core.lance_io.dialect import Dialect
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
@@ -117,9 +118,14 @@ class LanceTables:
         dataset = self._open(uri, 0)
         columns = dataset.schema.names
         filters.check(where, columns)
-        _explain(dataset, where, columns)
+        cases.check(filters.tokens(where))
         try:
-            _explain(dataset, f"({where})", columns)
+            spoken = Dialect(dataset).lance(where)
+        except dialect.ERRORS as error:
+            raise filters.invalid(_filter_message(error, columns)) from None
+        _explain(dataset, spoken, columns)
+        try:
+            _explain(dataset, f"({spoken})", columns)
         except InvalidArgument:  # Lance passes over what follows a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
 
@@ -130,9 +136,13 @@ class LanceTables:
         """
         dataset = self._open(uri, version)
         try:
+            cases.check(filters.tokens(expression))
+            spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
-                schema = dataset.scanner(columns={"value": f"({expression})"}).projected_schema
-        except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
+                schema = dataset.scanner(columns={"value": f"({spoken})"}).projected_schema
+        except InvalidArgument as error:
+            raise expressions.invalid(error.message.removeprefix("Invalid filter: ")) from None
+        except dialect.ERRORS as error:
             raise _expression_error(error, dataset.schema.names) from None
         found = schema.field(0).type
         if pa.types.is_null(found):

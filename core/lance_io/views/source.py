@@ -14,6 +14,7 @@ import pyarrow as pa
 from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
+from core.lance_io.dialect import Dialect
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.views import evaluation
 from core.lance_io.views.neighbours import ROW_ID, Neighbours
@@ -88,6 +89,10 @@ class SourceRows:
             ) from None
         self.uri = uri
         self.version = version
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        return Dialect(self._dataset)
 
     @property
     def dataset(self) -> lance.LanceDataset:
@@ -216,7 +221,7 @@ class SourceRows:
         with panics_as_errors():
             scanner = self._dataset.scanner(
                 columns=[],
-                filter=condition or None,
+                filter=self._dialect.lance(condition) if condition else None,
                 with_row_id=True,
                 batch_size=_ROWS,
                 fragments=chosen,
@@ -228,7 +233,7 @@ class SourceRows:
                     yield batch.column("_rowid").to_numpy().astype(np.int64)
 
     def _take_sorted(self, wanted: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        names = {**columns, ROW_ID: "_rowid"}
+        names = {**{name: self._dialect.lance(text) for name, text in columns.items()}, ROW_ID: "_rowid"}
         if not len(wanted):
             schema = self._dataset.scanner(columns=names).projected_schema
             return pa.RecordBatch.from_pylist([], schema=schema)

@@ -62,6 +62,18 @@ def test_filter_leaves_the_others_and_their_values_alone(db):
     assert values(table, "y") == {x: 100 // x if x else None for x in range(100)}
 
 
+def test_case_and_times_as_text(db):
+    data = numbers(60).append_column(
+        "at", pa.array([i * 86_400 for i in range(60)], pa.timestamp("s", "Europe/Zurich"))
+    )
+    table = db.create_table("t", data, max_rows_per_file=20)
+    table.add_columns({"y": "case when x % 2 = 0 then 100 / x when at < '1970-01-11' then -1 end"})
+    job = fill(db, table, "y", where="at > '1970-01-02T01:00+01:00' and case when x > 5 then x < 50 else true end")
+    assert job.progress.rows_evaluated == 48
+    expected = {x: 100 // x if x % 2 == 0 else -1 if x < 10 else None for x in range(2, 50)}
+    assert values(table, "y") == {x: expected.get(x) for x in range(60)}
+
+
 def test_deleted_rows_are_not_evaluated(db):
     table = db.create_table("t", numbers(50), max_rows_per_file=20)
     table.to_lance().delete("x = 0 or x = 33")

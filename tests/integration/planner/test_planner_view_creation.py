@@ -45,6 +45,14 @@ def test_no_columns_are_all_columns(lake):
     assert creation.schema.field("box").type == lake.source().schema.field("box").type
 
 
+def test_case_in_columns_and_filter(lake):
+    size = ViewColumn("size", "case when x > 3 then 'large' else 'small' end")
+    creation, found = made(lake, size, where="case when x > 3 then 1 else 0 end = 1")
+    assert creation.schema.field("size").type == pa.string()
+    assert found.query.columns[0].expression == size.expression
+    assert "END" in refused(lake, column("id"), where="case when x > 3 then 1").message
+
+
 def test_internal_columns_have_their_types(lake):
     schema = made(lake)[0].schema
     assert schema.field("__source_row_id").type == pa.int64()

@@ -1,0 +1,119 @@
+"""SQL as callers write it → SQL as Lance reads it: its parser knows no CASE, and takes no text for a time.
+
+CASE becomes `nvl2`, which Lance evaluates as a CASE: of a branch that is not taken nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import lance
+import pyarrow as pa
+import pyarrow.types as pt
+
+from core.lance_io import cases, times
+from core.lance_io.cases import Case
+from core.lance_io.filters import Kind, invalid, tokens
+from core.lance_io.panics import panics_as_errors
+
+#: What Lance raises for an expression that it cannot plan.
+ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
+
+_TEXT = (pt.is_string, pt.is_large_string, pt.is_string_view)
+_NUMBERS = (pt.is_integer, pt.is_floating, pt.is_decimal)
+_BYTES = (pt.is_binary, pt.is_large_binary, pt.is_binary_view)
+_TIMES = (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration)
+
+
+class Dialect:
+    """Translates for one version of a table. For many threads at once."""
+
+    def __init__(self, dataset: lance.LanceDataset) -> None:
+        self._dataset = dataset
+        self._known: dict[str, str] = {}
+
+    def lance(self, sql: str) -> str:
+        """A checked filter or expression as Lance reads it; mostly the same text.
+
+        Raises InvalidArgument (INVALID_FILTER), and what Lance raises for a part that it cannot plan (`ERRORS`).
+        """
+        if sql not in self._known:
+            self._known[sql] = self._translated(sql)
+        return self._known[sql]
+
+    def type_of(self, expression: str) -> pa.DataType:
+        """What an expression in Lance's own words gives. Reads no rows. Raises `ERRORS`."""
+        columns = {"value": f"({expression})", "row": "_rowid"}  # Lance refuses to read no column at all
+        with panics_as_errors():
+            return self._dataset.scanner(columns=columns).projected_schema.field("value").type
+
+    def _translated(self, sql: str) -> str:
+        found = tokens(sql)
+        has_case = any(token.kind is Kind.WORD and token.lower == "case" for token in found)
+        if not has_case and not times.mentioned(found):
+            return sql
+        while has_case and (case := cases.first(sql, tokens(sql))) is not None:
+            sql = f"{sql[: case.begin]} {self._without_case(case)} {sql[case.end :]}".strip()
+        return times.with_numbers(sql, self._type_if_any)
+
+    def _type_if_any(self, expression: str) -> pa.DataType | None:
+        try:
+            return self.type_of(expression)
+        except ERRORS:
+            return None  # Lance says of the whole text what is wrong with it
+
+    def _without_case(self, case: Case) -> str:
+        conditions = [self._condition(case.operand, when) for when, _ in case.branches]
+        values = [self._translated(value) for value in (*(then for _, then in case.branches), case.otherwise)]
+        kinds = [kind for kind in map(self.type_of, values) if not pt.is_null(kind)]
+        if not kinds:
+            raise invalid("CASE is NULL for every row, of no type; write cast(NULL as …)")
+        if all(pt.is_boolean(kind) for kind in kinds):
+            # of truth values Lance would make AND and OR, and compute all branches
+            numbers = [f"cast(({value}) as bigint)" for value in values]
+            return f"({_chosen(conditions, numbers, _as_number)} = 1)"
+        return _chosen(conditions, values, _marked_as(kinds))
+
+    def _condition(self, operand: str, when: str) -> str:
+        if operand:
+            when = f"({operand}) = {when if len(tokens(when)) == 1 else f'({when})'}"
+        made = self._translated(when)
+        kind = self.type_of(made)
+        if not (pt.is_boolean(kind) or pt.is_null(kind)):
+            raise invalid(f"WHEN needs a condition, {when} is {kind}")
+        return made
+
+
+def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[str], str]) -> str:
+    """The value of the first condition that holds, or the last of the values. `marked` makes of a condition a value, of
+    the values' sort, that is NULL where it does not hold."""
+    *values, result = values
+    for condition, value in zip(reversed(conditions), reversed(values), strict=True):
+        result = f"nvl2({marked(condition)}, {value}, {result})"
+    return result
+
+
+def _marked_as(kinds: Sequence[pa.DataType]) -> Callable[[str], str]:
+    if any(_is(kind, _TEXT) for kind in kinds):
+        return _as_text
+    first = next((kind for kind in kinds if not _is(kind, _NUMBERS) and not pt.is_boolean(kind)), None)
+    if first is None:
+        return _as_number
+    if _is(first, _TIMES):
+        return lambda condition: f"arrow_cast({_as_number(condition)}, '{times.rust_name(first)}')"
+    if _is(first, _BYTES):
+        return lambda condition: f"arrow_cast({_as_text(condition)}, 'Binary')"
+    raise invalid(f"CASE gives {first}, which is not supported: numbers, text, bytes, times and truth values are")
+
+
+def _is(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bool:
+    inner = kind.value_type if pt.is_dictionary(kind) else kind
+    return any(test(inner) for test in tests)
+
+
+def _as_number(condition: str) -> str:
+    return f"nullif(cast(({condition}) as bigint), 0)"
+
+
+def _as_text(condition: str) -> str:
+    return f"nullif(cast(({condition}) as string), 'false')"

@@ -1,0 +1,210 @@
+"""SQL that Lance's parser does not know, on a real table: CASE, and times as text."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.ranges import RowRange
+from core.errors import FailedPrecondition, InvalidArgument
+from core.lance_io import cases, expressions, filters
+from core.lance_io.scan import FragmentReader
+from core.lance_io.tables import LanceTables
+from core.lance_io.views.source import SourceRows
+
+MOMENTS = [dt.datetime(2024, 5, 1), dt.datetime(2024, 6, 1), dt.datetime(2024, 7, 1, 12), None]
+TIMES = {
+    "d": pa.date32(),
+    "d64": pa.date64(),
+    **{f"t{unit}": pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")},
+    **{f"utc_{unit}": pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns")},
+}
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory) -> str:
+    """id 0 to 3; MOMENTS in all types of TIMES, `zurich` and `east` as instants; `clock` their times of day."""
+    moments = {
+        name: pa.array([m and (m.date() if name.startswith("d") else m) for m in MOMENTS], kind)
+        for name, kind in TIMES.items()
+    }
+    data = {
+        "id": pa.array(range(4), pa.int64()),
+        "small": pa.array(range(4), pa.int8()),
+        "s": pa.array(["a", "b", "1", None]),
+        "flag": pa.array([True, False, None, True]),
+        "raw": pa.array([b"a", b"b", b"c", None]),
+        "zurich": pa.array(MOMENTS, pa.timestamp("ms", "Europe/Zurich")),
+        "east": pa.array(MOMENTS, pa.timestamp("us", "+02:00")),
+        "clock": pa.array([m and m.time() for m in MOMENTS], pa.time64("us")),
+        "box": pa.array([{"at": m, "w": n, "in": {"d": m and m.date()}} for n, m in enumerate(MOMENTS)]),
+        "end": pa.array([10, 11, 12, 13]),
+        **moments,
+    }
+    where = str(tmp_path_factory.mktemp("dialect") / "t.lance")
+    lance.write_dataset(pa.table(data), where, enable_stable_row_ids=True)
+    return where
+
+
+def matching(uri: str, where: str) -> list[int]:
+    """By the check, a worker's reading and a view's, which have to agree."""
+    LanceTables().check_filter(uri, where)
+    reader = FragmentReader(uri, 1)
+    chunks = reader.read(0, RowRange(0, 4), ["id"], deletions=False, where=where)
+    found = [n for chunk in chunks for n in chunk.rows.column("id").to_pylist()]
+    assert [n for ids in SourceRows(uri, 1).matching_ids(where) for n in ids.tolist()] == found
+    return found
+
+
+def values(uri: str, expression: str) -> list[object]:
+    """By a worker's reading and a view's, which have to agree on values and on the type that was foretold."""
+    names = [field.name for field in lance.dataset(uri).schema]
+    expressions.check(expression, names)
+    kind = LanceTables().expression_type(uri, expression)
+    chunks = FragmentReader(uri, 1).read(0, RowRange(0, 4), {"v": expression}, deletions=False)
+    found = pa.concat_arrays([chunk.rows.column("v") for chunk in chunks])
+    assert found.type == kind
+    source = SourceRows(uri, 1)
+    assert source.take(next(source.all_ids()), {"v": expression}).column("v").equals(found)
+    return found.to_pylist()
+
+
+@pytest.mark.parametrize("column", [*TIMES, "box.at", "box.`in`.d", "coalesce(tus, tus)"])
+def test_text_is_compared_with_times_by_their_type(uri, column):
+    for where, ids in {
+        f"{column} > '2024-06-01'": [2],
+        f"{column} >= '2024-06-01'": [1, 2],
+        f"'2024-06-01' >= {column}": [0, 1],
+        f"{column} = '2024-06-01' or id = 3": [1, 3],
+        f"{column} between '2024-05-01' and '2024-06-01'": [0, 1],
+        f"not {column} not between '2024-05-02' and '2024-06-02'": [1],
+        f"{column} in ('2024-05-01', '2024-06-01')": [0, 1],
+        f"{column} not in ('2024-05-01') and id < 9": [1, 2],
+        f"({column}) <> '2024-06-01'": [0, 2],
+    }.items():
+        assert matching(uri, where) == ids, where
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("tus > '2024-06-30 23:59:59.999999'", [2]),
+        ("tns = '2024-07-01T12:00:00.000000000'", [2]),
+        ("tus >= '2024-06-01T00:00Z'", [1, 2]),
+        ("d > '2024-05-31 23:00:00'", [1, 2]),
+        ("clock > '10:00:00'", [2]),
+        ("clock in ('00:00', '12:00:00.000')", [0, 1, 2]),
+        ("s > '2024-06-01' or s = '1'", [0, 1, 2]),
+        ("date_trunc('month', tus) = '2024-07-01'", [2]),
+        # an instant, however it is written; without a zone it is what clocks in the column's zone show
+        ("zurich = '2024-06-01T02:00'", [1]),
+        ("zurich = '2024-06-01T00:00Z'", [1]),
+        ("zurich > '2024-06-01T00:00+00:00'", [2]),
+        ("zurich > timestamp '2024-06-01T00:00:00+00:00'", [2]),
+        ("zurich > timestamp '2024-06-01T00:00:00'", [1, 2]),
+        ("zurich > date '2024-06-01'", [1, 2]),
+        ("zurich > '2024-06-01'", [1, 2]),
+        ("east = '2024-06-01 02:00:00'", [1]),
+        ("east = '2024-05-31T20:00:00-0400'", [1]),
+        ("utc_s > timestamp '2024-06-01T00:00:00.500+00:00'", [2]),
+    ],
+)
+def test_moments(uri, where, ids):
+    assert matching(uri, where) == ids
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("tus > '2024-06-31'", "'2024-06-31' is no time"),
+        ("ts > '2024-06-01 00:00:00.5'", "compared with timestamp[s], which has whole seconds"),
+        ("d > '2024-06-01T12:00Z'", "has a time zone"),
+        ("tns > '9999-01-01'", "out of the range"),
+        ("tus > 'soon'", "write times like timestamp '2024-06-01'"),
+        ("clock > '25:00'", "is no time"),
+    ],
+)
+def test_a_time_that_the_type_cannot_have_is_refused(uri, where, said):
+    with pytest.raises(InvalidArgument) as caught:
+        LanceTables().check_filter(uri, where)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("case when id > 1 then 'x' else 'y' end", ["y", "y", "x", "x"]),
+        ("CASE WHEN id = 0 THEN 'a' WHEN id = 1 THEN s END", ["a", "b", None, None]),
+        ("case id when 0 then 10 when 1 + 1 then 20 else id end", [10, 1, 20, 3]),
+        ("case d when '2024-06-01' then 1 else 0 end", [0, 1, 0, 0]),
+        ("case when flag then 1 else 0 end", [1, 0, 0, 1]),
+        ("case when flag then flag end", [True, None, None, True]),
+        ("case when id > 1 then 1.5 else 1 end", [1.0, 1.0, 1.5, 1.5]),
+        ("case when id > 1 then null else d end", [dt.date(2024, 5, 1), dt.date(2024, 6, 1), None, None]),
+        ("case when id = 2 then tus else zurich end is null", [False, False, False, True]),
+        ("case when id > 0 then raw end", [None, b"b", b"c", None]),
+        ("1 + case when id > 2 then case when flag then 5 else 6 end else 0 end * 2", [1, 1, 1, 11]),
+        ("case when tus > '2024-06-01' then clock end", [None, None, dt.time(12), None]),
+        ("upper(case when case when id = 1 then true else flag end then s else 'no' end)", ["A", "B", "NO", None]),
+        ("case when `end` > 11 then `end` else box.w end", [0, 1, 12, 13]),
+        ("case when small > 1 then small else 0 end", [0, 0, 2, 3]),
+        # of what is not taken nothing is computed
+        ("case when id <> 0 then 100 / id else 0 end", [0, 100, 50, 33]),
+        ("case when id <> 0 then 100 / id > 40 else true end", [True, True, True, False]),
+        ("case when s in ('1') then cast(s as int) end", [None, None, 1, None]),
+    ],
+)
+def test_case(uri, expression, expected):
+    assert values(uri, expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("case when id > 1 then 1 else 0 end = 1", [2, 3]),
+        ("case when id <> 0 then 100 / id > 40 else false end", [1, 2]),
+        ("not case when id <> 0 then 100 / id > 40 else false end and id < 3", [0]),
+        ("case when flag then tus else tns end >= '2024-05-01'", [0, 1, 2]),
+        ("end > 11", [2, 3]),
+    ],
+)
+def test_case_in_a_filter(uri, where, ids):
+    assert matching(uri, where) == ids
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("case when id > 1 then 1", "CASE has no END"),
+        ("case id end", "written like CASE WHEN"),
+        ("case when id then 1 end", "WHEN needs a condition, id is int64"),
+        ("case when id > 1 then end", "nothing follows THEN"),
+        ("case when (id > 1 then 1) end", "brackets do not match after WHEN"),
+        ("case when id > 1 then box end", "which is not supported: numbers, text"),
+        ("case when id > 1 else 2 then 1 end", "written like CASE WHEN"),
+        ("case when id > 1 then null end", "NULL for every row"),
+        ("case when nope > 1 then 1 end", "Column 'nope' not found"),
+    ],
+)
+def test_a_case_that_cannot_be_is_refused(uri, expression, said):
+    with pytest.raises((InvalidArgument, FailedPrecondition)) as caught:
+        LanceTables().expression_type(uri, expression)
+    assert said in caught.value.message
+
+
+def test_as_many_whens_as_are_allowed(uri):
+    whens = [f"when id = {n} then {n}" for n in range(cases.MAX_WHENS)]
+    assert values(uri, f"case {' '.join(whens)} else -1 end") == [0, 1, 2, 3]
+    with pytest.raises(InvalidArgument, match="33 times WHEN"):
+        LanceTables().expression_type(uri, f"case {' '.join([*whens, 'when id = 9 then 9'])} end")
+
+
+def test_its_words_name_no_columns():
+    columns = ["end", "when", "x", "case"]
+    assert expressions.inputs("case when x > 1 then `case` else x end", columns) == ("x", "case")
+    assert expressions.inputs("end + x.when", columns) == ("end", "x")
+    assert expressions.with_names("case when x > 1 then x end", {"x": "end"}) == "case when `end` > 1 then `end` end"
+    filters.check("case when (x > 1) then (x) else (2) end = 2", columns)
