@@ -20,7 +20,7 @@ from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceReq
 from core import keys
 from core.errors import InvalidArgument
 from core.lance_io.history import CommitRecord
-from core.lance_io.tables import normalise_database
+from core.locations import canonical_table
 from core.rpc import convert
 from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2
@@ -155,8 +155,8 @@ def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacem
 
 
 def uri_of(text: str) -> str:
-    """Of a table, as lanes know it. Raises InvalidArgument (MISSING_FIELD)."""
-    return normalise_database(required(text, "uri"))
+    """Of a table, as lanes know it. Raises InvalidArgument (MISSING_FIELD, and as `core.locations.canonical_table`)."""
+    return canonical_table(required(text, "uri"))
 
 
 def required(text: str, field: str) -> str:

@@ -17,8 +17,8 @@ from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
 from core.lance_io import history
-from core.lance_io.tables import table_uri
 from core.lance_io.views import drop as view_drop
+from core.locations import table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest

@@ -9,7 +9,6 @@ masked.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
 import os
 import re
@@ -41,7 +40,11 @@ class Server(_Section):
     """TCP port; 0: any free one, named in the line that the service prints when it is ready. In an embedded
     system it is the planner's."""
     token: SecretStr = SecretStr("")
-    """What callers must send as `authorization: Bearer <token>`; empty: no token is asked for."""
+    """What callers must send as `authorization: Bearer <token>`; empty: no token is asked for, which a server that is
+    bound to more than loopback, or has TLS, refuses unless `allow_anonymous`."""
+    allow_anonymous: bool = False
+    """Answer callers without a token although others than this machine may reach the server. Whoever can call it can
+    register functions, and so run code of theirs on the workers."""
     tls_cert: str = ""
     """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
     tls_key: str = ""
@@ -249,14 +252,6 @@ def _shown(value: object) -> object:
     if isinstance(value, dict):
         return {key: _MASK if _SECRET_NAME.search(key) else text for key, text in value.items()}
     return value
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _env_name(location: tuple[int | str, ...]) -> str:

@@ -26,7 +26,8 @@ from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
 from core.errors import InvalidArgument, Unavailable
-from core.lance_io.tables import LanceTables, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import table_uri
 from core.rpc import convert, convert_jobs, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest

@@ -14,7 +14,8 @@ from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition, UdfKi
 from core.domain.view import STAGE_PREFIX
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io import expressions
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import canonical_database, table_uri
 from core.udf import binding, sql, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
@@ -44,6 +45,17 @@ class ComputedColumn:
     kept: tuple[FunctionVersion, ...] = ()
 
 
+def check_not_scratch(name: str, *, field: str) -> None:
+    """Refuse the tables that a refresh computes in: no caller describes, changes or makes one.
+
+    Raises InvalidArgument (RESERVED_NAME).
+    """
+    if name.startswith(STAGE_PREFIX):
+        raise InvalidArgument(
+            "RESERVED_NAME", f"'{name}': names that begin with {STAGE_PREFIX} are Leman's own", field=field
+        )
+
+
 class Catalog:
     """Holds no state: any number of threads may use one."""
 
@@ -53,10 +65,11 @@ class Catalog:
 
     def registry(self, database: str) -> UdfRegistry:
         """The functions of a database."""
-        return self._registry(normalise_database(database))
+        return self._registry(canonical_database(database))
 
     def table(self, database: str, table: str) -> TableSnapshot:
-        """The latest version of a table."""
+        """The latest version of a table. Raises InvalidArgument (RESERVED_NAME), and as `LanceTables.snapshot`."""
+        check_not_scratch(table, field="table.table")
         return self._tables.snapshot(table_uri(database, table))
 
     def tables(self, database: str) -> list[str]:

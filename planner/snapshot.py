@@ -21,7 +21,8 @@ from core.errors import LemanError, NotFound
 from core.lance_io import column_files, filters
 from core.lance_io.manifest import collector_paused
 from core.lance_io.relative_time import pin
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import canonical_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.udf import binding
@@ -89,7 +90,7 @@ class PlanReader:
         check_spec(spec)
         uri = table_uri(spec.database, spec.table)
         table = self._tables.snapshot(uri)
-        registry = self._registry(normalise_database(spec.database))
+        registry = self._registry(canonical_database(spec.database))
         _, bound = defined_column(table, spec.column)
         udf, bound_udf = _functions(registry, spec, bound)
         question = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
@@ -126,7 +127,7 @@ class PlanReader:
     def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
         """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
         them, and a job of theirs may come too late."""
-        registry = self._registry(normalise_database(database))
+        registry = self._registry(canonical_database(database))
         asked = (question.output.name, question.udf.name, question.udf.version)
         for column in question.table.fields:
             with contextlib.suppress(LemanError):  # it is of no use to anybody now

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from core.config import Settings, is_loopback
+from core.config import Settings
 from core.embedded import process
 from core.embedded.ports import HOST, HeldPort
 from core.embedded.process import Running, Spec
@@ -26,6 +26,7 @@ from core.embedded.redis_server import RedisServer
 from core.embedded.service_file import Home, remove_service_file, write_service_file
 from core.errors import InvalidArgument, LemanError
 from core.release import SERVICES, version
+from core.rpc.addresses import is_loopback
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.

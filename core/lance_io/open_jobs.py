@@ -9,7 +9,7 @@ from core.domain.garbage import OpenJob
 from core.domain.job import Job, counted
 from core.errors import Unavailable
 from core.lance_io.append_log import AppendLog
-from core.lance_io.tables import TABLE_ENDING
+from core.locations import TABLE_ENDING
 
 
 def open_jobs(uri: str) -> list[OpenJob]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -19,11 +18,9 @@ from core.lance_io.dialect import Dialect
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
+from core.locations import TABLE_ENDING, canonical_database
 
 INCARNATION_KEY = "leman.incarnation"
-TABLE_ENDING = ".lance"
-#: With the ending it is the name of a folder.
-_MOST_NAME_BYTES = 249
 _VERSIONS = "_versions"
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
@@ -36,36 +33,6 @@ _NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
 #: Lance computes with views, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
-def normalise_database(database: str) -> str:
-    """A database's path or uri as it enters table uris: local ones absolute, without links or a trailing `/`.
-
-    Raises InvalidArgument (BAD_DATABASE).
-    """
-    text = database.removeprefix("file://")
-    if not text.strip() or "\0" in text:
-        raise InvalidArgument("BAD_DATABASE", "database is empty; give a path or uri", field="database")
-    if "://" in text:
-        return text.rstrip("/")
-    return str(Path(text).expanduser().resolve())
-
-
-def table_uri(database: str, table: str) -> str:
-    """Uri of a table's Lance dataset. Raises InvalidArgument (BAD_TABLE_NAME)."""
-    if not table or table.startswith((".", "_leman")) or any(c in table for c in "/\\\0"):
-        raise InvalidArgument(
-            "BAD_TABLE_NAME",
-            f"'{table}' is no table name: it must not be empty, contain / or \\ or begin with a dot",
-            field="table.table",
-        )
-    if len(table.encode()) > _MOST_NAME_BYTES:
-        raise InvalidArgument(
-            "BAD_TABLE_NAME",
-            f"a table's name has {_MOST_NAME_BYTES} bytes at the most, not {len(table.encode())}",
-            field="table.table",
-        )
-    return f"{normalise_database(database)}/{table}{TABLE_ENDING}"
 
 
 def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: tuple[Fragment, ...]) -> TableSnapshot:
@@ -151,7 +118,7 @@ class LanceTables:
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables in a database, sorted; none where there is no such folder yet."""
-        filesystem, root = filesystem_of(normalise_database(database))
+        filesystem, root = filesystem_of(canonical_database(database))
         entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
         folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
         names = sorted(name for name in folders if name.endswith(TABLE_ENDING))

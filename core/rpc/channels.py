@@ -13,6 +13,7 @@ import structlog
 
 from core.config import Settings
 from core.errors import FailedPrecondition, InvalidArgument
+from core.rpc.addresses import proxy_options
 from core.rpc.interceptors import REQUEST_ID
 
 #: Methods that may be sent again after UNAVAILABLE: they only read, or carry a `request_id` by which the
@@ -57,7 +58,7 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
         )
     calls = _PeerCalls(settings.peers.token.get_secret_value(), settings.peers.timeout_seconds)
     interceptors = [_Unary(calls), _Streaming(calls)]
-    options = _options(settings)
+    options = [*_options(settings), *proxy_options(address)]
     credentials = _credentials(settings)
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)

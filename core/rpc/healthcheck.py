@@ -14,14 +14,17 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from core.rpc.addresses import proxy_options
+
 
 def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> str:
     """What is wrong with the service at `address`; empty when it is serving."""
+    options = proxy_options(address)
     if ca_path:
         credentials = grpc.ssl_channel_credentials(Path(ca_path).read_bytes())
-        channel = grpc.secure_channel(address, credentials)
+        channel = grpc.secure_channel(address, credentials, options)
     else:
-        channel = grpc.insecure_channel(address)
+        channel = grpc.insecure_channel(address, options)
     with channel:
         try:
             stub: Any = health_pb2_grpc.HealthStub(channel)

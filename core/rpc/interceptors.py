@@ -18,6 +18,7 @@ import structlog
 from core.errors import Internal, LemanError, Unauthenticated
 from core.rpc import status
 from core.rpc.activity import Activity
+from core.rpc.canonical import canonicalise
 from core.rpc.outliving import Outliving
 
 REQUEST_ID = "x-request-id"
@@ -85,6 +86,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     self._authenticate(current)
+                    canonicalise(request)
                     work = behavior(request, context)
                     return await (self._changes.run(name, work) if changes else work)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -100,6 +102,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     self._authenticate(current)
+                    canonicalise(request)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield message

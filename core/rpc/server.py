@@ -28,6 +28,7 @@ from core import config, telemetry
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc.activity import Activity
+from core.rpc.addresses import is_loopback
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.outliving import Outliving
@@ -108,8 +109,8 @@ class RunningServer:
 async def start_server(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> RunningServer:
     """Binds and starts the server of service `name`.
 
-    Raises InvalidArgument (INSECURE_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the service's
-    own start raises.
+    Raises InvalidArgument (INSECURE_BIND, ANONYMOUS_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the
+    service's own start raises.
     """
     _check_bind(settings)
     activity = Activity()
@@ -216,11 +217,19 @@ def _check_bind(settings: Settings) -> None:
     server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
         raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
-    if not (config.is_loopback(server.host) or server.tls_cert or server.allow_insecure_bind):
+    local = is_loopback(server.host)
+    if not (local or server.tls_cert or server.allow_insecure_bind):
         raise InvalidArgument(
             "INSECURE_BIND",
             f"{server.host} can be reached from other machines: set LEMAN_SERVER__TLS_CERT and "
             "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+        )
+    exposed = not local or bool(server.tls_cert)
+    if exposed and not server.token.get_secret_value() and not server.allow_anonymous:
+        raise InvalidArgument(
+            "ANONYMOUS_BIND",
+            f"{server.host} would answer everyone who can reach it, and run the functions that they register: set "
+            "LEMAN_SERVER__TOKEN to a secret that callers must send, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
         )
 
 

@@ -16,6 +16,7 @@ from core.lance_io.views import files as view_files
 from core.lance_io.views import stage as view_stage
 from core.lance_io.views.changes import RowOutcome, row_outcome
 from core.lance_io.views.stage import Stage
+from core.locations import table_uri
 from executor.jobs.board import JobBoard
 from executor.jobs.services import Services
 from executor.jobs.waiting import so_many_at_once
@@ -80,7 +81,7 @@ class RefreshWork:
         if not functions or not any(map(len, rows)):
             return None
         spec = self.spec
-        uri = f"{spec.database.rstrip('/')}/{layout.stage_table(spec.view, of)}.lance"
+        uri = table_uri(spec.database, layout.stage_table(spec.view, of))
         columns = stage_columns(functions, plan.definition.source_uri, version, of)
 
         def find_or_lay() -> tuple[Stage, bool]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from core.domain.table import TableSnapshot
-from core.domain.view import STAGE_PREFIX, ViewDefinition, ViewFormat, ViewQuery
+from core.domain.view import ViewDefinition, ViewFormat, ViewQuery
 from core.errors import AlreadyExists, InvalidArgument, NotFound
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import canonical_database, table_uri
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
+from planner.catalog import check_not_scratch
 from planner.views.alteration import ViewChange, alter, filled_by
 from planner.views.query import resolve
 from planner.views.snapshot import set_rows_of
@@ -44,16 +46,16 @@ class ViewCatalog:
         self, database: str, name: str, query: ViewQuery, request_id: str = "", max_rows_per_fragment: int = 0
     ) -> Creation:
         """Raises what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names."""
-        home = normalise_database(database)
-        _check_stage(name)
+        home = canonical_database(database)
+        check_not_scratch(name, field="name")
         _check_length(name)
-        _check_stage(query.table)
+        check_not_scratch(query.table, field="query.source.table")
         uri = table_uri(home, name)
         asked = request(request_id, query, max_rows_per_fragment)
         made = self._existing(uri)
         if made is not None:
             _check_same(database, name, asked, made_by(made.metadata))
-        source_database = normalise_database(query.database or home)
+        source_database = canonical_database(query.database or home)
         source = self._tables.snapshot(table_uri(source_database, query.table))
         registry = self._registry(home)
         resolved = resolve(
@@ -78,7 +80,7 @@ class ViewCatalog:
 
     def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
         """None where the table is no view. Raises what `planner.views.alteration.alter` raises."""
-        home = normalise_database(database)
+        home = canonical_database(database)
         view = self._tables.snapshot(table_uri(home, name))
         definition = from_metadata(view.metadata)
         if definition is None:
@@ -111,13 +113,6 @@ def _check_same(database: str, name: str, asked: str, made: str) -> None:
         f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
         table=name,
     )
-
-
-def _check_stage(name: str) -> None:
-    if name.startswith(STAGE_PREFIX):
-        raise InvalidArgument(
-            "RESERVED_NAME", f"'{name}': names that begin with {STAGE_PREFIX} are Leman's own", field="name"
-        )
 
 
 def _check_length(name: str) -> None:

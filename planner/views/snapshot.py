@@ -23,8 +23,9 @@ from core.domain.view import (
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import rewrites
 from core.lance_io.manifest import collector_paused
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
 from core.lance_io.views.foreign import foreign_write, set_rows
+from core.locations import canonical_database, table_uri
 from core.udf import validation
 from core.udf.registry import UdfRegistry
 from core.views.metadata import from_metadata
@@ -97,7 +98,7 @@ class ViewReader:
     def _functions(self, database: str, definition: ViewDefinition) -> list[ResolvedFunction]:
         if not definition.query.functions:
             return []
-        registry = self._registry(normalise_database(database))
+        registry = self._registry(canonical_database(database))
         found = []
         for column in definition.query.functions:
             udf = registry.get(column.udf_name, column.udf_version)

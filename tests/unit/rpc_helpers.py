@@ -31,6 +31,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         self.stopped = False
         self.working = False
         self.seen: list[dict[str, str]] = []
+        self.databases: list[str] = []
         self.fail_first = 0
         self.error: Exception = NotFound("JOB_NOT_FOUND", "there is no such job", job_id="j1")
 
@@ -46,6 +47,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request, context):
         self.seen.append(dict(context.invocation_metadata()))
+        self.databases.append(request.database)
         if len(self.seen) <= self.fail_first:
             raise Unavailable("STORE_DOWN", "the store is away")
         if request.job_id == "error":

@@ -8,6 +8,7 @@ import pytest
 
 from core import config
 from core.errors import InvalidArgument
+from core.rpc.addresses import is_loopback
 
 
 @pytest.fixture(autouse=True)
@@ -108,4 +109,4 @@ def test_the_command_prints_json(monkeypatch, capsys):
     + [(host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "example.com", "")],
 )
 def test_loopback(host, expected):
-    assert config.is_loopback(host) is expected
+    assert is_loopback(host) is expected

@@ -12,6 +12,7 @@ import structlog
 from core.config import Server, Settings
 from core.errors import FailedPrecondition, NotFound
 from core.rpc import status
+from core.rpc.addresses import proxy_options
 from core.rpc.channels import RETRIED, open_peer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.rpc_helpers import peers, running
@@ -51,6 +52,23 @@ def test_calls_carry_token_request_id_and_a_deadline():
             assert len(service.seen[1]["x-request-id"]) == 32
 
     asyncio.run(scenario())
+
+
+def test_calls_on_this_machine_take_no_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
+
+    async def scenario():
+        async with running() as (up, _), open_peer(peers(up.port, timeout_seconds=5.0), "executor") as channel:
+            assert (await jobs_pb2_grpc.JobServiceStub(channel).GetJob(GET)).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+def test_calls_to_other_machines_keep_the_proxy():
+    assert proxy_options("leman.internal:7443") == []
+    assert proxy_options("10.0.0.1:7443") == []
+    assert proxy_options("[::1]:7443") == proxy_options("localhost:1") == [("grpc.enable_http_proxy", 0)]
 
 
 def test_a_peers_error_comes_back_as_the_same_error():

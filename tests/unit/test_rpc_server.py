@@ -35,6 +35,8 @@ def default_logging():
     structlog.reset_defaults()
 
 
+#: Nothing listens there: a call that takes this way fails.
+DEAD_PROXY = "http://127.0.0.1:9"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -418,8 +420,58 @@ def test_a_bind_that_others_reach_is_refused_without_tls():
 
 def test_it_is_allowed_when_asked_for():
     async def scenario():
-        async with running(Server(host="0.0.0.0", allow_insecure_bind=True)) as (up, _), client(up) as stub:
+        server = Server(host="0.0.0.0", allow_insecure_bind=True, allow_anonymous=True)
+        async with running(server) as (up, _), client(up) as stub:
             assert (await stub.GetJob(get())).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "exposed",
+    [
+        Server(host="0.0.0.0", allow_insecure_bind=True),
+        Server(host="0.0.0.0", tls_cert="cert.pem", tls_key="key.pem"),
+        Server(host="127.0.0.1", tls_cert="cert.pem", tls_key="key.pem"),
+    ],
+    ids=["insecure", "TLS", "TLS on loopback"],
+)
+def test_a_server_that_others_reach_does_not_answer_everyone_by_accident(exposed):
+    """Whoever may call it may register code: without a token that has to be said in so many words."""
+
+    async def scenario():
+        with pytest.raises(InvalidArgument) as caught:
+            await start_server(Settings(server=exposed), "planner", FakeService(asyncio.Event()), asyncio.Event())
+        assert caught.value.reason == "ANONYMOUS_BIND"
+        assert "LEMAN_SERVER__TOKEN" in caught.value.message
+        assert "LEMAN_SERVER__ALLOW_ANONYMOUS" in caught.value.message
+
+    asyncio.run(scenario())
+
+
+def test_health_check_passes_by_a_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", DEAD_PROXY)
+
+    async def scenario():
+        async with running() as (up, _):
+            return await asyncio.to_thread(healthcheck.check, f"127.0.0.1:{up.port}")
+
+    assert asyncio.run(scenario()) == ""
+
+
+def test_places_are_canonical_before_a_handler_sees_them(tmp_path):
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            for spelling in (f"{tmp_path}/", f"file://{tmp_path}", f"{tmp_path}/x/.."):
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="j1", database=spelling))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="j1", database=f"{tmp_path}/_leman"))
+            assert error_info(caught.value).reason == "RESERVED_DATABASE"
+            watching = stub.WatchJob(jobs_pb2.WatchJobRequest(job_id="j1", database="relative"))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await watching.read()
+            assert error_info(caught.value).reason == "BAD_DATABASE"
+            assert service.databases == [str(tmp_path.resolve())] * 3
 
     asyncio.run(scenario())
 
@@ -465,7 +517,7 @@ def test_tls_with_a_token_between_peers(tmp_path):
 
 def test_unreadable_certificates_are_named():
     async def scenario():
-        for server in (Server(tls_cert="/nowhere/c", tls_key="/nowhere/k"), Server(tls_cert="/nowhere/c")):
+        for server in (Server(tls_cert="/nowhere/c", tls_key="/nowhere/k", token="t"), Server(tls_cert="/nowhere/c")):
             with pytest.raises(InvalidArgument) as caught:
                 async with running(server):
                     pass

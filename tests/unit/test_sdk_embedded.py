@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,8 +20,10 @@ from leman.errors import InvalidArgument, StartFailed
 from tests.unit.sdk_fake import FakeLeman
 
 SUPERVISOR = """
-    import json, os, pathlib, signal, sys
+    import fcntl, json, os, pathlib, signal, sys
     database = pathlib.Path(sys.argv[sys.argv.index("--database") + 1])
+    lock = (database / "_leman" / "supervisor.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     names = ("planner", "executor", "commit_coordinator")
     content = dict(dict.fromkeys(names, {address!r}), pid=os.getpid(), token="t")
     with (database / "starts").open("a") as starts:
@@ -97,6 +100,65 @@ def test_pid_that_now_is_another_program_is_no_service(fake, services, database)
         leman.connect(database).close()
         stranger.communicate(b"\n")
     assert len(starts(database)) == 1
+
+
+def test_pid_that_now_is_another_databases_supervisor_is_no_service(fake, services, database, tmp_path):
+    """Its lock is free, whatever runs under its process id."""
+    services(SUPERVISOR, address=fake.address)
+    other = tmp_path / "other"
+    leman.connect(other).close()
+    (database / "_leman").mkdir(parents=True)
+    (database / "_leman" / "supervisor.lock").touch()
+    (database / "_leman" / "service.json").write_text((other / "_leman" / "service.json").read_text())
+    leman.connect(database).close()
+    assert len(starts(database)) == 1
+
+
+def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, database):
+    """It does not answer, and its process ends meanwhile: nobody waits for it any longer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
+        _embedded.Embedded(str(database.absolute())).locate()
+        services(SUPERVISOR, address=fake.address)
+        (pid,) = (int(line[0]) for line in starts(database))
+
+        def kill():
+            connection, _ = silent.accept()
+            connection.close()
+            os.kill(pid, signal.SIGKILL)
+            _embedded._children[pid].wait()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        leman.connect(database).close()
+        killer.join()
+    assert len(starts(database)) == 2
+
+
+def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
+        _embedded.Embedded(str(database.absolute())).locate()
+        (pid,) = (int(line[0]) for line in starts(database))
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        with pytest.raises(StartFailed, match=f"process {pid} is stopped .*kill -9 {pid}"):
+            leman.connect(database)
+
+
+def test_local_calls_take_no_proxy(fake, services, database, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
+    services(SUPERVISOR, address=fake.address)
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
+
+
+@pytest.mark.parametrize("spelling", ["{0}/_leman", "file://{0}/_leman", "{0}/_leman/sub", "{0}/x/../_leman"])
+def test_lemans_own_folder_is_no_database(tmp_path, spelling):
+    with pytest.raises(InvalidArgument, match="Leman keeps for itself"):
+        leman.connect(spelling.format(tmp_path))
 
 
 def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, database):

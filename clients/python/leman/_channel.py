@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import random
 import threading
@@ -226,6 +227,14 @@ def metadata(token: str) -> tuple[tuple[str, str], ...]:
     return (request_id, ("authorization", f"Bearer {token}")) if token else (request_id,)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine and nothing else."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def open_channel(address: str, tls_ca: str) -> grpc.Channel:
     """A channel that notices a peer that hangs, and does not wait long between attempts to reach one."""
     options = [
@@ -239,6 +248,8 @@ def open_channel(address: str, tls_ca: str) -> grpc.Channel:
         ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever others have seen
         ("grpc.enable_retries", 0),  # one layer of retries: ours
     ]
+    if is_loopback(address.rpartition(":")[0]):
+        options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
     if not tls_ca:
         return grpc.insecure_channel(address, options)
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import urllib.parse
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -11,7 +13,7 @@ from typing import Any, Literal, Self
 from leman import _wire, local
 from leman._boundary import boundary
 from leman._channel import Remote, Services
-from leman._embedded import Embedded, check_answers
+from leman._embedded import Embedded
 from leman._future import JobFuture, wait
 from leman._model import Job, Progress, RowError, UdfInfo
 from leman._paging import list_errors, pages
@@ -24,6 +26,8 @@ from leman._view import View
 from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
+
+_FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)
 
 
 @boundary
@@ -52,7 +56,7 @@ def connect(
             raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
         make_folder(uri)
         embedded = Embedded(uri)
-        check_answers(embedded.locate())
+        embedded.locate_answering()
         return Database(uri, Services(embedded))
     services = Services(Remote(endpoint, token or "", tls_ca or ""))
     services.look_again()
@@ -60,13 +64,23 @@ def connect(
 
 
 def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
-    """How a database is called on the wire: a local path absolute and without links, a uri as it is."""
+    """How a database is called on the wire: a local path absolute and without links, a uri as it is.
+
+    The services bring every spelling into one form (their `core.locations`); what only this process knows, its folder
+    and its home, is resolved here. Raises InvalidArgument.
+    """
     given: object = path_or_uri
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidArgument(f"a database needs a path or uri, not {given!r}")
-    text = text.removeprefix("file://")
-    return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - see above
+    if _FILE_URI.match(text):
+        text = urllib.parse.unquote(_FILE_URI.sub("", text))
+    if "://" in text:
+        return text.rstrip("/")
+    path = os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - a database is called by a str
+    if "_leman" in path.split("/"):
+        raise InvalidArgument(f"{path} lies in a folder _leman, which Leman keeps for itself: name the database above")
+    return path
 
 
 def make_folder(path: str) -> None:

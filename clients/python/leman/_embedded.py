@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -21,6 +22,7 @@ START_DEADLINE = 120.0
 """Seconds in which the embedded services must come up: about ten, but for a machine that is very busy."""
 
 _POLL = 0.05
+_ANSWER_SECONDS = 2.0  # after which the supervisor is looked at again
 _OTHER_THERE = (0, 4)  # exit codes of a supervisor that another one has made needless
 _LOG_LINES = 15
 
@@ -41,6 +43,29 @@ class Embedded:
         found = self._running()
         return found if found is not None else self._start()
 
+    def locate_answering(self) -> Endpoints:
+        """The running services, once the planner answers; a system that has died is not waited for but started anew.
+
+        Raises StartFailed.
+        """
+        end = time.monotonic() + self._deadline
+        while True:
+            found = self.locate()
+            answer = ask(found.planner, found, timeout=_ANSWER_SECONDS)
+            if not isinstance(answer, grpc.RpcError):
+                return found
+            stopped = _is_stopped(self._pid())
+            if stopped or time.monotonic() > end:
+                raise StartFailed(self._silence(found, answer, stopped=stopped))
+
+    def _silence(self, found: Endpoints, answer: grpc.RpcError, *, stopped: bool) -> str:
+        pid = self._pid()
+        what = f"process {pid} is stopped (as by SIGSTOP)" if stopped else f"process {pid} runs"
+        return (
+            f"The embedded services are there ({what}) but the planner at {found.planner} does not answer:"
+            f" {answer.details()}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
+        )
+
     def is_running(self) -> bool:
         """True when nothing would have to be started."""
         return self._running() is not None
@@ -48,8 +73,8 @@ class Embedded:
     def _running(self) -> Endpoints | None:
         """What the service file says, if the process that wrote it lives. One of the services may be away
         for a moment: its supervisor starts it again at the same address."""
+        content = self._said()
         try:
-            content = json.loads((self._folder / "service.json").read_text())
             pid = int(content["pid"])
             found = Endpoints(
                 planner=content["planner"],
@@ -57,9 +82,22 @@ class Embedded:
                 commit_coordinator=content["commit_coordinator"],
                 token=content.get("token", ""),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return None
-        return found if _is_alive(pid) else None
+        return found if _is_alive(pid) and not _is_free(self._folder / "supervisor.lock") else None
+
+    def _said(self) -> dict[str, Any]:
+        """The service file's content; empty where there is none that can be read."""
+        try:
+            content = json.loads((self._folder / "service.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _pid(self) -> int:
+        """Process id of the supervisor; 0: none is known."""
+        pid = self._said().get("pid")
+        return pid if isinstance(pid, int) else 0
 
     def _start(self) -> Endpoints:
         log = self._folder / "logs" / "supervisor.log"
@@ -94,16 +132,6 @@ class Embedded:
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 
 
-def check_answers(endpoints: Endpoints) -> None:
-    """Waits until a service that the file names answers. Raises StartFailed."""
-    answer = ask(endpoints.planner, endpoints, timeout=START_DEADLINE)
-    if isinstance(answer, grpc.RpcError):
-        raise StartFailed(
-            f"The embedded services are there but the planner at {endpoints.planner} does not answer:"
-            f" {answer.details()}"
-        )
-
-
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -131,10 +159,29 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # another user's, which may have the id of a supervisor that is gone
     with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
         return b"core.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return True
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether a supervisor's lock is there and nobody holds it: then whoever has its process id now is not it."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows, where services run elsewhere
+
+        with lock.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (ImportError, OSError):  # no lock file, or held
+        return False
+    return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is there and held by a signal; where that can be told."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+    return False
 
 
 def _failure(what: str, log: Path, before: int) -> StartFailed:

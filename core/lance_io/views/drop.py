@@ -7,8 +7,9 @@ import re
 from core.domain.view import STAGE_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
 from core.lance_io.opening import filesystem_of
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
 from core.lance_io.views import stage as view_stage
+from core.locations import table_uri
 from core.views.metadata import QUERY, from_metadata
 
 _STAGE = STAGE_PREFIX + "{}_[0-9a-f]{{16}}"
@@ -56,7 +57,7 @@ def drop(database: str, name: str) -> None:
     for table in LanceTables().list_tables(database):
         if pattern.fullmatch(table):
             view_stage.drop(table_uri(database, table))
-    uri = table_uri(normalise_database(database), name)
+    uri = table_uri(database, name)
     system, path = filesystem_of(uri)
     try:
         system.delete_dir(f"{path}/_versions")  # first: without it nobody takes the rest for a table

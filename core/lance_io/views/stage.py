@@ -27,8 +27,9 @@ from core.errors import Aborted, NotFound, Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest
-from core.lance_io.tables import INCARNATION_KEY, TABLE_ENDING, fields_of
+from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
+from core.locations import TABLE_ENDING
 
 _DIGEST_KEY = "leman.stage"
 _COLUMNS_KEY = "leman.stage.columns"

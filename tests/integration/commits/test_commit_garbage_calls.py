@@ -111,8 +111,10 @@ def test_refusals(table):
         async with coordinator() as stub:
             code, reason, _ = await refusal(stub.CollectGarbage(ask(table, older_than_seconds=-1)))
             assert (code.name, reason) == ("INVALID_ARGUMENT", "BAD_NUMBER")
-            missing = commit_pb2.CollectGarbageRequest(uri=table.uri + "x")
+            missing = commit_pb2.CollectGarbageRequest(uri=table.uri.replace(".lance", "x.lance"))
             assert (await refusal(stub.CollectGarbage(missing)))[1] == "TABLE_NOT_FOUND"
+            folder = commit_pb2.CollectGarbageRequest(uri=table.uri + "x")
+            assert (await refusal(stub.CollectGarbage(folder)))[1] == "BAD_TABLE_URI"
             assert (await refusal(stub.CollectGarbage(commit_pb2.CollectGarbageRequest())))[1] == "MISSING_FIELD"
             stub.draining.set()
             assert (await refusal(stub.CollectGarbage(ask(table))))[1] == "DRAINING"

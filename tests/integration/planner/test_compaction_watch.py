@@ -8,7 +8,8 @@ import lance
 import pytest
 
 from core.errors import NotFound
-from core.lance_io.tables import LanceTables, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import table_uri
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.followed import store_followed
 from planner.snapshot import PlanReader

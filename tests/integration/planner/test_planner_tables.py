@@ -10,7 +10,8 @@ from core.domain.table import DataFile
 from core.errors import InvalidArgument, NotFound, Unavailable
 from core.lance_io import manifest
 from core.lance_io.relative_time import pin
-from core.lance_io.tables import LanceTables, normalise_database, table_uri
+from core.lance_io.tables import LanceTables
+from core.locations import table_uri
 
 TABLES = LanceTables()
 ROWS = 10
@@ -128,17 +129,6 @@ def test_a_name_that_is_no_file_name_is_no_table(tmp_path, name):
     with pytest.raises(InvalidArgument) as caught:
         table_uri(str(tmp_path), name)
     assert caught.value.reason == "BAD_TABLE_NAME"
-
-
-def test_a_local_database_has_one_name(tmp_path, monkeypatch):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    monkeypatch.chdir(tmp_path)
-    wanted = str((tmp_path / "real").resolve())
-    for name in ("real", "./real/", "link", str(tmp_path / "link"), f"file://{tmp_path}/link"):
-        assert normalise_database(name) == wanted
-    assert normalise_database("s3://bucket/lake/") == "s3://bucket/lake"
-    assert table_uri("s3://bucket/lake", "t") == "s3://bucket/lake/t.lance"
 
 
 def test_only_existing_data_files_are_reported(uri):

@@ -316,6 +316,18 @@ def test_a_stage_is_planned_like_any_table(lake, stage):
     assert [t.physical_rows for t in tasks.tasks.tasks] == [10, 10]
 
 
+def test_nobody_describes_or_changes_a_stage(lake, stage):
+    table = catalog_pb2.TableRef(database=lake.database, table="__leman_stage_v")
+    column = catalog_pb2.NewColumn(name="e", sql_expression="1")
+    for call in (
+        lambda stubs: stubs.catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table)),
+        lambda stubs: stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])),
+        lambda stubs: stubs.catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=table, columns=[column])),
+    ):
+        code, error = served(lambda stubs, call=call: error_of(call(stubs)))
+        assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "RESERVED_NAME")
+
+
 def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
     """Its parameter is called text and is one; the stage has row ids only."""
     plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_stage_v", "d"))

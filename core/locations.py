@@ -1,0 +1,107 @@
+"""Where databases and tables are: one canonical form for the many ways to spell a place.
+
+Everything that is remembered by place (lanes, reservations, job histories, request ids) is remembered under this form,
+so `/x`, `/x/`, `/x/../x`, a link to it and `file:///x` are one database. The folder that Leman keeps in a database for
+itself is no database, and what it holds are no tables.
+
+Standard library only: nothing here reads a table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+
+from core.errors import InvalidArgument
+
+OWN_FOLDER = "_leman"
+"""Folder of a database that holds what Leman keeps there: functions, job history, locks."""
+TABLE_ENDING = ".lance"
+
+_MOST_NAME_BYTES = 249
+"""With the ending it is the name of a folder."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+
+
+def canonical_database(text: str) -> str:
+    """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
+
+    Raises InvalidArgument (BAD_DATABASE: empty, relative, not a uri; RESERVED_DATABASE: inside Leman's own folder).
+    """
+    if not text.strip() or "\0" in text:
+        raise _bad("database is empty; give a path or uri")
+    scheme = _SCHEME.match(text)
+    place = _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text))
+    if OWN_FOLDER in place.split("/"):
+        raise InvalidArgument(
+            "RESERVED_DATABASE",
+            f"'{text}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above it",
+            field="database",
+        )
+    return place
+
+
+def table_uri(database: str, table: str) -> str:
+    """Return the uri of a table's Lance dataset.
+
+    Raises InvalidArgument (BAD_TABLE_NAME, and as `canonical_database`).
+    """
+    if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\\0"):
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"'{table}' is no table name: it must not be empty, contain / or \\, or begin with a dot or {OWN_FOLDER}",
+            field="table.table",
+        )
+    if len(table.encode()) > _MOST_NAME_BYTES:
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"a table's name has {_MOST_NAME_BYTES} bytes at the most, not {len(table.encode())}",
+            field="table.table",
+        )
+    return f"{canonical_database(database).rstrip('/')}/{table}{TABLE_ENDING}"
+
+
+def canonical_table(uri: str) -> str:
+    """Return the one form of the uri of a table's Lance dataset, `<database>/<name>.lance`.
+
+    Raises InvalidArgument (BAD_TABLE_URI, and as `table_uri`).
+    """
+    database, _, name = uri.rstrip("/").rpartition("/")
+    if uri.startswith("/"):
+        database = f"/{database}"
+    if not database or not name.endswith(TABLE_ENDING):
+        raise InvalidArgument("BAD_TABLE_URI", f"'{uri}' is no table: <database>/<name>{TABLE_ENDING}", field="uri")
+    if _SCHEME.match(uri) and uri[:5].lower() == "file:":
+        name = urllib.parse.unquote(name)
+    return table_uri(database, name.removesuffix(TABLE_ENDING))
+
+
+def _path_of(text: str) -> str:
+    """The local path that a path or a file uri (RFC 8089) means."""
+    if not _SCHEME.match(text):
+        return text
+    parts = urllib.parse.urlsplit(text)
+    if parts.netloc.lower() not in ("", "localhost"):
+        raise _bad(f"'{text}' names a file of the host '{parts.netloc}': a file uri has three slashes, file:///path")
+    return urllib.parse.unquote(text[len(parts.scheme) + 1 :].removeprefix(f"//{parts.netloc}"))
+
+
+def _canonical_path(path: str) -> str:
+    if not path.startswith("/"):
+        raise _bad(f"'{path}' is a relative path, and a service has a folder of its own: give an absolute one")
+    return os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`; no table lies there
+
+
+def _canonical_uri(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if not rest:
+        raise _bad(f"'{text}' is no uri: write scheme://bucket/path")
+    parts = [part for part in rest.split("/") if part]
+    if any(part in (".", "..") for part in parts):
+        raise _bad(f"'{text}' has a part '.' or '..', which an object store takes for a name: write the uri without")
+    return f"{scheme.lower()}://{'/'.join(parts)}"
+
+
+def _bad(message: str) -> InvalidArgument:
+    return InvalidArgument("BAD_DATABASE", message, field="database")

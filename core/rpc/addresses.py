@@ -1,0 +1,18 @@
+"""What an address says about the way to it. Standard library only."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def proxy_options(address: str) -> list[tuple[str, int]]:
+    """Return the channel options for `host:port`: calls on this machine never take the way through `http_proxy`."""
+    return [("grpc.enable_http_proxy", 0)] if is_loopback(address.rpartition(":")[0]) else []

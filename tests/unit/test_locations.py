@@ -1,0 +1,132 @@
+"""One canonical form for each place, and nothing of Leman's own by any spelling."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import InvalidArgument
+from core.locations import canonical_database, canonical_table, table_uri
+from core.rpc.canonical import canonicalise, places_of
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
+
+SPELLINGS = ["{0}", "{0}/", "{0}//", "{0}/.", "{0}/x/..", "//{0}", "file://{0}", "file://{0}/", "file:{0}",
+             "FILE://{0}", "file://localhost{0}", "{0}/../{1}"]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path.resolve() / "my lake"
+    (made / "x").mkdir(parents=True)
+    return made
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_of_a_folder_is_one_database(folder, spelling):
+    path = str(folder).replace(" ", "%20") if spelling.lower().startswith("file:") else str(folder)
+    assert canonical_database(spelling.format(path, folder.name)) == str(folder)
+
+
+def test_a_link_is_what_it_points_to(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert canonical_database(str(tmp_path / "link")) == str(folder)
+    assert canonical_table(f"{tmp_path}/link/t.lance") == f"{folder}/t.lance"
+
+
+def test_percent_signs_are_plain_characters_of_a_path():
+    assert canonical_database("/a%20b") == "/a%20b"
+    assert canonical_database("file:///a%20b") == "/a b"
+    assert canonical_table("file:///a/my%20table.lance/") == "/a/my table.lance"
+    assert canonical_table("/a/my%20table.lance") == "/a/my%20table.lance"
+
+
+@pytest.mark.parametrize(
+    "spelling", ["s3://bucket/lake", "s3://bucket/lake/", "S3://bucket//lake", "s3://bucket/lake//"]
+)
+def test_every_spelling_of_a_prefix_is_one_database(spelling):
+    assert canonical_database(spelling) == "s3://bucket/lake"
+    assert canonical_table(f"{spelling}/t.lance") == "s3://bucket/lake/t.lance"
+
+
+@pytest.mark.parametrize("text", ["", " ", "lake", "./lake", "~/lake", "a\0b", "s3://", "s3://b/../c", "s3://b/./c",
+                                  "file://host/lake"])  # fmt: skip
+def test_what_is_no_place(text):
+    with pytest.raises(InvalidArgument) as caught:
+        canonical_database(text)
+    assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{0}/_leman",
+        "{0}/_leman/",
+        "file://{0}/_leman",
+        "{0}/x/../_leman",
+        "{0}/_leman/udfs",
+        "{0}/link",
+        "s3://bucket/lake/_leman",
+    ],
+)
+def test_lemans_own_folder_is_no_database(tmp_path, text):
+    (tmp_path / "_leman").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "_leman")
+    place = text.format(tmp_path)
+    for look in (lambda: canonical_database(place), lambda: canonical_table(f"{place}/jobs.lance")):
+        with pytest.raises(InvalidArgument) as caught:
+            look()
+        assert caught.value.reason == "RESERVED_DATABASE"
+
+
+@pytest.mark.parametrize("uri", ["t.lance", "/t", "/x/t.parquet", "/x/", "s3://bucket"])
+def test_what_is_no_table(uri):
+    with pytest.raises(InvalidArgument) as caught:
+        canonical_table(uri)
+    assert caught.value.reason in ("BAD_TABLE_URI", "BAD_DATABASE")
+
+
+def test_the_root_can_be_a_database():
+    assert table_uri("/", "t") == "/t.lance" == canonical_table(table_uri("/", "t"))
+
+
+@given(st.lists(st.sampled_from(["a", "b c", "ü", "..", ".", ""]), max_size=6))
+def test_a_canonical_place_is_its_own_form(parts):
+    found = canonical_database("/" + "/".join(parts))
+    assert canonical_database(found) == found == os.path.realpath(found)
+
+
+# ------------------------------------------------------------------------------ requests
+
+
+def methods():
+    for module in (catalog_pb2, commit_pb2, jobs_pb2, planner_pb2):
+        for service in module.DESCRIPTOR.services_by_name.values():
+            yield from service.methods
+
+
+def test_every_request_that_names_a_place_is_known():
+    """All of them do; one that does not should say so here."""
+    assert [method.full_name for method in methods() if not any(places_of(method.input_type))] == []
+
+
+def test_places_deep_in_a_request_are_canonical_too():
+    request = jobs_pb2.CreateJobRequest()
+    request.backfill.table.database = "/lake/"
+    canonicalise(request)
+    assert request.backfill.table.database == "/lake"
+    assert not request.HasField("refresh")
+    view = catalog_pb2.CreateMaterializedViewRequest(database="file:///lake")
+    view.query.source.database = "/other/../lake"
+    canonicalise(view)
+    assert (view.database, view.query.source.database) == ("/lake", "/lake")
+
+
+def test_an_empty_place_stays_empty():
+    request = catalog_pb2.CreateMaterializedViewRequest(database="/lake")
+    request.query.source.table = "docs"
+    before = request.SerializeToString()
+    canonicalise(request)
+    assert request.SerializeToString() == before
