@@ -23,10 +23,10 @@ from executor.jobs.costs import Costs
 from executor.jobs.history import History
 from executor.jobs.requests import Requests
 from executor.jobs.retry import Retry, check_worth, specification
+from executor.jobs.row_errors import Place, RowErrors
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
 from executor.refresh.run import RefreshRun
-from executor.worker.error_store import errors_of, errors_uri
 
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
@@ -40,6 +40,7 @@ class _Database:
 
     def __init__(self, path: str) -> None:
         self.history = History(path)
+        self.row_errors = RowErrors(path)
         self.jobs: dict[str, Job] = {}
         self.opened = asyncio.Lock()
         self.loaded = False
@@ -283,10 +284,13 @@ class JobManager:
             await asyncio.to_thread(run.cancel)
         return run.board.snapshot()
 
-    async def errors(self, database: str, job_id: str, column: str) -> list[StoredRowError]:
-        """Failed rows of a job, by row address. Raises NotFound."""
+    async def errors(
+        self, database: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+    ) -> tuple[list[StoredRowError], Place | None]:
+        """See `RowErrors.page`. Raises NotFound (JOB_NOT_FOUND)."""
         await self.get(database, job_id)
-        return await self._pool.run(errors_of, errors_uri(database), job_id, column)
+        rows = self._databases[database].row_errors
+        return await self._pool.run(rows.page, job_id, column, after, size, untold=untold)
 
     # history
 

@@ -233,13 +233,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def ListJobErrors(
         self, request: jobs_pb2.ListJobErrorsRequest, _context: object
     ) -> jobs_pb2.ListJobErrorsResponse:
-        scope = f"errors:{request.database}:{request.job_id}:{request.column}"
+        scope = f"errors:{request.database}:{request.job_id}:{request.column}:{request.places_only}"
         page = read_page(request.page_size, request.page_token, scope)
-        errors = await self._manager.errors(request.database, request.job_id, request.column)
-        items, token = cut(errors, page, lambda e: e.row_address)
-        return jobs_pb2.ListJobErrorsResponse(
-            errors=[convert_jobs.row_error_to_proto(e) for e in items], next_page_token=token
+        after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
+        errors, go_on = await self._manager.errors(
+            request.database, request.job_id, request.column, after, page.size, untold=request.places_only
         )
+        found = [convert_jobs.row_error_to_proto(e, place_only=request.places_only) for e in errors]
+        return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=page.token(go_on) if go_on else "")
 
 
 @contextlib.asynccontextmanager

@@ -31,7 +31,8 @@ class UdfRef:
 @dataclass(frozen=True, slots=True)
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
-    failed rows are stored in `errors_uri`, or nowhere where it is empty. A lane at work says every `beat_seconds` that
+    failed rows are stored in `errors_uri`, or nowhere where it is empty, without what the function said unless
+    `errors_told`. A lane at work says every `beat_seconds` that
     it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
     failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
     given: the table then holds row ids of it."""
@@ -49,6 +50,7 @@ class WorkContext:
     checkpoint_seconds: float
     checkpoint_max_bytes: int
     errors_uri: str = ""
+    errors_told: bool = True
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1

@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 
-from core.lance_io.opening import open_latest
+from core.lance_io.opening import open_latest, open_version
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
+
+
+class Snapshot:
+    """The rows of one version, each with a place of its own: 0 is the first."""
+
+    def __init__(self, dataset: lance.LanceDataset) -> None:
+        self._dataset = dataset
+        self.version = int(dataset.version)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows, in the order of their places."""
+        batches: Iterator[pa.RecordBatch] = self._dataset.scanner(
+            columns=list(columns), scan_in_order=True
+        ).to_batches()
+        return batches
+
+    def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
+        """The rows of these places, in this order."""
+        if not places:
+            return []
+        rows: list[dict[str, object]] = self._dataset.take(list(places)).to_pylist()
+        return rows
 
 
 class AppendLog:
@@ -53,6 +75,16 @@ class AppendLog:
         names = list(columns) if columns is not None else None
         rows: list[dict[str, object]] = dataset.to_table(columns=names, filter=where).to_pylist()
         return rows
+
+    def snapshot(self, version: int = 0) -> Snapshot | None:
+        """The rows of a version (0: the latest); None where nothing was appended yet, or the version was cleaned."""
+        if not version:
+            dataset = self._open()
+            return None if dataset is None else Snapshot(dataset)
+        try:
+            return Snapshot(open_version(self._uri, version))
+        except (ValueError, OSError):
+            return None
 
     def compact(self) -> None:
         """Makes few files of many; a writer that comes in between goes first."""

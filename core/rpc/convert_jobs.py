@@ -60,7 +60,11 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
     )
 
 
-def row_error_to_proto(error: StoredRowError) -> jobs_pb2.RowError:
+def row_error_to_proto(error: StoredRowError, *, place_only: bool = False) -> jobs_pb2.RowError:
+    if place_only:
+        return jobs_pb2.RowError(
+            job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=error.row_id
+        )
     return jobs_pb2.RowError(**{name: getattr(error, name) for name in StoredRowError.__dataclass_fields__})
 
 

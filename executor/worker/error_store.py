@@ -28,6 +28,9 @@ _SCHEMA = pa.schema(
     ]
 )
 
+#: Stands in the place of an exception's class where only the place of a failed row is stored.
+UNTOLD = ""
+
 
 def errors_uri(database: str) -> str:
     """Where a database's failed rows are."""
@@ -40,13 +43,15 @@ def open_log(uri: str) -> AppendLog:
 
 
 class JobErrors:
-    """Failed rows of one job. See `core.ports.ErrorSink`; stores nothing where `uri` is empty."""
+    """Failed rows of one job. See `core.ports.ErrorSink`; stores nothing where `uri` is empty. Where a job's errors are
+    not to be `told`, only the places of its failed rows are stored: nothing that the function said."""
 
-    def __init__(self, uri: str, job_id: str, column: str, udf_version: str) -> None:
+    def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, told: bool = True) -> None:
         self._log = open_log(uri) if uri else None
         self._job_id = job_id
         self._column = column
         self._udf_version = udf_version
+        self._told = told
 
     def store(self, failures: Sequence[RowFailure]) -> None:
         """Appends in one version. Raises OSError where the store refuses."""
@@ -60,17 +65,8 @@ class JobErrors:
             udf_version=self._udf_version,
             row_address=failure.row_address,
             row_id=failure.row_id,
-            error_type=failure.error_type,
-            error_message=failure.message,
-            traceback=failure.traceback,
+            error_type=failure.error_type if self._told else UNTOLD,
+            error_message=failure.message if self._told else "",
+            traceback=failure.traceback if self._told else "",
             attempt=failure.attempt,
         )
-
-
-def errors_of(uri: str, job_id: str, column: str = "") -> list[StoredRowError]:
-    """Failed rows of a job by row address, each once: the last attempt's."""
-    rows = open_log(uri).read(where=f"job_id = '{job_id}'")
-    found = {
-        e.row_address: e for e in (msgspec.convert(r, StoredRowError) for r in rows) if not column or e.column == column
-    }
-    return [found[address] for address in sorted(found)]

@@ -105,7 +105,9 @@ class Bench:
         self._store = LanceCheckpointStore(checkpoint_root(context.uri))
         self._reservations = reservations_at(context.redis_url, context.lease_seconds)
         column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
-        self._errors = JobErrors(context.errors_uri, context.job_id, column, context.udf.version)
+        self._errors = JobErrors(
+            context.errors_uri, context.job_id, column, context.udf.version, told=context.errors_told
+        )
 
     def run(self, unit: WorkUnit, sink: HintSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
         """See `UnitRunner`."""

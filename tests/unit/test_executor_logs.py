@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from core.domain.job import Job, JobState
+import lance
+import pytest
+
+from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
+from core.lance_io.append_log import Snapshot
 from executor.jobs.history import History
-from executor.worker.error_store import JobErrors, errors_of, errors_uri
+from executor.jobs.row_errors import RowErrors
+from executor.worker.error_store import JobErrors, errors_uri
 
 
 def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
@@ -31,7 +37,7 @@ def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    found = [(e.row_address >> 32, e.row_address & 0xFFFF) for e in errors_of(uri, "job-1")]
+    found = [(e.row_address >> 32, e.row_address & 0xFFFF) for e in all_of(database)]
     assert found == [(w, n) for w in range(6) for n in range(5)]
 
 
@@ -42,8 +48,75 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
     JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 3, "ValueError", "second", "", 2)])
     JobErrors(uri, "job-1", "z", "1").store([RowFailure(0, 3, "KeyError", "z", "", 1)])
     JobErrors(uri, "job-2", "y", "1").store([RowFailure(0, 3, "OSError", "other", "", 1)])
-    assert [(e.error_message, e.attempt) for e in errors_of(uri, "job-1", "y")] == [("second", 2)]
-    assert len(errors_of(uri, "job-1")) == 1
+    errors = RowErrors(str(tmp_path))
+    found, _ = errors.page("job-1", "y", None, 10)
+    assert [(e.error_message, e.attempt) for e in found] == [("second", 2)]
+    assert [(e.column, e.error_message) for e in all_of(str(tmp_path))] == [("y", "second"), ("z", "z")]
+
+
+def all_of(database: str, size: int = 7, *, untold: bool = False) -> list[StoredRowError]:
+    """All pages of one listing."""
+    errors, found, after = RowErrors(database), [], None
+    while True:
+        page, after = errors.page("job-1", "", after, size, untold=untold)
+        found += page
+        assert len(page) == size or after is None
+        if after is None:
+            return found
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
+    History(str(tmp_path)).prepare()
+    uri = errors_uri(str(tmp_path))
+    places = [(n * 7 % 20, column) for n in range(20) for column in "zy"]
+    for offset, column in places:
+        JobErrors(uri, "job-1", column, "1").store([RowFailure(n, offset, "E", "m", "", 1) for n in (1, 0)])
+        JobErrors(uri, "job-2", column, "1").store([RowFailure(0, offset, "E", "other", "", 1)])
+    found = [(e.row_address, e.column) for e in all_of(str(tmp_path), size)]
+    assert found == sorted((n << 32 | offset, column) for offset, column in places for n in (0, 1))
+
+
+def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
+    """However many pages there are, the rows of the store are looked through once, without what they say."""
+    History(str(tmp_path)).prepare()
+    failures = [RowFailure(0, n, "E", "m", "t" * 100, 1) for n in range(100)]
+    JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store(failures)
+    scanned: list[str] = []
+    read: list[int] = []
+    scan, rows = Snapshot.scan, Snapshot.rows
+    monkeypatch.setattr(Snapshot, "scan", lambda self, columns: scanned.extend(columns) or scan(self, columns))
+    monkeypatch.setattr(Snapshot, "rows", lambda self, places: read.append(len(places)) or rows(self, places))
+    assert len(all_of(str(tmp_path), 10)) == 100
+    assert read == [10] * 10
+    assert sorted(scanned) == ["column", "error_type", "job_id", "row_address"]
+
+
+def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cleaned(tmp_path):
+    History(str(tmp_path)).prepare()
+    uri = errors_uri(str(tmp_path))
+    for n in range(6):
+        JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, n, "E", str(n), "", 1)])
+    errors = RowErrors(str(tmp_path))
+    first, after = errors.page("job-1", "", None, 3)
+    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 1, "E", "again", "", 2)])
+    dataset = lance.dataset(uri)
+    dataset.optimize.compact_files()
+    dataset.cleanup_old_versions(older_than=datetime.timedelta(0))
+    rest, after = errors.page("job-1", "", after, 3)
+    assert ([e.error_message for e in first + rest], after) == (["0", "1", "2", "3", "4", "5"], None)
+    assert [e.error_message for e in all_of(str(tmp_path))] == ["0", "again", "2", "3", "4", "5"]
+
+
+def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_path):
+    History(str(tmp_path)).prepare()
+    uri = errors_uri(str(tmp_path))
+    JobErrors(uri, "job-1", "y", "1", told=False).store([RowFailure(2, 5, "ValueError", "no", "at", 1, row_id=9)])
+    JobErrors(uri, "job-1", "y", "1").store([RowFailure(2, 6, "KeyError", "told", "at", 1, row_id=10)])
+    assert [e.error_message for e in all_of(str(tmp_path))] == ["told"]
+    places = all_of(str(tmp_path), untold=True)
+    assert [(e.row_address, e.row_id) for e in places] == [(2 << 32 | 5, 9), (2 << 32 | 6, 10)]
+    assert (places[0].error_type, places[0].error_message, places[0].traceback) == ("", "", "")
 
 
 def test_the_last_state_of_a_job_counts_and_an_end_is_final(tmp_path):

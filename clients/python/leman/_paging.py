@@ -27,14 +27,20 @@ def pages(call: Callable[[str, int], Any], limit: int | None = None) -> Iterator
 
 
 def list_errors(
-    services: Services, database: str, job_id: str, column: str | None, limit: int | None
+    services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> list[RowError]:
-    """The rows of a job for which the function failed, by row address."""
+    """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
+    are."""
     requests = pages(
         lambda token, size: services.jobs(
             "ListJobErrors",
             jobs_pb2.ListJobErrorsRequest(
-                database=database, job_id=job_id, column=column or "", page_size=size, page_token=token
+                database=database,
+                job_id=job_id,
+                column=column or "",
+                page_size=size,
+                page_token=token,
+                places_only=places_only,
             ),
         ),
         limit,

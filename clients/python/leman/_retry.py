@@ -69,7 +69,7 @@ def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, 
 
 def failed_rows_of_job(services: Services, database: str, job_id: str, column: str, rows: dict[int, int]) -> list[int]:
     """Those of a column's failed rows (address to stable row id, or to -1) on which a job failed."""
-    errors = list_errors(services, database, job_id, column, None)
+    errors = list_errors(services, database, job_id, column, None, places_only=True)
     ids = {error.row_id for error in errors if error.row_id >= 0}
     places = {error.row_address for error in errors}
     return [address for address, row_id in rows.items() if (row_id in ids if row_id >= 0 else address in places)]

@@ -93,8 +93,8 @@ class ErrorHandlingConfig:
     """What happens to rows for which a function raises.
 
     `on_error`: rules, of which the first that matches the exception holds; without one the job fails.
-    `store_errors`: whether failed rows are stored with message and traceback, for `Table.get_errors`. The row that ends
-    a job is stored in any case.
+    `store_errors`: whether failed rows are stored with exception, message and traceback, for `Table.get_errors`. The
+    row that ends a job is stored in any case, and so is where failed rows are, for `Table.get_failed_row_addresses`.
     `max_errors`: the job fails when more rows than this failed: a count (int) or a fraction of the rows
     (float, 0 to 1); None: no bound.
     """

@@ -194,6 +194,7 @@ def test_errors_are_not_stored_where_that_is_not_wanted(db):
     job_id = table.backfill("skipped", progress=False)
     assert table.get_errors(job_id=job_id) == []
     assert table.get_failed_row_addresses(column_name="skipped") == [7]
+    assert table.get_failed_row_addresses(job_id=job_id) == [7]
 
     with pytest.raises(leman.JobFailed) as caught:
         table.backfill("ended", progress=False)

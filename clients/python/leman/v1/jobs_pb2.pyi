@@ -792,6 +792,7 @@ class ListJobErrorsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     COLUMN_FIELD_NUMBER: _builtins.int
+    PLACES_ONLY_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Path or uri of the database."""
     job_id: _builtins.str
@@ -802,6 +803,10 @@ class ListJobErrorsRequest(_message.Message):
     """`next_page_token` of the page before; empty: the first page."""
     column: _builtins.str
     """Only of this column; empty: of all."""
+    places_only: _builtins.bool
+    """Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
+    whose error policy stores no errors are left out, as nothing but their place is stored.
+    """
     def __init__(
         self,
         *,
@@ -810,10 +815,11 @@ class ListJobErrorsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         column: _builtins.str = ...,
+        places_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "database", b"database", "job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "database", b"database", "job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token", "places_only", b"places_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -831,7 +837,9 @@ class ListJobErrorsResponse(_message.Message):
     """For the next page; empty: this was the last."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowError]:
-        """One page, in the order of row addresses."""
+        """One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
+        for.
+        """
 
     def __init__(
         self,

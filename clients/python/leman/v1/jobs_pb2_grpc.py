@@ -137,7 +137,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobErrors(self, request, context):
-        """The rows of a job for which the function failed.
+        """The rows of a job for which the function failed. NOT_FOUND (JOB_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -66,7 +66,7 @@ class JobServiceStub:
     it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
     """
     ListJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]
-    """The rows of a job for which the function failed."""
+    """The rows of a job for which the function failed. NOT_FOUND (JOB_NOT_FOUND)."""
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -106,7 +106,7 @@ class JobServiceAsyncStub(JobServiceStub):
     it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
     """
     ListJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]  # type: ignore[assignment]
-    """The rows of a job for which the function failed."""
+    """The rows of a job for which the function failed. NOT_FOUND (JOB_NOT_FOUND)."""
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs jobs. Served by the executor.
@@ -185,6 +185,6 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.ListJobErrorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.ListJobErrorsResponse, _abc.Awaitable[_jobs_pb2.ListJobErrorsResponse]]:
-        """The rows of a job for which the function failed."""
+        """The rows of a job for which the function failed. NOT_FOUND (JOB_NOT_FOUND)."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -267,7 +267,9 @@ class ErrorPolicy(_message.Message):
     max_error_fraction: _builtins.float
     """The job fails when more than this fraction of the rows failed (0 to 1); 0: no bound."""
     store_errors: _builtins.bool
-    """Whether failed rows are stored with message and traceback. The row that ends a job is stored in any case."""
+    """Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
+    and so is where failed rows are (see ListJobErrorsRequest.places_only).
+    """
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ErrorRule]:
         """In the order in which they are tried."""
