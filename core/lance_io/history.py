@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lance
-from lance import LanceOperation
 
 from core.errors import NotFound
 from core.lance_io.opening import open_latest
+from core.lance_io.transactions import Kind, Transactions
 
 REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
@@ -56,10 +56,11 @@ class History:
 
         Looks at `limit` versions at the most, and ends where older versions were cleaned away.
         """
+        transactions = Transactions(dataset.uri)
         for version in range(newest, max(after, newest - limit, 0), -1):
             if version not in self._read:
                 try:
-                    self._read[version] = read_record(dataset, version)
+                    self._read[version] = read_record(transactions, version)
                 except LookupError:
                     return
                 if len(self._read) > SCAN_LIMIT:
@@ -86,12 +87,13 @@ def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], 
     one call looks at SCAN_LIMIT versions at the most. Raises NotFound (TABLE_NOT_FOUND).
     """
     dataset = _open(uri)
+    transactions = Transactions(dataset.uri)
     newest = min(before - 1, int(dataset.version)) if before else int(dataset.version)
     oldest = max(newest - SCAN_LIMIT, 0) + 1
     found: list[CommitRecord] = []
     for version in range(newest, oldest - 1, -1):
         try:
-            record = read_record(dataset, version)
+            record = read_record(transactions, version)
         except LookupError:
             return found, 0
         if record is not None:
@@ -101,22 +103,19 @@ def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], 
     return found, oldest if oldest > 1 else 0
 
 
-def read_record(dataset: lance.LanceDataset, version: int) -> CommitRecord | None:
+def read_record(transactions: Transactions, version: int) -> CommitRecord | None:
     """None for a commit that is not Leman's, or that installed no file.
 
     Raises LookupError for a version that was cleaned away.
     """
-    try:
-        transaction = dataset.read_transaction(version)
-    except (OSError, ValueError):
-        raise LookupError(version) from None
-    stored = {} if transaction is None else transaction.transaction_properties or {}
+    transaction = transactions.read(version)
+    stored = transaction.properties
     request_ids, job_ids = _strings(stored.get(REQUEST_IDS)), _strings(stored.get(JOB_IDS))
-    if transaction is None or not request_ids:
+    if not request_ids:
         return None
-    if isinstance(transaction.operation, LanceOperation.DataReplacement):
-        files = {group.fragment_id: str(group.new_file.path) for group in transaction.operation.replacements}
-        return CommitRecord(version, request_ids, job_ids, "DataReplacement", files, len(files))
+    if transaction.kind is Kind.DATA_REPLACEMENT:
+        files = {group.fragment_id: group.new_file.path for group in transaction.operation.replacements}
+        return CommitRecord(version, request_ids, job_ids, transaction.kind, files, len(files))
     operation, fragments = stored.get(OPERATION, ""), stored.get(FRAGMENTS, "")
     if not operation or not fragments.isdecimal():
         return None

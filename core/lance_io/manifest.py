@@ -17,28 +17,27 @@ from pathlib import Path
 from typing import Any
 
 import lance
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from core.domain.table import DataFile, Fragment
+from core.lance_io.protobuf import Kind, Layout, message_class
 
-_Proto = descriptor_pb2.FieldDescriptorProto
 #: The part of Lance's table.proto that planning reads: (name, number, type, message) by message.
-_LAYOUT: dict[str, list[tuple[str, int, int, str]]] = {
+_LAYOUT: Layout = {
     # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
-    "DataFile": [("path", 1, _Proto.TYPE_STRING, ""), ("fields", 2, _Proto.TYPE_BYTES, "")],
+    "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
     "DeletionFile": [
-        ("read_version", 2, _Proto.TYPE_UINT64, ""),
-        ("id", 3, _Proto.TYPE_UINT64, ""),
-        ("num_deleted_rows", 4, _Proto.TYPE_UINT64, ""),
+        ("read_version", 2, Kind.TYPE_UINT64, ""),
+        ("id", 3, Kind.TYPE_UINT64, ""),
+        ("num_deleted_rows", 4, Kind.TYPE_UINT64, ""),
     ],
     "DataFragment": [
-        ("id", 1, _Proto.TYPE_UINT64, ""),
-        ("files", 2, _Proto.TYPE_MESSAGE, "DataFile"),
-        ("deletion_file", 3, _Proto.TYPE_MESSAGE, "DeletionFile"),
-        ("physical_rows", 4, _Proto.TYPE_UINT64, ""),
+        ("id", 1, Kind.TYPE_UINT64, ""),
+        ("files", 2, Kind.TYPE_MESSAGE, "DataFile"),
+        ("deletion_file", 3, Kind.TYPE_MESSAGE, "DeletionFile"),
+        ("physical_rows", 4, Kind.TYPE_UINT64, ""),
     ],
-    "Manifest": [("fragments", 2, _Proto.TYPE_MESSAGE, "DataFragment")],
+    "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
 }
 _REPEATED = {"files", "fragments"}
 #: The end of a manifest's file: where the message begins, version of the format, magic.
@@ -57,7 +56,7 @@ def read_fragments(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
 def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
     """The manifest as a protobuf message. Once it is read, the dataset may go: it takes as much memory as the rest."""
     if "://" not in dataset.uri:
-        name = f"{(1 << 64) - 1 - dataset.version:020d}.manifest"
+        name = file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
             file.seek(-_FOOTER.size, os.SEEK_END)
             position, _, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
@@ -66,6 +65,47 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
                 return file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
     serialized: Callable[[], bytes] | None = getattr(dataset._ds, "serialized_manifest", None)
     return None if serialized is None else serialized()
+
+
+def file_name(version: int) -> str:
+    """Of a version's manifest in the folder `_versions`, in tables whose latest version is to be listed first."""
+    return f"{(1 << 64) - 1 - version:020d}.manifest"
+
+
+def position_in(content: bytes) -> int:
+    """Where in its file the manifest begins, of which this is the end at least. Raises ValueError."""
+    if len(content) < _FOOTER.size:
+        raise ValueError(f"a manifest of {len(content)} bytes is none")
+    position, _, _, magic = _FOOTER.unpack(content[-_FOOTER.size :])
+    if magic != _MAGIC:
+        raise ValueError("no manifest is where its file says")
+    return int(position)
+
+
+def message_in(content: bytes) -> bytes:
+    """The manifest in the content of its file. Raises ValueError."""
+    return block_at(content, position_in(content))
+
+
+def last_block(content: bytes) -> bytes:
+    """Of blocks that follow one another to the end; empty where they do not."""
+    position, block = 0, b""
+    while position < len(content):
+        try:
+            block = block_at(content, position)
+        except ValueError:
+            return b""
+        position += _LENGTH_BYTES + len(block)
+    return block
+
+
+def block_at(content: bytes, position: int) -> bytes:
+    """What lies at a place of a manifest's file, behind its length. Raises ValueError where it is cut off."""
+    begin = position + _LENGTH_BYTES
+    end = begin + int.from_bytes(content[position:begin], "little")
+    if end > len(content):
+        raise ValueError(f"{len(content)} bytes end before {end}")
+    return content[begin:end]
 
 
 def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
@@ -92,7 +132,7 @@ def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
         manifest = _manifest_class().FromString(serialized)
     except DecodeError:
         return None
-    columns = _Columns()
+    columns = FieldIds()
     fragments = []
     for raw in manifest.fragments:
         rows, deleted, deletion_file = raw.physical_rows, 0, ""
@@ -107,7 +147,7 @@ def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
     return None if b"" in columns else tuple(fragments)
 
 
-class _Columns(dict[bytes, tuple[int, ...]]):
+class FieldIds(dict[bytes, tuple[int, ...]]):
     """Field ids by their packed bytes."""
 
     def __missing__(self, packed: bytes) -> tuple[int, ...]:
@@ -128,19 +168,7 @@ def _varints(packed: bytes) -> Iterator[int]:
 
 @cache
 def _manifest_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="leman/lance_manifest.proto", package="leman.lance")
-    file.syntax = "proto3"
-    for name, fields in _LAYOUT.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind, target in fields:
-            added = message.field.add(name=field, number=number)
-            added.type = kind  # type: ignore[assignment]
-            added.label = _Proto.LABEL_REPEATED if field in _REPEATED else _Proto.LABEL_OPTIONAL
-            if kind == _Proto.TYPE_MESSAGE:
-                added.type_name = f".leman.lance.{target}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.Manifest"))
+    return message_class("leman.lance", _LAYOUT, root="Manifest", repeated=_REPEATED)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ and deletions, and the rows of the new ones are the live rows of the old ones, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,15 +15,14 @@ from typing import Any
 import lance
 import numpy as np
 import numpy.typing as npt
-from lance import LanceOperation
-from lance.fragment import FragmentMetadata, RowIdSequence
+from lance.fragment import RowIdMeta, RowIdSequence
 
 from core.domain.ranges import RowRange
 from core.domain.rewrites import Rewrite, Trail
-from core.domain.table import DataFile, Fragment
+from core.domain.table import Fragment
 from core.errors import NotFound
-from core.lance_io.opening import open_latest
 from core.lance_io.scan import FragmentReader
+from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone, fragments_of
 
 Live = npt.NDArray[np.bool_]
 RowIds = npt.NDArray[np.uint64]
@@ -47,26 +47,29 @@ def trace(
 ) -> Trail:
     """Reads transactions from `version` on, newest first, until the origin of all `files` is found.
 
-    `further` names the file of an old fragment whose origin is wanted too; empty: none. Raises OSError and ValueError
-    where the version cannot be opened.
+    `further` names the file of an old fragment whose origin is wanted too; empty: none. What an unknown transaction may
+    have written is lost, unless an older one is found to have written it. Raises OSError and ValueError where the
+    version cannot be opened.
     """
     dataset = lance.dataset(uri, version=version)
     wanted = set(files)
     found: dict[str, Rewrite] = {}
-    for at, operation in _operations(dataset, most_versions):
-        if operation is None:
+    unknown = False
+    for transaction in _transactions(dataset, most_versions):
+        if transaction is None:
             break
-        if isinstance(operation, LanceOperation.Rewrite):
-            for rewrite in _groups(operation, at - 1):
+        unknown = unknown or transaction.kind is Kind.UNKNOWN
+        if transaction.kind is Kind.REWRITE:
+            for rewrite in _groups(transaction):
                 made = wanted.intersection(f.path for fragment in rewrite.new for f in fragment.files)
                 found.update(dict.fromkeys(made, rewrite))
                 wanted -= made
                 if made:
                     wanted.update(name for old in rewrite.old if (name := further(old)))
-        elif isinstance(operation, LanceOperation.Overwrite):
+        elif transaction.kind is Kind.OVERWRITE and not unknown:
             wanted.clear()  # whatever is left came with it
         else:
-            wanted.difference_update(_written(operation))
+            wanted.difference_update(_written(transaction))
         if not wanted:
             break
     return Trail(found, frozenset(wanted))
@@ -76,11 +79,11 @@ def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS
     """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
     are missing. Raises OSError and ValueError where the later version cannot be opened."""
     found: list[Rewrite] = []
-    for at, operation in _operations(lance.dataset(uri, version=newer), min(most_versions, newer - older)):
-        if at <= older:
+    for transaction in _transactions(lance.dataset(uri, version=newer), min(most_versions, newer - older)):
+        if transaction is None or transaction.version <= older:
             break
-        if isinstance(operation, LanceOperation.Rewrite):
-            found += _groups(operation, at - 1)
+        if transaction.kind is Kind.REWRITE:
+            found += _groups(transaction)
     return found[::-1]
 
 
@@ -113,12 +116,14 @@ class OldVersion:
 
     def _rewritten(self) -> Iterator[_Moved]:
         """The fragments that the next version's compaction rewrote."""
-        transaction = open_latest(self._uri).read_transaction(self._version + 1)
-        operation = None if transaction is None else transaction.operation
-        for group in operation.groups if isinstance(operation, LanceOperation.Rewrite) else ():
-            made, begin = _Made(tuple(group.new_fragments)), 0
-            for old in group.old_fragments:
-                end = begin + old.physical_rows - _deleted(old)
+        try:
+            transaction = Transactions(self._uri).read(self._version + 1)
+        except VersionGone:
+            return
+        for old_fragments, new_fragments in _rewritten(transaction):
+            made, begin = _Made(new_fragments), 0
+            for old in old_fragments:
+                end = begin + old.physical_rows - old.deletion_file.num_deleted_rows
                 yield _Moved(old, made, begin, end)
                 begin = end
 
@@ -126,7 +131,7 @@ class OldVersion:
 class _Made:
     """What a compaction made of some fragments."""
 
-    def __init__(self, fragments: Sequence[FragmentMetadata]) -> None:
+    def __init__(self, fragments: Sequence[Any]) -> None:
         self._fragments = fragments
 
     @cached_property
@@ -139,13 +144,13 @@ class _Made:
 class _Moved:
     """An old fragment, whose live rows became those from `begin` to `end` of what was made."""
 
-    old: FragmentMetadata
+    old: Any
     group: _Made
     begin: int
     end: int
 
 
-def _live_of(old: FragmentMetadata, made: RowIds) -> Live:
+def _live_of(old: Any, made: RowIds) -> Live:
     """Which rows of an old fragment are those that were made. A row that an update moved is in two old fragments, and
     live in one."""
     ids = _row_ids(old)
@@ -155,62 +160,57 @@ def _live_of(old: FragmentMetadata, made: RowIds) -> Live:
     return live
 
 
-def _row_ids(fragment: FragmentMetadata) -> RowIds:
-    if fragment.row_id_meta is None:
-        raise ValueError(f"the rows of fragment {fragment.id} have no stable ids")
-    ids: RowIds = RowIdSequence.from_inline_metadata(fragment.row_id_meta).to_pyarrow().to_numpy()
+def _row_ids(fragment: Any) -> RowIds:
+    if not fragment.inline_row_ids:
+        raise ValueError(f"the rows of fragment {fragment.id} have no stable ids, or have them elsewhere")
+    stored: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
+        json.dumps({"Inline": list(fragment.inline_row_ids)})
+    )
+    ids: RowIds = RowIdSequence.from_inline_metadata(stored).to_pyarrow().to_numpy()
     if len(ids) != fragment.physical_rows:
         raise ValueError(f"fragment {fragment.id} has {fragment.physical_rows} rows and {len(ids)} row ids")
     return ids
 
 
-def _operations(dataset: lance.LanceDataset, most: int) -> Iterable[tuple[int, Any]]:
-    """(version, its operation), newest first; a restored version takes the place of what it undid. The last operation
-    is None where older ones are unknown: cleaned away, or too many."""
-    at = int(dataset.version)
+def _transactions(dataset: lance.LanceDataset, most: int) -> Iterator[Transaction | None]:
+    """Newest first; a restored version takes the place of what it undid. The last is None where older ones are not
+    known of: cleaned away, or too many."""
+    history, at = Transactions(dataset.uri), int(dataset.version)
     for _ in range(most):
         try:
-            transaction = dataset.read_transaction(at)
-        except (OSError, ValueError):
-            transaction = None
-        operation = None if transaction is None else transaction.operation
-        yield at, operation
-        at = int(operation.version) if isinstance(operation, LanceOperation.Restore) else at - 1
-        if at < 1 or operation is None:
+            transaction = history.read(at)
+        except VersionGone:
+            break
+        yield transaction
+        at = int(transaction.operation.version) if transaction.kind is Kind.RESTORE else at - 1
+        if at < 1:
             return
-    yield at, None
+    yield None
 
 
-def _groups(operation: LanceOperation.Rewrite, before: int) -> Iterable[Rewrite]:
-    for group in operation.groups:
-        yield Rewrite(before, _fragments(group.old_fragments), _fragments(group.new_fragments))
+def _groups(transaction: Transaction) -> Iterator[Rewrite]:
+    for old, new in _rewritten(transaction):
+        yield Rewrite(transaction.version - 1, fragments_of(old), fragments_of(new))
 
 
-def _fragments(metadata: Iterable[Any]) -> tuple[Fragment, ...]:
-    return tuple(
-        Fragment(
-            f.id,
-            f.physical_rows,
-            _deleted(f),
-            # `path` makes a class at every call
-            tuple(DataFile(d._path, tuple(d.fields)) for d in f.files),
-            f"{f.deletion_file.id}-{f.deletion_file.read_version}" if f.deletion_file is not None else "",
-        )
-        for f in metadata
-    )
+def _rewritten(transaction: Transaction) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """The fragments of each group of a compaction: those that it found, and those that it made."""
+    if transaction.kind is not Kind.REWRITE:
+        return
+    for group in transaction.operation.groups:
+        yield group.old_fragments, group.new_fragments
+    if transaction.operation.old_fragments:  # as older versions of Lance said it
+        yield transaction.operation.old_fragments, transaction.operation.new_fragments
 
 
-def _deleted(metadata: Any) -> int:
-    return (metadata.deletion_file.num_deleted_rows or 0) if metadata.deletion_file is not None else 0
-
-
-def _written(operation: Any) -> set[str]:
+def _written(transaction: Transaction) -> set[str]:
     """Files that came into the table with an operation that is no compaction. Of a Merge they cannot be told from the
     older ones that it names too."""
-    if isinstance(operation, LanceOperation.DataReplacement):
-        return {str(group.new_file.path) for group in operation.replacements}
-    if isinstance(operation, LanceOperation.Append):
-        return {str(f.path) for fragment in operation.fragments for f in fragment.files}
-    if isinstance(operation, LanceOperation.Update):
-        return {str(f.path) for fragment in operation.new_fragments for f in fragment.files}
+    operation = transaction.operation
+    if transaction.kind is Kind.DATA_REPLACEMENT:
+        return {group.new_file.path for group in operation.replacements}
+    if transaction.kind in (Kind.APPEND, Kind.OVERWRITE):
+        return {f.path for fragment in operation.fragments for f in fragment.files}
+    if transaction.kind is Kind.UPDATE:
+        return {f.path for fragment in operation.new_fragments for f in fragment.files}
     return set()

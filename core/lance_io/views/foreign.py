@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import lance
-from lance import LanceOperation
 
 from core.domain.view import IS_SET
 from core.lance_io.history import REQUEST_IDS
+from core.lance_io.transactions import HOUSEKEEPING, Kind, Transactions, VersionGone
 
 #: Versions that are looked at.
 MOST_VERSIONS = 2000
 #: What leaves the rows and their values as they are.
-_HARMLESS = (LanceOperation.Rewrite, LanceOperation.CreateIndex, LanceOperation.UpdateConfig)
+_HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +33,26 @@ def foreign_write(uri: str, version: int) -> ForeignWrite | None:
 
     Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
     """
-    dataset = lance.dataset(uri, version=version)
+    transactions = Transactions(lance.dataset(uri, version=version).uri)
     at = version
     found: ForeignWrite | None = None
     for _ in range(MOST_VERSIONS):
         if at <= 1:
             return found
         try:
-            transaction = dataset.read_transaction(at)
-        except (OSError, ValueError):
+            transaction = transactions.read(at)
+        except VersionGone:
             return found
-        if transaction is None:
+        ours = REQUEST_IDS in transaction.properties
+        if ours and transaction.kind is not Kind.DATA_REPLACEMENT:
             return found
-        operation = transaction.operation
-        ours = REQUEST_IDS in (transaction.transaction_properties or {})
-        if ours and not isinstance(operation, LanceOperation.DataReplacement):
-            return found
-        if isinstance(operation, LanceOperation.Restore):
-            at = int(operation.version)
-        elif ours or isinstance(operation, _HARMLESS) or type(operation) is LanceOperation.BaseOperation:
-            at -= 1  # the last of these is what Lance has no name for here: numbers that compaction reserves
+        if transaction.kind is Kind.RESTORE:
+            at = int(transaction.operation.version)
+        elif ours or transaction.kind in _HARMLESS:
+            at -= 1
         else:
             at -= 1
-            found = ForeignWrite(at + 1, type(operation).__name__, at) if found is None else replace(found, before=at)
+            found = ForeignWrite(at + 1, transaction.kind, at) if found is None else replace(found, before=at)
     return found
 
 

@@ -2,72 +2,65 @@
 
 It is moved by updates, by DataReplacement, and by a Merge that gives a fragment other files. It is not moved by what
 changes the schema alone (a column that is dropped and added again empty can get the same field id), by an Update that
-rewrites columns and does not say of which rows, and perhaps by operations that this Lance does not name.
+rewrites columns and does not say of which rows, and perhaps by operations that are not known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import lance
-from lance import LanceOperation
 
 from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
+from core.lance_io.transactions import HOUSEKEEPING, Kind, Transaction, Transactions, VersionGone
 
 #: Versions that are looked at; beyond it nothing is relied on.
 MOST_VERSIONS = 5000
-_HARMLESS = (
-    LanceOperation.Append,
-    LanceOperation.Delete,
-    LanceOperation.Rewrite,
-    LanceOperation.DataReplacement,
-    LanceOperation.Merge,
-    LanceOperation.Overwrite,
-    LanceOperation.CreateIndex,
-    LanceOperation.UpdateConfig,
-)
+_HARMLESS = HOUSEKEEPING | {
+    Kind.APPEND,
+    Kind.DELETE,
+    Kind.REWRITE,
+    Kind.DATA_REPLACEMENT,
+    Kind.MERGE,
+    Kind.OVERWRITE,
+}
 
 
 def is_silent(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
     """Whether a version between `other` and that of `dataset` may have changed values of the columns without moving
     `_row_last_updated_at_version`. True too where the history does not tell."""
     ahead, behind = max(int(dataset.version), other), min(int(dataset.version), other)
+    transactions = Transactions(dataset.uri)
     for _ in range(MOST_VERSIONS):
         if ahead == behind:
             return False
-        operation = _operation(dataset, ahead)
-        if operation is None:
+        try:
+            transaction = transactions.read(ahead)
+        except (VersionGone, OSError):
             return True
-        if isinstance(operation, LanceOperation.Restore):
-            ahead = int(operation.version)
+        if transaction.kind is Kind.RESTORE:
+            ahead = int(transaction.operation.version)
         else:
-            if _may_be_silent(dataset, ahead, operation, columns):
+            if _may_be_silent(dataset, transaction, columns):
                 return True
             ahead -= 1
         ahead, behind = max(ahead, behind), min(ahead, behind)
     return True
 
 
-def _operation(dataset: lance.LanceDataset, version: int) -> Any:
-    try:
-        transaction = dataset.read_transaction(version)
-    except (OSError, ValueError):
-        return None
-    return None if transaction is None else transaction.operation
-
-
-def _may_be_silent(dataset: lance.LanceDataset, version: int, operation: Any, columns: Collection[str]) -> bool:
-    if isinstance(operation, _HARMLESS):
+def _may_be_silent(dataset: lance.LanceDataset, transaction: Transaction, columns: Collection[str]) -> bool:
+    if transaction.kind in _HARMLESS:
         return False
-    if isinstance(operation, LanceOperation.Update):
-        return bool(operation.fields_modified) and operation.updated_fragment_offsets is None
+    if transaction.kind is Kind.UPDATE:
+        update = transaction.operation
+        says_which = update.updated_fragment_offset_bitmaps or update.updated_fragment_offsets
+        return bool(update.fields_modified) and not says_which
     try:
-        before, after = dataset.checkout_version(version - 1), dataset.checkout_version(version)
+        before, after = (dataset.checkout_version(v) for v in (transaction.version - 1, transaction.version))
     except (OSError, ValueError):
         return True
-    if isinstance(operation, LanceOperation.Project):
-        ids = [{f.name: f.field_ids for f in fields_of(d) if f.name in columns} for d in (before, after)]
-        return ids[0] != ids[1]
-    return read_fragments(before) != read_fragments(after)
+    ids = [{f.name: f.field_ids for f in fields_of(d) if f.name in columns} for d in (before, after)]
+    if ids[0] != ids[1]:
+        return True
+    return transaction.kind is not Kind.PROJECT and read_fragments(before) != read_fragments(after)

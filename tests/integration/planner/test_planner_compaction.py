@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
+from core.domain.ranges import RowRange
 from core.lance_io import rewrites
 from core.lance_io.tables import LanceTables
+from core.lance_io.transactions import Kind, Transactions
 from core.row_states import RowState
 from executor.jobs.followed import store_followed
 from planner.snapshot import PlanReader
@@ -61,6 +64,55 @@ def test_a_full_table_needs_nothing_after_compaction(filled):
     [followed] = made.followed
     assert (followed.row_states, followed.rows_computed, followed.physical_rows) == (b"", 30, 30)
     assert filled.open().version == version
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("id", "BTREE"), ("id", "BITMAP"), ("id", "ZONEMAP"), ("id", "BLOOMFILTER"), ("body", "NGRAM"), ("c", "BTREE")],
+)
+def test_a_full_indexed_table_needs_nothing_after_compaction(filled, column, kind):
+    filled.open().create_scalar_index(column, kind)
+    compact(filled)
+    assert (filled.plan().tasks, counts(filled.plan())) == ((), {"REUSED_COMPACTED": 1})
+
+
+def test_which_rows_of_an_indexed_table_were_live_is_told_by_their_ids(filled):
+    filled.open().create_scalar_index("id", "BTREE")
+    filled.open().delete("id IN (3, 11)")
+    before = filled.open().version
+    compact(filled, materialize_deletions_threshold=0.0)
+    clean(filled)
+    old = rewrites.OldVersion(filled.uri, before + 1)  # compaction reserves its fragments first
+    if filled.open().has_stable_row_ids:
+        assert [np.flatnonzero(~old.live(i, RowRange(0, ROWS))).tolist() for i in (0, 1, 2)] == [[3], [1], []]
+    else:
+        with pytest.raises(ValueError, match="no stable ids"):
+            old.live(0, RowRange(0, ROWS))
+
+
+def forget(lake, version):
+    """Leaves nothing of what made a version but the version."""
+    dataset = lake.open()
+    [path] = Path(lake.uri, "_versions").glob(f"*{(1 << 64) - 1 - version:020d}.manifest")
+    for transaction in Path(lake.uri, "_transactions").iterdir():
+        name, content = transaction.name.encode(), path.read_bytes()
+        if name in content:
+            transaction.unlink()
+            path.write_bytes(content.replace(name, b"?" * len(name)))
+    assert Transactions(dataset.uri).read(version).kind is Kind.UNKNOWN
+
+
+def test_what_is_known_of_a_compaction_counts_also_behind_an_unknown_transaction(filled):
+    compact(filled)
+    filled.open().update_config({"a": "b"})
+    forget(filled, filled.open().version)
+    assert counts(filled.plan()) == {"REUSED_COMPACTED": 1}
+
+
+def test_a_file_that_an_unknown_transaction_may_have_written_is_lost(filled):
+    compact(filled)
+    forget(filled, filled.open().version)
+    assert list(why(filled.plan()).values()) == ["HISTORY_LOST"]
 
 
 def test_what_was_recorded_is_not_followed_again(filled, monkeypatch):

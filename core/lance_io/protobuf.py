@@ -1,0 +1,30 @@
+"""Protobuf messages of Lance's table format, as far as they are read here: declared without generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+Kind = descriptor_pb2.FieldDescriptorProto
+#: (name, number, type, name of the message where it is one) of each field, by message.
+Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
+
+
+def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
+    """The class of the message `root`. `repeated` names fields, of any message. What is not declared is kept as unknown
+    fields; every field that is not repeated tells whether it is there."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package.replace('.', '/')}.proto", package=package)
+    file.syntax = "proto2"
+    for name, fields in layout.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind, target in fields:
+            added = message.field.add(name=field, number=number)
+            added.type = kind  # type: ignore[assignment]
+            added.label = Kind.LABEL_REPEATED if field in repeated else Kind.LABEL_OPTIONAL
+            if kind == Kind.TYPE_MESSAGE:
+                added.type_name = f".{package}.{target}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
