@@ -18,8 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 _LENGTH_BYTES = 4
+_DIGEST_BYTES = 8
 
 
 class RowState(enum.IntEnum):
@@ -113,8 +115,8 @@ def translate(states: States, own: str, older: Sequence[str], accepted: Sequence
 
 
 def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
-    """Header length (4 bytes, little endian), JSON header, zlib of the states at two bits a row, or at a byte a row
-    where some are of earlier versions. `older`: as in `summarize`."""
+    """Header length (4 bytes, little endian), JSON header, digest of all the rest (8 bytes), zlib of the states at two
+    bits a row, or at a byte a row where some are of earlier versions. `older`: as in `summarize`."""
     summary = summarize(states, filters, older)
     fields: dict[str, typing.Any] = {
         "rows": len(states),
@@ -126,28 +128,38 @@ def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -
     if summary.older:
         found = {part: (computed, failed) for part, computed, failed in summary.older}
         fields["older"] = [(part, *found.get(part, (0, 0))) for part in older]
-        header = json.dumps(fields).encode()
-        return len(header).to_bytes(_LENGTH_BYTES, "little") + header + zlib.compress(states.tobytes(), 1)
-    header = json.dumps(fields).encode()
+        return _sealed(fields, states.tobytes())
     quads = np.zeros((len(states) + 3) // 4 * 4, np.uint8)
     quads[: len(states)] = states
     packed = quads[0::4] | quads[1::4] << 2 | quads[2::4] << 4 | quads[3::4] << 6
-    return len(header).to_bytes(_LENGTH_BYTES, "little") + header + zlib.compress(packed.tobytes(), 1)
+    return _sealed(fields, packed.tobytes())
+
+
+def _sealed(fields: dict[str, typing.Any], states: bytes) -> bytes:
+    header = json.dumps(fields).encode()
+    head, packed = len(header).to_bytes(_LENGTH_BYTES, "little") + header, zlib.compress(states, 1)
+    return head + _digest(head, packed) + packed
+
+
+def _digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
+    digest = xxhash.xxh3_64(head)
+    digest.update(packed)
+    return digest.digest()
 
 
 def decode_summary(buffer: bytes) -> StateSummary:
-    """The header alone."""
+    """The header alone. Raises ValueError where the buffer is damaged."""
     header = _header(buffer)
     older = tuple((str(part), int(c), int(f)) for part, c, f in header.get("older", ()))
     return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]), older)
 
 
 def decode(buffer: bytes) -> States:
-    """One state for each physical row; versions are those of the file: see `decode_for`."""
+    """One state for each physical row; versions are those of the file: see `decode_for`. Raises ValueError where the
+    buffer is damaged."""
     header = _header(buffer)
     rows = header["rows"]
-    start = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")
-    packed = np.frombuffer(zlib.decompress(buffer[start:]), np.uint8)
+    packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
     if "older" in header:
         return packed[:rows]
     states = np.empty(len(packed) * 4, np.uint8)
@@ -162,6 +174,14 @@ def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
 
 
 def _header(buffer: bytes) -> dict[str, typing.Any]:
-    length = int.from_bytes(buffer[:_LENGTH_BYTES], "little")
-    header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES : _LENGTH_BYTES + length])
+    end = _end_of_header(buffer)
+    packed = end + _DIGEST_BYTES
+    whole = memoryview(buffer)
+    if bytes(whole[end:packed]) != _digest(whole[:end], whole[packed:]):
+        raise ValueError("the digest of the row states does not match")
+    header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
     return header
+
+
+def _end_of_header(buffer: bytes) -> int:
+    return _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from core import seal
 from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.errors import DataLoss, reused
@@ -21,6 +22,10 @@ SOURCE = b"leman::source"
 ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 REQUEST = b"leman::request"
+#: Of what binds the column: what somebody or something else changed is not believed.
+DIGEST = b"leman::digest"
+
+_BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT)
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
@@ -40,19 +45,14 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
         stored[KEPT] = json.dumps(binding.kept, ensure_ascii=False).encode()
     if binding.source is not None:
         stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
+    stored[DIGEST] = _digest(stored).encode()
     return field.with_metadata(stored)
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
     """The binding in a field's metadata, as it is stored; None for what is not to be there."""
     metadata = field.metadata or {}
-    optional = [ADDED_AS] if ADDED_AS in metadata else []
-    bound: dict[str, str | None] = {
-        key.decode(): metadata[key].decode() for key in (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, *optional)
-    }
-    for key in (KEPT, REQUEST):
-        bound[key.decode()] = metadata[key].decode() if key in metadata else None
-    return bound
+    return {key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, REQUEST)}
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
@@ -76,9 +76,11 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
 def read(field: pa.Field) -> ColumnBinding | None:
     """The binding of a computed column; None for any other. Raises DataLoss (BINDING_DAMAGED)."""
     metadata = field.metadata or {}
-    if COLUMN_ID not in metadata:
+    if COLUMN_ID not in metadata and DIGEST not in metadata:
         return None
     try:
+        if metadata[DIGEST].decode() != _digest(metadata):
+            raise ValueError("its digest does not match")
         return ColumnBinding(
             column_id=metadata[COLUMN_ID].decode(),
             udf_name=metadata[UDF_NAME].decode(),
@@ -95,6 +97,10 @@ def read(field: pa.Field) -> ColumnBinding | None:
             "drop the column and add it again",
             column=field.name,
         ) from None
+
+
+def _digest(metadata: Mapping[bytes, bytes]) -> str:
+    return seal.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
 
 
 def _source(stored: bytes | None) -> InputSource | None:

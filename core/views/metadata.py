@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core import keys
+from core import keys, seal
 from core.domain.table import TableSnapshot
 from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
@@ -24,6 +24,10 @@ FILLED = f"{PREFIX}filled"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
 
+#: Of the entries that `_COVERED` names.
+DIGEST = f"{PREFIX}digest"
+
+_COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED)
 _FILES = "files-"
 
 
@@ -34,7 +38,7 @@ def read(schema: pa.Schema) -> ViewDefinition | None:
 
 def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
     """As `read`, from the schema's metadata alone."""
-    if QUERY.encode() not in metadata:
+    if QUERY.encode() not in metadata and DIGEST.encode() not in metadata:
         return None
     try:
         return _read({key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")})
@@ -47,22 +51,22 @@ def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
     """The schema with the definition in its metadata; other metadata stays."""
-    stored = {key.encode(): value.encode() for key, value in _stored(definition).items()}
+    stored = {key.encode(): value.encode() for key, value in {**_stored(definition), **_sealed(definition)}.items()}
     return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
     """The metadata that a refresh changes, with what it then says."""
-    return {
-        BASE_VERSION: str(definition.base_version),
-        BASE_INCARNATION: definition.base_incarnation,
-        FILLED: _text(definition.filled),
-    }
+    return {**_changing(definition), **_sealed(definition)}
 
 
 def with_query(definition: ViewDefinition) -> dict[str, str]:
     """The metadata that another query changes, with what it then says."""
-    return {QUERY: _text(_query_json(definition.query)), FILLED: _text(definition.filled)}
+    return {
+        QUERY: _text(_query_json(definition.query)),
+        FILLED: _text(definition.filled),
+        **_sealed(definition),
+    }
 
 
 def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> str:
@@ -96,6 +100,18 @@ def outlives_versions(incarnation: str) -> bool:
     return not incarnation.startswith(_FILES)
 
 
+def _changing(definition: ViewDefinition) -> dict[str, str]:
+    return {
+        BASE_VERSION: str(definition.base_version),
+        BASE_INCARNATION: definition.base_incarnation,
+        FILLED: _text(definition.filled),
+    }
+
+
+def _sealed(definition: ViewDefinition) -> dict[str, str]:
+    return {DIGEST: seal.digest_of(_stored(definition))}
+
+
 def _stored(definition: ViewDefinition) -> dict[str, str]:
     query = definition.query
     return {
@@ -103,7 +119,7 @@ def _stored(definition: ViewDefinition) -> dict[str, str]:
         BASE_TABLE: query.table,
         BASE_DATABASE: query.database,
         FORMAT: str(int(definition.format)),
-        **updates(definition),
+        **_changing(definition),
     }
 
 
@@ -127,6 +143,8 @@ def _query_json(query: ViewQuery) -> dict[str, Any]:
 
 
 def _read(stored: Mapping[str, str]) -> ViewDefinition:
+    if stored[DIGEST] != seal.digest_of({key: stored[key] for key in _COVERED}):
+        raise ValueError("its digest does not match")
     query = _query(json.loads(stored[QUERY]))
     filled = json.loads(stored[FILLED])
     return ViewDefinition(

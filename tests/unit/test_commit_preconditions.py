@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +13,9 @@ from commit_coordinator.requests import Replacement, ReplaceRequest, Status
 from core import keys
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.domain.udf import ColumnBinding, ColumnInput
 from core.errors import Aborted, FailedPrecondition
+from core.udf import binding
 
 FINGERPRINT = keys.fingerprint("f", "v1", "col-1", [(1, "data.lance")])
 OTHER = keys.fingerprint("f", "v2", "col-1", [(1, "data.lance")])
@@ -29,9 +30,8 @@ INT64 = pa.int64()
 
 
 def column(name="c", ids=(2,), type_=INT64, column_id="col-1", inputs=(("x", 1),)):
-    metadata = {b"leman::column_id": column_id.encode(), b"leman::udf_name": b"f", b"leman::udf_version": b"v1"}
-    metadata[b"leman::inputs"] = json.dumps(inputs).encode()
-    return TableField(pa.field(name, type_, metadata=metadata), ids)
+    bound = ColumnBinding(column_id, "f", "v1", tuple(ColumnInput(*pair) for pair in inputs))
+    return TableField(binding.bind(pa.field(name, type_), bound), ids)
 
 
 def table(*files: DataFile, fields=(), rows=10, incarnation="inc"):

@@ -44,6 +44,7 @@ def test_the_new_field_says_who_fills_it():
         b"leman::udf_version",
         b"leman::inputs",
         b"leman::added_as",
+        b"leman::digest",
     }
     assert field.metadata[b"leman::inputs"] == b'[["body", 0]]'
 

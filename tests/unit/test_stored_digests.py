@@ -1,0 +1,98 @@
+"""Whatever bit is flipped in what is stored about a column, a view or a file's rows: it is refused, not believed."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core import row_states, seal
+from core.domain.plan import InputSource
+from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
+from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.errors import DataLoss
+from core.row_states import RowState
+from core.udf import binding
+from core.views import metadata as view_metadata
+
+BINDINGS = {
+    "plain": ColumnBinding("id", "f", "1", (ColumnInput("x", 0), ColumnInput("y", 1)), "c"),
+    "kept": ColumnBinding("id", "f", "2", (ColumnInput("x", 0),), "c", (FunctionVersion("f", "1"),)),
+    "sourced": ColumnBinding("id", "f", "1", (ColumnInput("x", 0),), "c", (), InputSource("/t.lance", 7, ("x",))),
+}
+QUERY = ViewQuery(
+    database="/data",
+    table="t",
+    columns=(ViewColumn("a", "`a`", "a"),),
+    functions=(ViewFunction("n", "f", "1", ("a",)),),
+    where="a > 21",
+    shuffle=True,
+    seed=42,
+    limit=100,
+    offset=0,
+)
+VIEW = ViewDefinition(QUERY, "/data/t.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"n": "f@1"})
+
+
+def flips(data):
+    """The data with each of its bits flipped."""
+    for place in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            yield bytes(flipped)
+
+
+def damaged(metadata):
+    """The entries with each bit of each key and value flipped."""
+    for key, value in metadata.items():
+        rest = {k: v for k, v in metadata.items() if k != key}
+        for changed in flips(key):
+            yield {**rest, changed: value}
+        for changed in flips(value):
+            yield {**rest, key: changed}
+
+
+@pytest.mark.parametrize("bound", BINDINGS.values(), ids=BINDINGS)
+def test_no_flipped_bit_binds_a_column_to_something_else(bound):
+    field = binding.bind(pa.field("c", pa.int64()), bound)
+    assert binding.read(field) == bound
+    for metadata in damaged(field.metadata):
+        with pytest.raises(DataLoss, match="drop the column"):
+            binding.read(field.with_metadata(metadata))
+
+
+@pytest.mark.parametrize("key", [binding.KEPT, binding.SOURCE, binding.ADDED_AS, binding.DIGEST])
+def test_no_entry_of_a_binding_can_be_lost_unnoticed(key):
+    whole = {**binding.bind(pa.field("c", pa.int64()), BINDINGS["sourced"]).metadata}
+    if key == binding.KEPT:
+        whole = {**binding.bind(pa.field("c", pa.int64()), BINDINGS["kept"]).metadata}
+    del whole[key]
+    with pytest.raises(DataLoss):
+        binding.read(pa.field("c", pa.int64(), metadata=whole))
+
+
+def test_no_flipped_bit_makes_a_view_hold_something_else():
+    written = view_metadata.write(pa.schema([]), VIEW).metadata
+    assert view_metadata.from_metadata(written) == VIEW
+    for metadata in damaged(written):
+        with pytest.raises(DataLoss, match="create it again"):
+            view_metadata.from_metadata(metadata)
+
+
+@pytest.mark.parametrize("older", [(), ("0123456789abcdef",)], ids=["own", "older"])
+def test_no_flipped_bit_of_row_states_is_believed(older):
+    states = np.array([RowState.UNTOUCHED, RowState.COMPUTED, RowState.FAILED] * 40, np.uint8)
+    if older:
+        states[:10] = row_states.of_version(RowState.COMPUTED, 1)
+    buffer = row_states.encode(states, frozenset({"f" * 32}), older)
+    assert row_states.decode(buffer).tolist() == states.tolist()
+    for changed in [*flips(buffer), b"", buffer[:-1], buffer + b"x"]:
+        for read in (row_states.decode, row_states.decode_summary):
+            with pytest.raises(ValueError, match="digest"):
+                read(changed)
+
+
+def test_sealed_documents_are_read_as_they_were_written():
+    assert seal.unseal(seal.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
+    for changed in flips(seal.seal({"a": 1})):
+        with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
+            seal.unseal(changed)
