@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from commit_coordinator import preconditions
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
-from commit_coordinator.requests import AddColumnsRequest, BindColumnsRequest, Outcome, Status
+from commit_coordinator.requests import AddColumnsRequest, BeginAttemptRequest, BindColumnsRequest, Outcome, Status
 from core.crash import crash_point
 from core.domain.table import TableSnapshot
-from core.errors import Aborted, LemanError
+from core.errors import Aborted, FailedPrecondition, LemanError
 from core.lance_io import history
 from core.lance_io.commits import InstallableFile, TableHandle
 
@@ -73,7 +73,19 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
     return table.bind_columns(_base(table, request), request.schema)
 
 
-def _base(table: TableHandle, request: AddColumnsRequest | BindColumnsRequest) -> TableSnapshot:
+def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
+    """Version of the table that refuses earlier attempts. Raises Aborted (TABLE_REPLACED), FailedPrecondition
+    (ATTEMPT_FENCED) where a later one has begun, and what `TableHandle.begin_attempt` raises."""
+    base = _base(table, request)
+    refused = preconditions.fenced(base, request.job_id, request.attempt)
+    if refused is not None:
+        raise FailedPrecondition(refused.reason, refused.message)
+    if base.attempts.get(request.job_id) == request.attempt:
+        return base.version
+    return table.begin_attempt(base, request.job_id, request.attempt)
+
+
+def _base(table: TableHandle, request: AddColumnsRequest | BeginAttemptRequest | BindColumnsRequest) -> TableSnapshot:
     base = table.latest()
     if request.incarnation and request.incarnation != base.incarnation:
         raise Aborted(

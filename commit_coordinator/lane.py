@@ -17,6 +17,7 @@ from commit_coordinator.group_commit import Candidate
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import (
     AddColumnsRequest,
+    BeginAttemptRequest,
     BindColumnsRequest,
     CommitRequest,
     CommitResult,
@@ -136,6 +137,8 @@ class Lane:
         for ticket in tickets:
             if isinstance(ticket.request, AddColumnsRequest):
                 await self._do(ticket, self._change_schema("AddColumns", group_commit.add_columns, ticket.request))
+            elif isinstance(ticket.request, BeginAttemptRequest):
+                await self._do(ticket, self._change_schema("BeginAttempt", group_commit.begin_attempt, ticket.request))
             elif isinstance(ticket.request, BindColumnsRequest):
                 await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
             elif ticket.prepared is not None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from commit_coordinator.requests import (
     AddColumnsRequest,
+    BeginAttemptRequest,
     BindColumnsRequest,
     CommitRequest,
     CommitResult,
@@ -41,6 +42,8 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     if message.HasField("bind_columns"):
         schema = _columns(message.bind_columns.schema, "bind_columns.schema")
         return BindColumnsRequest(uri, message.incarnation, request_id, schema)
+    if message.HasField("begin_attempt"):
+        return _begin_from_proto(uri, message)
     if message.HasField("lay_placeholders"):
         return _lay_from_proto(uri, message)
     if message.HasField("fill_placeholders"):
@@ -63,7 +66,15 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
         output=convert.output_from_proto(replace.output),
         replacements=replacements,
         input_field_ids=tuple(replace.input_field_ids),
+        attempt=message.attempt,
     )
+
+
+def _begin_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> BeginAttemptRequest:
+    if message.attempt < 1:
+        raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
+    job_id = required(message.job_id, "job_id")
+    return BeginAttemptRequest(uri, message.incarnation, message.request_id, job_id, message.attempt)
 
 
 def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayRequest:
@@ -80,6 +91,7 @@ def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayReq
         schema=_columns(wanted.schema, "lay_placeholders.schema"),
         max_rows_per_fragment=wanted.max_rows_per_fragment,
         create=wanted.create,
+        attempt=message.attempt,
     )
 
 
@@ -95,6 +107,7 @@ def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillR
         job_id=message.job_id,
         read_version=message.read_version,
         fragments=_each_once(fragments, field),
+        attempt=message.attempt,
     )
 
 
@@ -118,6 +131,7 @@ def _splice_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Spl
         evictions_digest=wanted.evictions_digest,
         replace_all=wanted.replace_all,
         metadata=dict(wanted.metadata),
+        attempt=message.attempt,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from commit_coordinator.requests import Outcome, Replacement, ReplaceRequest, Status
 from core import keys
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.errors import Aborted, FailedPrecondition, LemanError
+from core.errors import ATTEMPT_FENCED, Aborted, FailedPrecondition, LemanError
 from core.udf import binding
 
 
@@ -74,6 +74,13 @@ class Precondition(Protocol):
     def check(self, base: Base, item: Item) -> Rejection | None:
         """None where it holds."""
         ...
+
+
+class LatestAttempt:
+    """No later attempt at the job has begun: whoever asks still has the job."""
+
+    def check(self, base: Base, item: Item) -> Rejection | None:
+        return fenced(base.table, item.request.job_id, item.request.attempt)
 
 
 class SameTable:
@@ -172,11 +179,23 @@ class SameTarget:
 
 
 #: Checked once for a request: where one fails nothing can be said about single fragments.
-REQUEST_CHECKS: tuple[Precondition, ...] = (SameTable(), SameColumn())
+REQUEST_CHECKS: tuple[Precondition, ...] = (LatestAttempt(), SameTable(), SameColumn())
 
 #: Before and after the look for an equal file that is there already.
 _CONTENT_CHECKS: tuple[Precondition, ...] = (FragmentExists(), SameRowCount(), SameInputs())
 _TARGET_CHECKS: tuple[Precondition, ...] = (SameTarget(),)
+
+
+def fenced(table: TableSnapshot, job_id: str, attempt: int) -> Rejection | None:
+    """Why an attempt at a job may not change the table any more; None: it may."""
+    begun = table.attempts.get(job_id, 0)
+    if attempt >= begun:
+        return None
+    return Rejection(
+        ATTEMPT_FENCED,
+        f"Job {job_id} was taken over: attempt {begun} has begun, this is attempt {attempt}. Stop; what was finished "
+        "is kept, and the job's state stands in its history",
+    )
 
 
 def refuse_request(base: Base, item: Item) -> LemanError | None:

@@ -37,6 +37,7 @@ class ReplaceRequest:
     output: OutputField
     replacements: tuple[Replacement, ...]
     input_field_ids: tuple[int, ...] = ()
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,18 @@ class BindColumnsRequest:
     schema: pa.Schema
 
 
-CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest | ViewRequest
+@dataclass(frozen=True, slots=True)
+class BeginAttemptRequest:
+    """Refuse all earlier attempts at the job."""
+
+    uri: str
+    incarnation: str
+    request_id: str
+    job_id: str
+    attempt: int
+
+
+CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest | BeginAttemptRequest | ViewRequest
 
 
 class Status(enum.Enum):

@@ -17,7 +17,7 @@ from core.coordination.leases import JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
-from core.errors import NotFound, ResourceExhausted, Unavailable
+from core.errors import LemanError, NotFound, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 from executor.jobs.costs import Costs
 from executor.jobs.history import History
@@ -26,6 +26,7 @@ from executor.jobs.retry import Retry, check_worth, specification
 from executor.jobs.row_errors import Place, RowErrors
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
+from executor.jobs.takeover import begin_attempt
 from executor.refresh.run import RefreshRun
 
 _log = structlog.get_logger(__name__)
@@ -340,8 +341,7 @@ class JobManager:
             await self._leases.release(job.job_id)
             return
         if job.state is JobState.CANCELLING:
-            await self._save(replace(job, state=JobState.CANCELLED, updated_at=time.time()))
-            await self._leases.release(job.job_id)
+            await self._end_for_another(replace(job, state=JobState.CANCELLED))
             return
         if deaths >= self._settings.executor.job_attempts_max:
             message = (
@@ -349,13 +349,21 @@ class JobManager:
                 "run the backfill again once the cause is found."
             )
             error = JobError("Unavailable", "EXECUTOR_LOST", message)
-            await self._save(replace(job, state=JobState.FAILED, error=error, updated_at=time.time()))
-            await self._leases.release(job.job_id)
+            await self._end_for_another(replace(job, state=JobState.FAILED, error=error))
             return
         run = self._run_of(job)
         run.board.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
         self._start(run, run.replan_and_run())
+
+    async def _end_for_another(self, job: Job) -> None:
+        """Ends a job that was taken over and is not run. Its last executor may only be frozen."""
+        try:
+            await begin_attempt(self._services.commits, job)
+        except LemanError as error:  # who commits by the same coordinator cannot reach it either
+            _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
+        await self._save(replace(job, updated_at=time.time()))
+        await self._leases.release(job.job_id)
 
     async def open_database(self, path: str) -> None:
         """Takes over what a dead executor left."""

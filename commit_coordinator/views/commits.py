@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commit_coordinator.preconditions import Rejection
+from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status
 from commit_coordinator.views.checks import Checked, Prepared
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
@@ -45,9 +45,9 @@ def create(work: Prepared) -> CommitResult:
 
 
 def change(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fills, splices, or lays placeholders anew. Raises Aborted (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET),
-    InvalidArgument (a fill without fragments), what preparing it raised, CommitConflict, CommitUnclear, and what
-    `TableHandle.latest` raises."""
+    """Fills, splices, or lays placeholders anew. Raises FailedPrecondition (ATTEMPT_FENCED), Aborted (TABLE_REPLACED,
+    VIEW_CHANGED, VIEW_IS_SET), InvalidArgument (a fill without fragments), what preparing it raised, CommitConflict,
+    CommitUnclear, and what `TableHandle.latest` raises."""
     try:
         if isinstance(work.request, FillRequest):
             return _fill(table, work, work.request)
@@ -81,6 +81,9 @@ def _base(table: TableHandle, request: ViewRequest, fragment_ids: Sequence[int] 
     if not base.incarnation:  # its maker died between the two commits that creation takes
         view_commits.complete_creation(request.uri)
         raise _changed(request, base.version)
+    refused = fenced(base, request.job_id, request.attempt)
+    if refused is not None:
+        raise FailedPrecondition(refused.reason, refused.message, uri=request.uri)
     if request.incarnation != base.incarnation:
         raise Aborted("TABLE_REPLACED", f"View {request.uri} was dropped and created again: plan again")
     return base

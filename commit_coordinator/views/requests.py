@@ -31,6 +31,7 @@ class LayRequest:
     schema: pa.Schema
     max_rows_per_fragment: int
     create: bool
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class FillRequest:
     job_id: str
     read_version: int
     fragments: tuple[ViewFile, ...]
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class SpliceRequest:
     evictions_digest: str
     replace_all: bool
     metadata: Mapping[str, str]
+    attempt: int = 0
 
 
 ViewRequest = LayRequest | FillRequest | SpliceRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
@@ -80,6 +81,13 @@ class Stall:
     message: str
 
 
+class Attempt(NamedTuple):
+    """One attempt at a job, as whoever commits names it."""
+
+    job_id: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
@@ -110,6 +118,11 @@ class Job:
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
     refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
+
+    @property
+    def this_attempt(self) -> Attempt:
+        """The attempt that this is a state of."""
+        return Attempt(self.job_id, self.attempt)
 
 
 def counted(known: Job | None, said: Job) -> Job:

@@ -66,7 +66,8 @@ class TableSnapshot:
 
     `incarnation` tells this table from another one made later under the same uri (see facts: a drop and re-create at
     the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `file_format`: version of
-    the Lance file format that its data is to be written in. `metadata` is the schema's.
+    the Lance file format that its data is to be written in. `metadata` is the schema's. `attempts`: the last
+    attempt that has begun, by job, of those that were taken over.
     """
 
     uri: str
@@ -77,6 +78,7 @@ class TableSnapshot:
     stable_row_ids: bool = False
     file_format: tuple[int, int] = (2, 2)
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
+    attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
 
     def column(self, name: str) -> TableField | None:
         return next((f for f in self.fields if f.name == name), None)

@@ -17,7 +17,7 @@ from lance.fragment import DataFile as LanceDataFile
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
-from core.lance_io import column_files
+from core.lance_io import attempts, column_files
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.history import CommitRecord, History
 from core.lance_io.opening import open_latest
@@ -206,6 +206,16 @@ class TableHandle:
             )
         return int(self._dataset.version)
 
+    def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
+        """Writes down that an attempt at a job has begun; version after it. Raises CommitConflict and CommitUnclear."""
+        record = attempts.with_attempt(base.attempts, job_id, attempt)
+        said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
+        operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
+        transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()))
+        with commit_outcomes():
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+        return int(self._dataset.version)
+
     def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
         """Leman's commits later than version `after` among the last `limit` versions, newest first."""
         return self._history.records(self._dataset, int(self._dataset.version), after, limit)
@@ -215,10 +225,12 @@ class TableHandle:
 
     def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:
         found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragment_ids))
+        config = self._dataset.config()
         return TableSnapshot(
             uri=self._uri,
             version=int(self._dataset.version),
-            incarnation=self._incarnation(),
+            incarnation=str(config.get(INCARNATION_KEY, "")),
+            attempts=attempts.read(config),
             fields=fields_of(self._dataset),
             fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
             stable_row_ids=bool(self._dataset.has_stable_row_ids),

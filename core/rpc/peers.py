@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import grpc
 import pyarrow as pa
 
-from core.domain.job import FragmentVerdict
+from core.domain.job import Attempt, FragmentVerdict
 from core.domain.plan import (
     BackfillSpec,
     CarriedRows,
@@ -133,7 +133,7 @@ class CommitClient:
         output: OutputField,
         replacements: Sequence[Replacement],
         *,
-        job_id: str,
+        attempt: Attempt,
         request_id: str,
     ) -> tuple[int, list[FragmentVerdict]]:
         """(table version or 0, a verdict for each fragment). Raises what the coordinator says, as `core.errors`;
@@ -143,7 +143,8 @@ class CommitClient:
             incarnation=header.incarnation,
             request_id=request_id,
             read_version=header.read_version,
-            job_id=job_id,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
             replace_column=commit_pb2.ReplaceColumn(
                 output=convert.output_to_proto(output),
                 input_field_ids=header.input_field_ids,
@@ -161,22 +162,40 @@ class CommitClient:
         answer = await self._submit(request)
         return answer.version, _verdicts(answer)
 
+    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+        """Has all earlier attempts at a job refused in one table from now on; its version after that. Raises like
+        `replace_column`."""
+        request = commit_pb2.SubmitCommitRequest(
+            uri=uri,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            request_id=request_id,
+            begin_attempt=commit_pb2.BeginAttempt(),
+        )
+        return (await self._submit(request)).version
+
     async def lay_placeholders(
-        self, plan: RefreshPlan, schema: pa.Schema, max_rows_per_fragment: int, *, request_id: str, job_id: str = ""
+        self,
+        plan: RefreshPlan,
+        schema: pa.Schema,
+        max_rows_per_fragment: int,
+        *,
+        attempt: Attempt,
+        request_id: str,
     ) -> int:
         """Lays a view's placeholders anew, for the definition in the schema's metadata; the view's version after it.
         Raises like `replace_column`."""
-        request = _view_request(plan, job_id, request_id)
+        request = _view_request(plan, attempt, request_id)
         request.lay_placeholders.schema = convert.schema_to_bytes(schema)
         request.lay_placeholders.max_rows_per_fragment = max_rows_per_fragment
         return (await self._submit(request)).version
 
     async def fill_placeholders(
-        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, job_id: str, request_id: str
+        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentVerdict]]:
         """(view's version or 0, a verdict for each fragment). `files` with the fragments that they are for. Raises like
         `replace_column`."""
-        request = _view_request(plan, job_id, request_id)
+        request = _view_request(plan, attempt, request_id)
         request.fill_placeholders.fragments.extend(_view_files(files))
         answer = await self._submit(request)
         return answer.version, _verdicts(answer)
@@ -190,7 +209,7 @@ class CommitClient:
         evictions: tuple[str, str],
         replace_all: bool,
         metadata: Mapping[str, str],
-        job_id: str,
+        attempt: Attempt,
         request_id: str,
     ) -> int:
         """The view's version with everything that the refresh changed. `swapped` with the fragments that they are for;
@@ -205,7 +224,7 @@ class CommitClient:
             replace_all=replace_all,
             metadata=metadata,
         )
-        request = _view_request(plan, job_id, request_id)
+        request = _view_request(plan, attempt, request_id)
         request.splice_view.CopyFrom(operation)
         return (await self._submit(request)).version
 
@@ -216,12 +235,13 @@ class CommitClient:
             raise error_from_rpc(error) from None
 
 
-def _view_request(plan: RefreshPlan, job_id: str, request_id: str) -> commit_pb2.SubmitCommitRequest:
+def _view_request(plan: RefreshPlan, attempt: Attempt, request_id: str) -> commit_pb2.SubmitCommitRequest:
     return commit_pb2.SubmitCommitRequest(
         uri=plan.uri,
         incarnation=plan.incarnation,
         read_version=plan.version,
-        job_id=job_id,
+        job_id=attempt.job_id,
+        attempt=attempt.number,
         request_id=request_id,
     )
 

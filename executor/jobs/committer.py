@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from core.crash import crash_point
-from core.domain.job import FragmentVerdict
+from core.domain.job import Attempt, FragmentVerdict
 from core.domain.plan import FragmentTask, PlanHeader, StagedFile
 from core.rpc.peers import CommitClient, Replacement
 from executor.jobs.tally import Tally
@@ -28,7 +28,7 @@ class Committer:
         client: CommitClient,
         header: PlanHeader,
         tally: Tally,
-        job_id: str,
+        attempt: Attempt,
         *,
         fragments: int,
         granularity: int,
@@ -38,7 +38,7 @@ class Committer:
         self._client = client
         self._header = header
         self._tally = tally
-        self._job_id = job_id
+        self._attempt = attempt
         self._granularity = granularity
         self._tenth = max(1, fragments // 10)
         self._interval = interval_seconds
@@ -121,7 +121,7 @@ class Committer:
             self._header,
             self._header.output,
             batch,
-            job_id=self._job_id,
+            attempt=self._attempt,
             request_id=uuid.uuid4().hex,
         )
         self._under_way = 0

@@ -62,7 +62,7 @@ class Round:
             services.commits,
             plan.header,
             board.tally,
-            board.job.job_id,
+            board.job.this_attempt,
             fragments=len(plan.tasks),
             granularity=spec.commit_granularity,
             interval_seconds=services.settings.executor.commit_interval_seconds,

@@ -16,6 +16,7 @@ from executor.jobs import failures
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round, Unsettled
 from executor.jobs.services import Services, lanes_of
+from executor.jobs.takeover import begin_attempt
 from executor.jobs.waiting import patiently
 from executor.lanes.cancelled import Cancelled
 
@@ -75,9 +76,10 @@ class JobRun:
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
         try:
+            await begin_attempt(self._services.commits, self.board.job)
             plan = await self.plan()
         except LemanError as error:
-            await self.end(JobState.FAILED, failures.to_job(error))
+            await end_by(self, error)
             return
         await self.board.move(JobState.RUNNING)
         await self.run(plan)
@@ -172,13 +174,18 @@ async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> No
     except Cancelled:
         await run.end(JobState.CANCELLED)
     except LemanError as error:
-        if error.reason == ATTEMPT_FENCED:
-            run.board.lose()
-        if run.cancelling:
-            await run.end(JobState.CANCELLED)
-        else:
-            await run.end(JobState.FAILED, failures.to_job(error))
+        await end_by(run, error)
     finally:
         ticking.cancel()
         services.spark.forget(run.board.job.job_id)
         services.local.forget(run.board.job.job_id)
+
+
+async def end_by(run: Run, error: LemanError) -> None:
+    """Ends a job by an error; one that another executor has taken over is left to it."""
+    if error.reason == ATTEMPT_FENCED:
+        run.board.lose()
+    if run.cancelling:
+        await run.end(JobState.CANCELLED)
+    else:
+        await run.end(JobState.FAILED, failures.to_job(error))

@@ -99,7 +99,7 @@ class FirstFill:
             self._work.services.commits.fill_placeholders,
             plan,
             list(zip(rows, files, strict=True)),
-            job_id=self._work.board.job.job_id,
+            attempt=self._work.board.job.this_attempt,
             request_id=asked.request_id,
         )
         crash_point("executor.fill_answered")

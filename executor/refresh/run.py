@@ -12,9 +12,9 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.view import RefreshMode, RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
-from executor.jobs import failures
-from executor.jobs.run import see_through
+from executor.jobs.run import end_by, see_through
 from executor.jobs.services import Services, lanes_of
+from executor.jobs.takeover import begin_attempt
 from executor.jobs.waiting import patiently
 from executor.lanes.cancelled import Cancelled
 from executor.refresh.first_fill import FirstFill
@@ -107,9 +107,10 @@ class RefreshRun:
     async def replan_and_run(self) -> None:
         """A job that was taken over: from the plan on."""
         try:
+            await begin_attempt(self._work.services.commits, self.board.job)
             plan = await self.plan()
         except LemanError as error:
-            await self.end(JobState.FAILED, failures.to_job(error))
+            await end_by(self, error)
             return
         if plan.mode is RefreshMode.NO_OP:  # it was done, but for saying so
             await self._work.drop_leftovers(plan)
@@ -194,6 +195,7 @@ class RefreshRun:
             plan,
             view_metadata.write(plan.schema, definition),
             most,
+            attempt=self.board.job.this_attempt,
             request_id=uuid.uuid4().hex,
         )
         crash_point("executor.placeholders_laid")

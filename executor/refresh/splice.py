@@ -142,7 +142,7 @@ class Splice:
             evictions=evictions,
             replace_all=plan.mode is RefreshMode.FULL and change.version == plan.target_version,
             metadata=view_metadata.updates(_definition(plan, change)),
-            job_id=self._work.board.job.job_id,
+            attempt=self._work.board.job.this_attempt,
             request_id=asked.request_id,
         )
 

@@ -19,6 +19,7 @@ from core.lance_io.views.stage import Stage
 from core.locations import table_uri
 from executor.jobs.board import JobBoard
 from executor.jobs.services import Services
+from executor.jobs.takeover import begin_attempt_at
 from executor.jobs.waiting import so_many_at_once
 from executor.lanes.cancelled import Cancelled
 from executor.refresh import layout
@@ -93,6 +94,8 @@ class RefreshWork:
             return view_stage.lay(uri, of, rows, columns), False
 
         stage, found = await in_thread(find_or_lay)
+        if self.board.job.attempt > 1:
+            await begin_attempt_at(self.services.commits, self.board.job, uri)
         self._stage_in_use = stage
         if found:
             self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")

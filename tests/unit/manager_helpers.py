@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from core.config import Settings
 from core.coordination.leases import JobLeases
-from core.domain.job import Job
+from core.domain.job import Attempt, Job
 from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -61,6 +61,18 @@ class Planner:
         return Plan(replace(HEADER, where=spec.where), self.tasks)
 
 
+class Commits:
+    """Remembers which attempts have begun, and where."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, Attempt]] = []
+
+    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+        assert request_id
+        self.begun.append((uri, attempt))
+        return len(self.begun)
+
+
 class Dispatcher:
     def open(self, *_: object) -> None:
         return
@@ -80,6 +92,7 @@ class Executor:
         self.database = str(database)
         self.spark = BusySpark()
         self.planner = Planner()
+        self.commits = Commits()
         settings = settings or Settings()
         self.pool = BlockingPool(2, name="test")
 
@@ -90,7 +103,7 @@ class Executor:
                 local=LocalRunner(),
                 dispatcher=Dispatcher(),
                 planner=self.planner,
-                commits=None,
+                commits=self.commits,
                 lanes=2,
                 save_job=save_job,
                 release=_nothing,

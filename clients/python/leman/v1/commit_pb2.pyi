@@ -32,12 +32,14 @@ class SubmitCommitRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     READ_VERSION_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     REPLACE_COLUMN_FIELD_NUMBER: _builtins.int
     ADD_NULL_COLUMNS_FIELD_NUMBER: _builtins.int
     BIND_COLUMNS_FIELD_NUMBER: _builtins.int
     LAY_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     FILL_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     SPLICE_VIEW_FIELD_NUMBER: _builtins.int
+    BEGIN_ATTEMPT_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
@@ -52,6 +54,10 @@ class SubmitCommitRequest(_message.Message):
     """The version that the work was planned from."""
     job_id: _builtins.str
     """The job it is for; kept in the transaction's properties."""
+    attempt: _builtins.int
+    """Which attempt at the job asks; attempts are numbered from 1. Where a later one has begun (see BeginAttempt), the
+    request is refused: FAILED_PRECONDITION (ATTEMPT_FENCED). 0: not known, earlier than all that have begun.
+    """
     @_builtins.property
     def replace_column(self) -> Global___ReplaceColumn:
         """Install column files."""
@@ -76,6 +82,10 @@ class SubmitCommitRequest(_message.Message):
     def splice_view(self) -> Global___SpliceView:
         """Bring a view from one version of its source to another."""
 
+    @_builtins.property
+    def begin_attempt(self) -> Global___BeginAttempt:
+        """Refuse all earlier attempts at the job from now on."""
+
     def __init__(
         self,
         *,
@@ -84,22 +94,44 @@ class SubmitCommitRequest(_message.Message):
         request_id: _builtins.str = ...,
         read_version: _builtins.int = ...,
         job_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
         replace_column: Global___ReplaceColumn | None = ...,
         add_null_columns: Global___AddNullColumns | None = ...,
         bind_columns: Global___BindColumns | None = ...,
         lay_placeholders: Global___LayPlaceholders | None = ...,
         fill_placeholders: Global___FillPlaceholders | None = ...,
         splice_view: Global___SpliceView | None = ...,
+        begin_attempt: Global___BeginAttempt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "replace_column", b"replace_column", "splice_view", b"splice_view"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "replace_column", b"replace_column", "splice_view", b"splice_view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "splice_view", b"splice_view", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "attempt", b"attempt", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "splice_view", b"splice_view", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "lay_placeholders", "fill_placeholders", "splice_view"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "lay_placeholders", "fill_placeholders", "splice_view", "begin_attempt"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
 Global___SubmitCommitRequest: _TypeAlias = SubmitCommitRequest  # noqa: Y015
+
+@_typing.final
+class BeginAttempt(_message.Message):
+    """An executor takes a job over: `attempt` of the request begins. When this is answered, nothing that an earlier attempt
+    at `job_id` submits is installed in this table any more, whichever coordinator it asks. One version of the table, which
+    keeps it in its config (`leman.attempts`); none where that is said already. `read_version` is not read.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginAttempt: _TypeAlias = BeginAttempt  # noqa: Y015
 
 @_typing.final
 class ReplaceColumn(_message.Message):

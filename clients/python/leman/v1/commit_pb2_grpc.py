@@ -72,7 +72,7 @@ class CommitServiceServicer(object):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
         can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
         of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+        COLUMN_EXISTS, TYPE_MISMATCH; ATTEMPT_FENCED: a later attempt at the job has begun, stop), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
         STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """

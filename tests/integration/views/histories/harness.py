@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
-from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import BeginAttemptRequest, CommitResult, Replacement, ReplaceRequest, Status
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
-from core.domain.job import FragmentVerdict, Job, JobState
+from core.domain.job import Attempt, FragmentVerdict, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
@@ -94,34 +94,47 @@ class Commits:
         self._lanes = lanes
 
     async def replace_column(
-        self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, job_id: str, request_id: str
+        self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentVerdict]]:
         made = tuple(Replacement(r.fragment_id, r.file, r.input_files, r.replaces) for r in replacements)
         request = ReplaceRequest(
             header.uri,
             header.incarnation,
             request_id,
-            job_id,
+            attempt.job_id,
             header.read_version,
             output,
             made,
             header.input_field_ids,
+            attempt=attempt.number,
         )
         return _answer(await self._lanes.submit(request))
 
+    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+        return (await self._lanes.submit(BeginAttemptRequest(uri, "", request_id, *attempt))).version
+
     async def lay_placeholders(
-        self, plan: RefreshPlan, schema: pa.Schema, max_rows_per_fragment: int, *, request_id: str, job_id: str = ""
+        self, plan: RefreshPlan, schema: pa.Schema, max_rows: int, *, attempt: Attempt, request_id: str
     ) -> int:
         request = LayRequest(
-            plan.uri, plan.incarnation, request_id, job_id, plan.version, schema, max_rows_per_fragment, create=False
+            plan.uri,
+            plan.incarnation,
+            request_id,
+            attempt.job_id,
+            plan.version,
+            schema,
+            max_rows,
+            create=False,
+            attempt=attempt.number,
         )
         return (await self._lanes.submit(request)).version
 
     async def fill_placeholders(
-        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, job_id: str, request_id: str
+        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentVerdict]]:
+        filled = tuple(ViewFile(i, f) for i, f in files)
         request = FillRequest(
-            plan.uri, plan.incarnation, request_id, job_id, plan.version, tuple(ViewFile(i, f) for i, f in files)
+            plan.uri, plan.incarnation, request_id, attempt.job_id, plan.version, filled, attempt=attempt.number
         )
         return _answer(await self._lanes.submit(request))
 
@@ -134,20 +147,21 @@ class Commits:
         evictions: tuple[str, str],
         replace_all: bool,
         metadata: dict[str, str],
-        job_id: str,
+        attempt: Attempt,
         request_id: str,
     ) -> int:
         request = SpliceRequest(
             plan.uri,
             plan.incarnation,
             request_id,
-            job_id,
+            attempt.job_id,
             plan.version,
             tuple(ViewFile(0, f) for f in appended),
             tuple(ViewFile(i, f) for i, f in swapped),
             *evictions,
             replace_all,
             metadata,
+            attempt=attempt.number,
         )
         return (await self._lanes.submit(request)).version
 
