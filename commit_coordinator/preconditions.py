@@ -65,7 +65,10 @@ class Base:
     def _bound_inputs(self, column_id: str) -> tuple[int, ...]:
         output = next((f for f in self.table.fields if _column_id(f) == column_id), None)
         bound = binding.read(output.arrow) if output is not None else None
-        return tuple(column.field_id for column in bound.inputs) if bound is not None else ()
+        if bound is None:
+            return ()
+        found = [(column.field_id, self.table.find_id(column.field_id)) for column in bound.inputs]
+        return tuple(i for field_id, field in found for i in (field.field_ids if field is not None else (field_id,)))
 
 
 class Precondition(Protocol):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from core import keys
 from core.domain.table import TableSnapshot
-from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition, UdfKind
+from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 from core.domain.view import STAGE_PREFIX
-from core.errors import FailedPrecondition, InvalidArgument
+from core.errors import DataLoss, FailedPrecondition, InvalidArgument
 from core.lance_io import expressions
 from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
@@ -137,6 +137,12 @@ class Catalog:
     def _function(self, registry: UdfRegistry, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
         """The registered function, or that of the expression, which is not registered yet."""
         if not column.sql_expression:
+            if column.error_policy is not None:
+                raise InvalidArgument(
+                    "BAD_REQUEST",
+                    f"column {column.name}: a function has the error policy that it is registered with",
+                    field="columns.error_policy",
+                )
             return registry.get(column.udf_name, column.udf_version)
         if column.udf_name or column.udf_version or column.input_columns:
             raise InvalidArgument(
@@ -147,7 +153,8 @@ class Catalog:
         names = [field.name for field in table.fields]
         expressions.check(column.sql_expression, names)
         output = self._tables.expression_type(table.uri, column.sql_expression)
-        return sql.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
+        made = sql.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
+        return replace(made, error_policy=_policy(column, registry, made))
 
     def _check_expressions(
         self,
@@ -179,6 +186,17 @@ class Catalog:
             )
 
 
+def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> ErrorPolicy:
+    """The one that is asked for, or else the one that the expression has been registered with."""
+    if column.error_policy is not None:
+        return column.error_policy
+    try:
+        stored = registry.find(made.name, made.version)
+    except DataLoss:  # it is registered anew
+        return made.error_policy
+    return made.error_policy if stored is None else stored.error_policy
+
+
 def _check_named(columns: Sequence[NewColumn]) -> None:
     names = [column.name for column in columns]
     if not names:
@@ -190,12 +208,16 @@ def _check_named(columns: Sequence[NewColumn]) -> None:
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
     """The computed columns of a table, in the order of its schema."""
     bound = [(field.name, binding.read(field.arrow)) for field in table.fields]
-    names = {field.field_id: field.name for field in table.fields}
     return [
-        ComputedColumn(name, b.udf_name, b.udf_version, tuple(names.get(i.field_id, i.name) for i in b.inputs), b.kept)
+        ComputedColumn(name, b.udf_name, b.udf_version, tuple(_name_now(table, i) for i in b.inputs), b.kept)
         for name, b in bound
         if b is not None
     ]
+
+
+def _name_now(table: TableSnapshot, column: ColumnInput) -> str:
+    found = table.find_id(column.field_id)
+    return column.name if found is None else found.name
 
 
 def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefinition) -> pa.Field | None:

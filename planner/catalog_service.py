@@ -171,7 +171,15 @@ def _wanted(
     request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
 ) -> tuple[str, str, list[NewColumn], str]:
     columns = [
-        NewColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), c.sql_expression, c.keep_values)
+        NewColumn(
+            c.name,
+            c.udf_name,
+            c.udf_version,
+            tuple(c.input_columns),
+            c.sql_expression,
+            c.keep_values,
+            convert.error_policy_from_proto(c.error_policy) if c.HasField("error_policy") else None,
+        )
         for c in request.columns
     ]
     return request.table.database, request.table.table, columns, request.request_id

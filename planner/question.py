@@ -222,7 +222,7 @@ def at_version(question: Question, old: TableSnapshot) -> Question:
 
 def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:
     """Raises FailedPrecondition (INPUT_IS_OUTPUT, TYPE_MISMATCH)."""
-    if any(field.name == column for field in inputs):
+    if any(field.name.split(".")[0] == column for field in inputs):
         raise FailedPrecondition("INPUT_IS_OUTPUT", f"Column '{column}' cannot be computed from itself", column=column)
     validation.check_input_types(inputs, udf)
 
@@ -242,9 +242,8 @@ def inputs_of(
 
 
 def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
-    by_id = {field.field_id: field for field in table.fields}
     # A renamed column keeps its id; one that was cast or made anew has another id under the old name.
-    found = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+    found = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
     if missing:
         raise validation.input_missing(missing, table)

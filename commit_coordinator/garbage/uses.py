@@ -105,12 +105,11 @@ class Uses:
 
 
 def _columns(table: TableSnapshot) -> Iterable[Column]:
-    by_id = {f.field_id: f for f in table.fields}
     for column in table.fields:
         bound = binding.read(column.arrow)
         if bound is None:
             continue
-        inputs = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+        inputs = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
         ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
         family = keys.KeyFamily(bound.udf_name, bound.udf_version, bound.added_as or column.name, table.uri)
         yield Column(column.name, bound, column.field_ids, ids, family)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,10 +46,15 @@ class Fragment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableField:
-    """A top-level column: Arrow field (with metadata) and the Lance ids of it and its children, in file order."""
+    """A column: Arrow field (with metadata) and the Lance ids of it and of its children, in file order.
+
+    Of a field of a struct (see `TableSnapshot.find`) the Arrow field's name is its path, and the ids of the column that
+    it lies in come after its own: what it holds rests on all of them.
+    """
 
     arrow: pa.Field
     field_ids: tuple[int, ...]
+    parts: tuple[TableField, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,6 +88,23 @@ class TableSnapshot:
     def column(self, name: str) -> TableField | None:
         return next((f for f in self.fields if f.name == name), None)
 
+    def find(self, path: str) -> TableField | None:
+        """A column by its name, or a field of a struct by names with dots between: `box.w`."""
+        name, *inner = path.split(".")
+        column = found = self.column(name)
+        for name in inner:
+            found = None if found is None else next((part for part in found.parts if part.name == name), None)
+        return found if found is None or column is None or not inner else _inside(column, path, found)
+
+    def find_id(self, field_id: int) -> TableField | None:
+        """As `find`, by the id of the column or of the struct's field, which renames keep."""
+        for column in self.fields:
+            if column.field_id == field_id:
+                return column
+            if column.parts and field_id in column.field_ids:
+                return next((_inside(column, p, f) for p, f in _parts_of(column) if f.field_id == field_id), None)
+        return None
+
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([f.arrow for f in self.fields], dict(self.metadata) or None)
@@ -90,3 +112,15 @@ class TableSnapshot:
     @property
     def live_rows(self) -> int:
         return sum(f.live_rows for f in self.fragments)
+
+
+def _inside(column: TableField, path: str, part: TableField) -> TableField:
+    return TableField(part.arrow.with_name(path), (*part.field_ids, *column.field_ids), part.parts)
+
+
+def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
+    """The fields of a struct at any depth, with their paths."""
+    for part in column.parts:
+        path = f"{column.name}.{part.name}"
+        yield path, part
+        yield from ((f"{path}{inner.removeprefix(part.name)}", field) for inner, field in _parts_of(part))

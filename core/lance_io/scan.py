@@ -79,6 +79,12 @@ class FragmentReader:
         else:
             yield from self._without_deleted(fragment_id, covered, columns)
 
+    def schema(self, columns: Columns) -> pa.Schema:
+        """What `read` gives of such columns. Reads no rows; raises what Lance says of an expression that is none."""
+        if isinstance(columns, Mapping):
+            return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
+        return self._schema(columns)
+
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
         """One column, one value for each physical row of `covered`; deleted rows are NULL."""
         scanner = self._fragment(fragment_id).scanner(
@@ -180,6 +186,8 @@ class FragmentReader:
     def _schema(self, columns: Columns) -> pa.Schema:
         if isinstance(columns, Mapping):
             return self._dataset.scanner(columns=dict(columns)).projected_schema
+        if any("." in path for path in columns):
+            return self._dataset.scanner(columns=list(columns)).projected_schema
         schema = self._dataset.schema
         return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
 

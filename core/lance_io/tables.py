@@ -19,6 +19,7 @@ from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 from core.locations import TABLE_ENDING, canonical_database
+from core.udf import blobs
 
 INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
@@ -162,13 +163,20 @@ class LanceTables:
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
     """The top-level columns, with the Lance ids of each and of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
-    return tuple(TableField(arrow, tuple(_ids(field))) for arrow, field in pairs)
+    return tuple(_field(arrow, field) for arrow, field in pairs)
 
 
 def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
     """Version of the file format that the table's data is written in."""
     major, minor = dataset.data_storage_version.split(".")
     return int(major), int(minor)
+
+
+def _field(arrow: pa.Field, field: Any) -> TableField:
+    parts: tuple[TableField, ...] = ()
+    if pa.types.is_struct(arrow.type) and not blobs.is_blob(arrow):
+        parts = tuple(_field(*pair) for pair in zip(arrow.type, field.children(), strict=True))
+    return TableField(arrow, tuple(_ids(field)), parts)
 
 
 def _ids(field: Any) -> list[int]:

@@ -99,10 +99,9 @@ def _check_resources(udf: UdfDefinition) -> None:
 def _check_sql(udf: UdfDefinition) -> None:
     if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
         raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
-    policy = udf.error_policy
     options = udf.stateful or udf.batch_size or udf.input_types or udf.blob or udf.resources != Resources()
-    if options or policy.rules or policy.max_errors:
-        raise _bad(udf, "is SQL: it has no state, batch size, input types, resources or error policy", "kind")
+    if options:
+        raise _bad(udf, "is SQL: it has no state, batch size, input types or resources", "kind")
     expressions.check(udf.sql_expression, udf.input_columns)
     read = expressions.inputs(udf.sql_expression, udf.input_columns)
     if not read or set(read) != set(udf.input_columns):

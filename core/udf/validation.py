@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion, UdfDefinition
+from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from core.row_states import MOST_KEPT
 from core.udf import binding, blobs, storable
@@ -23,7 +23,7 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 @dataclass(frozen=True, slots=True)
 class NewColumn:
     """A computed column to be added or altered. `input_columns`, if any, take the place of the function's own;
-    `sql_expression`, if any, that of the function. `keep_values`: see `kept`."""
+    `sql_expression`, if any, that of the function, with an `error_policy`, if any. `keep_values`: see `kept`."""
 
     name: str
     udf_name: str
@@ -31,6 +31,7 @@ class NewColumn:
     input_columns: tuple[str, ...] = ()
     sql_expression: str = ""
     keep_values: bool = False
+    error_policy: ErrorPolicy | None = None
 
 
 def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
@@ -96,8 +97,7 @@ def kept(
     new = FunctionVersion(udf.name, udf.version)
     if new == bound.function:
         return bound.kept
-    by_id = {field.field_id: field for field in table.fields}
-    before = [by_id.get(i.field_id) or table.column(i.name) for i in bound.inputs]
+    before = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     if [field and field.field_id for field in before] != [field.field_id for field in inputs]:
         raise FailedPrecondition(
             "KEPT_INPUTS_DIFFER",
@@ -150,7 +150,7 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
             f"{len(names)} are given ({', '.join(names)})",
             udf=udf.name,
         )
-    missing = [name for name in names if table.column(name) is None]
+    missing = [name for name in names if table.find(name) is None]
     if missing:
         raise input_missing(missing, table)
     for name in filter(_unreadable, names):
@@ -159,7 +159,7 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
             f"Lance cannot read a column that is called '{name}': write the table anew with another name for it",
             field="columns.input_columns",
         )
-    return tuple(found for name in names if (found := table.column(name)) is not None)
+    return tuple(found for name in names if (found := table.find(name)) is not None)
 
 
 def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:

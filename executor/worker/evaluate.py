@@ -51,6 +51,22 @@ class Evaluated:
     failures: tuple[RowFailure, ...]
 
 
+def plain(values: pa.Array) -> Evaluated:
+    """Of rows none of which failed."""
+    return Evaluated(values, None, ())
+
+
+def joined(left: Evaluated, right: Evaluated) -> Evaluated:
+    """Of the rows of two parts of a batch, one after the other."""
+    values = pa.concat_arrays([left.values, right.values])
+    if left.failed is None and right.failed is None:
+        return plain(values)
+    failed = [
+        part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in (left, right)
+    ]
+    return Evaluated(values, np.concatenate(failed), left.failures + right.failures)
+
+
 class Evaluator:
     """A function, its output type and its error policy. One instance per unit of work."""
 
@@ -192,11 +208,7 @@ class Evaluator:
         middle = rows.num_rows // 2
         left = self._batch(fragment_id, offsets[:middle], rows.slice(0, middle))
         right = self._batch(fragment_id, offsets[middle:], rows.slice(middle))
-        failed = [
-            part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in (left, right)
-        ]
-        values = pa.concat_arrays([left.values, right.values])
-        return Evaluated(values, np.concatenate(failed), left.failures + right.failures)
+        return joined(left, right)
 
     def _call_batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.Array:
         with self._watchdog.watching(Call(fragment_id, offsets)):

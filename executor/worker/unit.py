@@ -166,7 +166,7 @@ class UnitRunner:
             context = self._context
             output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
             if context.udf.kind is UdfKind.SQL:
-                self._evaluator = SqlValues(output)
+                self._evaluator = SqlValues(output, context.udf.error_policy)
                 return self._evaluator
             self._evaluator = Evaluator(
                 load(context.udf),

@@ -40,13 +40,13 @@ def check_source(
     """Raises FailedPrecondition (SOURCE_COLUMN_MISSING, TYPE_MISMATCH) where a column that the view reads is not in the
     target version, or has another type. Without a base version expressions are not looked into."""
     for name, before in _recorded(view, definition, base):
-        column = target.column(name)
+        column = target.find(name)
         if column is None:
             raise source_column_missing(name, target, base)
         if before is not None and not _same_values(before, column.arrow):
             raise _retyped(name, before.type, column, target)
     for function in functions:
-        inputs = tuple(c for name in function.column.inputs if (c := target.column(name)) is not None)
+        inputs = tuple(c for name in function.column.inputs if (c := target.find(name)) is not None)
         validation.check_input_types(inputs, function.udf)
         column = view.column(function.column.name)
         if column is not None:

@@ -27,7 +27,7 @@ def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ..
     if query.where:
         read += expressions.inputs(query.where, names)
     for function in query.functions:
-        read += function.inputs
+        read += [path.split(".")[0] for path in function.inputs]
     if from_metadata(table.metadata) is not None:
         read.append(IS_SET)
     by_name = {field.name: field for field in table.fields}

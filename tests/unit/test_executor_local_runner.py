@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorPolicy, UdfKind
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor.lanes import local_runner
 from executor.lanes.cancelled import Cancelled
@@ -91,7 +92,59 @@ def test_values_that_do_not_fit_the_column_blame_their_rows(tmp_path):
     feed = Units(units_of(lab, context))
     asyncio.run(LocalRunner().run_lanes(feed, context, 1))
     assert feed.outcomes[0].failure.reason == "UDF_FAILED"
-    assert "rows 0 to 9" in feed.outcomes[0].failure.message
+    assert "row 1 of fragment 0" in feed.outcomes[0].failure.message
+
+
+SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP, ("SqlError",)),))
+
+
+def skipping(lab: Lab, expression: str, policy: ErrorPolicy = SKIP, **changes: object) -> UnitOutcome:
+    """The outcome of one unit over the first fragment, installed."""
+    context = sql_context(lab, expression, **changes)
+    context = replace(context, udf=replace(context.udf, error_policy=policy))
+    feed = Units(units_of(lab, context)[:1])
+    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
+    (outcome,) = feed.outcomes
+    if outcome.failure is None:
+        lab.install(outcome)
+    return outcome
+
+
+@pytest.mark.parametrize("deleted", ["false", "x in (0, 5, 150000)"])
+def test_rows_without_a_value_are_skipped_and_all_others_computed(tmp_path, deleted):
+    lab = Lab(tmp_path, rows=200_000, per_fragment=200_000)
+    lab.dataset.delete(deleted)
+    outcome = skipping(lab, "1000 / ((x - 5) * (x - 150000) * (x - 150001) * (x - 199999))")
+    gone = {0, 5, 150_000} if "x" in deleted else set()
+    bad = {5, 150_000, 150_001, 199_999} - gone
+    assert outcome.results[0].rows_failed == len(bad)
+    found = lab.values()
+    assert set(found) == set(range(200_000)) - gone
+    assert {x for x, y in found.items() if y is None} == bad
+
+
+def test_a_filter_keeps_rows_from_failing(tmp_path):
+    lab = Lab(tmp_path, rows=20)
+    outcome = skipping(lab, "100 / ((x - 5) * (x - 6))", where="x <> 5 and x < 15")
+    assert outcome.results[0].rows_failed == 1
+    assert {x for x, y in lab.values().items() if y is None} == {5, 6, *range(15, 20)}
+
+
+def test_the_rule_decides(tmp_path):
+    lab = Lab(tmp_path, rows=20)
+    others = ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="no such"), ErrorRule(ErrorAction.FAIL)))
+    again = ErrorPolicy((ErrorRule(ErrorAction.RETRY, max_attempts=9, initial_backoff_seconds=3600.0), *SKIP.rules))
+    assert "row 5 of fragment 0: SqlError: Divide by zero" in skipping(lab, "1 / (x - 5)", others).failure.message
+    assert skipping(lab, "1 / (x - 5)", again).results[0].rows_failed == 1
+    lab = Lab(tmp_path / "other", rows=20)
+    assert skipping(lab, "1 / (nope - 5)").failure.reason == "UDF_FAILED", "no row is to blame, none is skipped"
+
+
+def test_values_that_do_not_fit_the_column_are_skipped(tmp_path):
+    lab = Lab(tmp_path, rows=10, output=pa.int8())
+    outcome = skipping(lab, "x * 30")
+    assert outcome.results[0].rows_failed == 5
+    assert list(lab.values().values()) == [0, 30, 60, 90, 120, *[None] * 5]
 
 
 def test_cancelled_units_give_back_what_is_left(tmp_path):

@@ -36,6 +36,7 @@ from leman._model import (
 )
 from leman._plan import FragmentDecision, Plan
 from leman._query import Query
+from leman._sql import SqlExpression, sql
 from leman._table import Table
 from leman._udf import UDF, udf
 from leman._view import View
@@ -71,6 +72,7 @@ __all__ = [
     "RowError",
     "RowStates",
     "Skip",
+    "SqlExpression",
     "Stall",
     "StoredFile",
     "Table",
@@ -82,5 +84,6 @@ __all__ = [
     "ViewInfo",
     "ViewQuery",
     "connect",
+    "sql",
     "udf",
 ]

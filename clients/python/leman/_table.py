@@ -22,6 +22,7 @@ from leman._query import Query
 from leman._registration import Registration
 from leman._retry import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
+from leman._sql import SqlExpression
 from leman._udf import UDF
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
@@ -29,7 +30,7 @@ from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 if TYPE_CHECKING:
     import lance
 
-NewColumn = UDF | str | tuple[UDF, Sequence[str]]
+NewColumn = UDF | str | SqlExpression | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs."""
 
 
@@ -100,8 +101,9 @@ class Table:
         or none.
 
         `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
-        called otherwise in this table, or to a SQL expression over its columns, such as `"upper(title)"`, which is
-        computed without Spark. Returns the table version in which they exist.
+        called otherwise in this table, or to a SQL expression over its columns, such as `"upper(title)"` or
+        `leman.sql("100 / x", error_handling=…)`, which is computed without Spark. Returns the table version in which
+        they exist.
 
         Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -259,8 +261,8 @@ class Table:
                 udf.check_inputs(table.schema, inputs or (udf.input_columns if own else ()))
         wanted = []
         for name, udf, inputs in parts:
-            if isinstance(udf, str):
-                wanted.append(catalog_pb2.NewColumn(name=name, sql_expression=udf))
+            if isinstance(udf, SqlExpression):
+                wanted.append(udf.column(name))
             else:
                 f = self._registration.resolve(udf)
                 wanted.append(
@@ -272,11 +274,12 @@ class Table:
         return catalog_pb2.TableRef(database=self._database, table=self.name)
 
 
-def _taken_apart(name: str, value: Any) -> tuple[UDF | str, list[str]]:
-    if isinstance(value, str):
-        if not value.strip():
+def _taken_apart(name: str, value: Any) -> tuple[UDF | SqlExpression, list[str]]:
+    if isinstance(value, str | SqlExpression):
+        expression = SqlExpression(value) if isinstance(value, str) else value
+        if not expression.text.strip():
             raise InvalidArgument(f"column {name!r}: the SQL expression is empty")
-        return value, []
+        return expression, []
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
     if not isinstance(udf, UDF):
         raise InvalidArgument(

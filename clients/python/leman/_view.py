@@ -14,6 +14,7 @@ from leman._boundary import boundary
 from leman._future import JobFuture, check_ended, follow
 from leman._model import JobState, Progress, RefreshResult
 from leman._registration import Registration
+from leman._sql import SqlExpression
 from leman._table import NewColumn, Table
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import refresh_plan, refresh_spec, view_info
@@ -175,7 +176,7 @@ class View(Table):
         request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())
-            if isinstance(udf, str):
+            if isinstance(udf, str | SqlExpression):
                 raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
             found = self._registration.resolve(udf)
             request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)

@@ -34,7 +34,7 @@ def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
     names = list(columns)
     texts = [c.expression for c in query.columns]
     wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}
-    wanted |= {c for function in query.functions for c in function.inputs}
+    wanted |= {c.split(".")[0] for function in query.functions for c in function.inputs}
     if query.where:
         wanted.update(expressions.inputs(query.where, names))
     if IS_SET in names:

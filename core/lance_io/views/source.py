@@ -281,9 +281,9 @@ def blob_sizes(places: pa.Array) -> Ids:
     return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def quoted(column: str) -> str:
-    """A column's name as an expression."""
-    return "`" + column.replace("`", "``") + "`"
+def quoted(path: str) -> str:
+    """A column, or a field of a struct by names with dots between, as an expression."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path.split("."))
 
 
 def plain(columns: Iterable[str]) -> dict[str, str]:

@@ -90,6 +90,27 @@ def test_a_row_without_a_value_ends_the_job_and_is_named(db):
         table.backfill("y", progress=False)
 
 
+def test_the_error_policy_skips_rows_records_them_and_a_retry_finds_them(db):
+    data = pa.table({"x": range(60), "s": [str(x) if x % 20 else "abc" for x in range(60)]})
+    table = db.create_table("t", data, max_rows_per_file=25)
+    skip = leman.ErrorHandlingConfig(on_error=[leman.Skip("SqlError")])
+    table.add_columns({"n": leman.sql("cast(s as bigint)", error_handling=skip)})
+    job = db.job(table.backfill("n", progress=False))
+    assert job.state is JobState.DONE_WITH_ERRORS
+    assert values(table, "n") == {x: x if x % 20 else None for x in range(60)}
+    errors = table.get_errors(job_id=job.job_id)
+    assert {e.error_type for e in errors} == {"SqlError"}
+    assert all("Cannot cast string 'abc'" in e.error_message for e in errors)
+    assert len(table.rows_in_state("n", "failed")) == 3
+
+    again = db.job(table.backfill("n", progress=False))
+    assert again.progress.rows_evaluated == 0, "failed rows are settled"
+    table.add_columns({"same": "cast(s as bigint)"})
+    assert db.job(table.backfill("same", progress=False)).progress.rows_failed == 3, "the policy stays registered"
+    fixed = db.job(db.retry_job(job.job_id, progress=False))
+    assert (fixed.progress.rows_evaluated, fixed.progress.rows_failed) == (3, 3)
+
+
 def test_a_renamed_input_follows(db):
     data = texts(40).rename_columns(["x", "title"])
     table = db.create_table("t", data, max_rows_per_file=20)

@@ -96,8 +96,8 @@ class Road:
         self._registry.put(made)
         return made
 
-    def add(self, table: str, column: str, udf: UdfDefinition) -> None:
-        wanted = NewColumn(column, udf.name, udf.version)
+    def add(self, table: str, column: str, udf: UdfDefinition, inputs: tuple[str, ...] = ()) -> None:
+        wanted = NewColumn(column, udf.name, udf.version, inputs)
         addition = Catalog(LanceTables()).addition(self.database, table, [wanted], "")
         request = AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)
         self._runner.run(self._lanes.submit(request))

@@ -267,6 +267,7 @@ class NewColumn(_message.Message):
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
     SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
     KEEP_VALUES_FIELD_NUMBER: _builtins.int
+    ERROR_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the column. Lance allows no `.` in it."""
     udf_name: _builtins.str
@@ -288,6 +289,12 @@ class NewColumn(_message.Message):
         (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
         """
 
+    @_builtins.property
+    def error_policy(self) -> _udf_pb2.ErrorPolicy:
+        """With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
+        error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+        """
+
     def __init__(
         self,
         *,
@@ -297,10 +304,11 @@ class NewColumn(_message.Message):
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
         sql_expression: _builtins.str = ...,
         keep_values: _builtins.bool = ...,
+        error_policy: _udf_pb2.ErrorPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "keep_values", b"keep_values", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy", "input_columns", b"input_columns", "keep_values", b"keep_values", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,8 +94,8 @@ class UdfDefinition(_message.Message):
     """`package.module:name`, installed on every worker."""
     sql_expression: _builtins.str
     """For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-    functions from a list, none that answers differently from call to call (`now()`, `random()`). Has no error
-    policy, batch size or state: a row for which it cannot be evaluated ends the job.
+    functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
+    batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
     """
     stateful: _builtins.bool
     """True when the code is a class that is built once a worker process and then called."""

@@ -1,0 +1,114 @@
+"""Fields of structs as inputs: `box.w`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import UdfKind
+from core.errors import FailedPrecondition
+from core.lance_io.tables import LanceTables
+from core.lance_io.views.source import SourceRows, plain
+from planner.catalog import computed_columns
+from tests.integration.types.types_road import Road
+
+_POINT = pa.struct([("x", pa.int64()), ("label", pa.string())])
+_BOX = pa.struct([("w", pa.int64()), ("tags", pa.list_(pa.string())), ("at the top", _POINT)])
+ROWS = [
+    {"w": 1, "tags": ["a"], "at the top": {"x": 10, "label": "p"}},
+    {"w": None, "tags": None, "at the top": None},
+    None,
+    {"w": 4, "tags": [], "at the top": {"x": None, "label": "q"}},
+    {"w": 5, "tags": ["b", None], "at the top": {"x": 50, "label": None}},
+]
+PATHS = {
+    "box.w": pa.int64(),
+    "box.tags": pa.list_(pa.string()),
+    "box.at the top": _POINT,
+    "box.at the top.x": pa.int64(),
+}
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    made = Road(tmp_path_factory.mktemp("nested"))
+    yield made
+    made.close()
+
+
+def boxes(road: Road) -> str:
+    return road.table(pa.table({"id": range(5), "box": pa.array(ROWS, _BOX)}))
+
+
+def at(path: str) -> list[object]:
+    found: list[object] = list(ROWS)
+    for name in path.split(".")[1:]:
+        found = [row[name] if isinstance(row, dict) else None for row in found]
+    return found
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_function_is_given_the_field(road, path):
+    table = boxes(road)
+    for kind in (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH):
+        road.add(table, kind.value, road.function(PATHS[path], kind), (path,))
+        road.backfill(table, kind.value, where="id <> 4 and box.w is null" if kind is UdfKind.ARRAY else "")
+        road.backfill(table, kind.value)
+        assert road.values(table, kind.value).to_pylist() == at(path)
+        assert not road.backfill(table, kind.value).tasks
+    source = SourceRows(road.open(table).uri, 1)
+    assert source.take(np.concatenate(list(source.all_ids())), plain([path])).column(0).to_pylist() == at(path)
+
+
+def test_rows_that_were_deleted_are_left_out(road):
+    table = boxes(road)
+    road.open(table).delete("id = 0")
+    road.add(table, "y", road.function(pa.int64()), ("box.w",))
+    road.backfill(table, "y")
+    assert road.values(table, "y").to_pylist() == at("box.w")[1:]
+
+
+def test_whatever_is_written_to_the_column_makes_values_stale(road):
+    table = boxes(road)
+    road.add(table, "y", road.function(pa.int64()), ("box.w",))
+    road.backfill(table, "y")
+    dataset = road.open(table)
+    dataset.update({"box": "box"}, where="id = 0")
+    plan = road.backfill(table, "y")
+    assert len(plan.tasks) == 1
+    assert plan.header.rows_to_compute == 1
+
+
+def test_a_field_or_column_that_is_renamed_is_followed(road):
+    table = boxes(road)
+    road.add(table, "y", road.function(pa.int64()), ("box.at the top.x",))
+    road.open(table).alter_columns({"path": "box.at the top.x", "name": "y"})
+    road.open(table).alter_columns({"path": "box", "name": "crate"})
+    snapshot = LanceTables().snapshot(road.open(table).uri)
+    assert [c.input_columns for c in computed_columns(snapshot)] == [("crate.at the top.y",)]
+    road.backfill(table, "y")
+    assert road.values(table, "y").to_pylist() == at("box.at the top.x")
+
+
+def test_another_field_of_the_same_column_is_another_input(road):
+    table = boxes(road)
+    snapshot = LanceTables().snapshot(road.open(table).uri)
+    w, x = snapshot.find("box.w"), snapshot.find("box.at the top.x")
+    assert w.field_ids != x.field_ids
+    assert set(snapshot.column("box").field_ids) == set(w.field_ids) == set(x.field_ids)
+
+
+@pytest.mark.parametrize("path", ["box.nope", "box.tags.item", "id.x", "box.", ".w", "box.w.z"])
+def test_a_field_that_is_none_is_refused(road, path):
+    table = boxes(road)
+    with pytest.raises(FailedPrecondition) as caught:
+        road.add(table, "y", road.function(pa.int64()), (path,))
+    assert caught.value.reason == "INPUT_COLUMN_MISSING"
+
+
+def test_its_type_is_checked(road):
+    with pytest.raises(FailedPrecondition, match=r"Type mismatch for column box\.w"):
+        road.add(boxes(road), "y", road.function(pa.int64(), input_types=(pa.string(),)), ("box.w",))
