@@ -9,25 +9,43 @@ from collections.abc import Sequence
 from commit_coordinator.group_commit import Candidate
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import Replacement, ReplaceRequest
+from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
+from core.lance_io import committed_files
 from core.lance_io.commits import InstallableFile, StagedFiles
 from core.rpc.blocking import BlockingPool
+
+
+def note_files(uri: str, staged: Sequence[StagedFile]) -> None:
+    """See `core.lance_io.committed_files`. Raises Unavailable (STORE_UNAVAILABLE)."""
+    try:
+        committed_files.note(uri, staged)
+    except OSError as error:
+        raise Unavailable(
+            "STORE_UNAVAILABLE", f"What is about to be committed to {uri} cannot be noted now: {error}", uri=uri
+        ) from None
 
 
 class FileChecks:
     """The checks for one table. `width` threads of the pool work on one request at the most."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
+        self._uri = uri
         self._files = StagedFiles(uri)
         self._pool = pool
         self._width = width
 
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
-        """One for each fragment of the request, in its order. Raises Unavailable (STORE_UNAVAILABLE)."""
+        """One for each fragment of the request, in its order; what the sound files hold is noted, for whoever
+        verifies the table later. Raises Unavailable (STORE_UNAVAILABLE)."""
         size = -(-len(request.replacements) // self._width)
         shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
         checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))
-        return list(itertools.chain.from_iterable(checked))
+        candidates = list(itertools.chain.from_iterable(checked))
+        sound = [c.replacement.staged for c in candidates if isinstance(c.file, InstallableFile)]
+        if sound:
+            await self._pool.run(note_files, self._uri, sound)
+        return candidates
 
     def _check(self, request: ReplaceRequest, share: Sequence[Replacement]) -> list[Candidate]:
         return [Candidate(request, replacement, self._look_at(request, replacement)) for replacement in share]

@@ -147,6 +147,8 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         if removed and not dry_run:
             async with self._lanes.alone(uri):
                 removed = await self._collectors.run(collector.sweep, verdicts)
+        if not dry_run:
+            await self._collectors.run(collector.fold_notes)
         return Collection(version, tuple(verdicts), tuple(removed), dry_run)
 
 

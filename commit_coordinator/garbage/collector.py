@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 
@@ -20,6 +21,7 @@ from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.crash import crash_point
 from core.domain.garbage import StoredFile, Verdict
+from core.lance_io import committed_files
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.stored_files import TableVersions, data_folder, refresh_folder, remove, untouched_ranges
 
@@ -69,6 +71,11 @@ class GarbageCollector:
             crash_point("coordinator.garbage_removed")
         _log.info("garbage collected", uri=self._uri, files=len(gone), bytes=sum(f.size_bytes for f in gone))
         return gone
+
+    def fold_notes(self) -> None:
+        """Makes few notes of many: see `core.lance_io.committed_files`. It may fail, and be done another time."""
+        with contextlib.suppress(OSError):
+            committed_files.fold(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 
     def _uses(self, versions: TableVersions, files: list[StoredFile]) -> Uses:
         uses = Uses(versions.latest)

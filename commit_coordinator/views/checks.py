@@ -13,6 +13,7 @@ from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceReq
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io import committed_files
 from core.lance_io.commits import InstallableFile
 from core.lance_io.views import commits as view_commits
 from core.lance_io.views import files as view_files
@@ -78,7 +79,11 @@ class ViewChecks:
         size = -(-len(files) // self._width)
         shares = [files[i : i + size] for i in range(0, len(files), size)]
         found = await asyncio.gather(*(self._pool.run(_look_at, checker, share, wanted) for share in shares))
-        return [file for share in found for file in share]
+        checked = [file for share in found for file in share]
+        sound = [f.staged for f, file in zip(files, checked, strict=True) if isinstance(file, InstallableFile)]
+        if sound:
+            await self._pool.run(committed_files.note, self._uri, sound)
+        return checked
 
 
 def _look_at(checker: ViewFiles, share: Sequence[ViewFile], wanted: Collection[str] | None) -> list[Checked]:
@@ -111,6 +116,8 @@ def _laid(request: LayRequest) -> Prepared:
     if not request.create:
         version = view_files.version_of(request.uri)
     files = stage_placeholders(request.uri, schema, rows, request.max_rows_per_fragment, version)
+    if files:
+        committed_files.note(request.uri, files)
     return Prepared(request, schema=schema, placeholders=files)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 
 import lance
@@ -11,9 +12,19 @@ import pyarrow as pa
 import pytest
 
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import history
+from core.lance_io import committed_files, history
 from core.lance_io.commits import CommitConflict, CommitUnclear, StagedFiles, TableHandle
-from tests.integration.commits.commit_helpers import Planner, add_columns, make_table, new_field, reasons, submit
+from core.lance_io.committed_files import Committed
+from tests.integration.commits.commit_helpers import (
+    Planner,
+    add_columns,
+    flatten,
+    make_table,
+    new_field,
+    reasons,
+    submit,
+    with_file,
+)
 
 
 @pytest.fixture
@@ -288,3 +299,28 @@ def test_foreign_properties_are_no_commit_of_ours(table, stored):
     handle = TableHandle(table.uri)
     handle.replace_files(handle.latest([0]), [prepared(planner, 0)], {"leman.request_ids": stored})
     assert history.list_commits(table.uri, 0, 10)[0] == []
+
+
+# ------------------------------------------------------------------- what committed files hold is noted
+
+
+def test_what_was_committed_is_known_after_the_history_is_cleaned(table):
+    planner = Planner(table)
+    request = planner.request(0, 1)
+    submit(request)
+    table.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    known = committed_files.read(table.uri).files
+    for replacement in request.replacements:
+        staged = replacement.staged
+        assert known[staged.file] == Committed(staged.size_bytes, staged.digest)
+
+
+def test_a_file_that_is_refused_is_not_noted_and_a_missing_table_gets_no_folder(table, tmp_path):
+    planner = Planner(table)
+    request = planner.request(0)
+    staged = replace(request.replacements[0].staged, digest="0" * 32)
+    assert flatten(submit(with_file(request, staged))) == ["FILE_DAMAGED"]
+    assert not committed_files.read(table.uri).files
+    with pytest.raises(NotFound):
+        submit(replace(request, uri=str(tmp_path / "none.lance")))
+    assert not (tmp_path / "none.lance").exists()

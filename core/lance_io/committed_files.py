@@ -1,0 +1,138 @@
+"""What every file that was committed must hold: size and digest, beside the table's data for as long as the file is.
+
+Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes what it
+is about to install, a small file for each request, under `<table>/_committed/`. A note of what is not installed after
+all does no harm: no other file is ever given the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from core import seal
+from core.domain.plan import StagedFile
+from core.lance_io.opening import filesystem_of
+
+FOLDER = "_committed"
+FORMAT = 1
+_ENDING = ".json"
+#: So many notes are left as they are: making one of them would gain nothing.
+_FEW = 16
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Size in bytes, and xxh3-128 of the bytes as hex."""
+
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What is noted, by name of the data file; and notes (file names) that cannot be believed, with what is wrong."""
+
+    files: Mapping[str, Committed]
+    damaged: Mapping[str, str]
+    bytes_read: int
+
+
+def note(uri: str, files: Iterable[StagedFile]) -> None:
+    """Notes files of a table. The same files again make the same note. Raises OSError."""
+    _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
+
+
+def read(uri: str) -> Notes:
+    """All notes of a table. Raises OSError where the folder cannot be read."""
+    for tries_left in reversed(range(_TRIES)):
+        names = _names(uri)
+        found = _read(uri, names)
+        if found.vanished and tries_left:  # folded meanwhile: another note has what they said
+            continue
+        break
+    return Notes(found.files, found.damaged, found.bytes_read)
+
+
+def fold(uri: str, present: Callable[[], Collection[str]]) -> None:
+    """Makes one note of many, without files that are no longer there. `present` lists the data folder; it is asked
+    after the notes were listed, so that no file is missed. Damaged notes stay. Stopped anywhere it can be called again.
+    Raises OSError."""
+    names = _names(uri)
+    if len(names) <= _FEW:
+        return
+    found, there = _read(uri, names), present()
+    made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
+    filesystem, root = filesystem_of(uri)
+    for name in names:
+        if name != made and name not in found.damaged:
+            with contextlib.suppress(FileNotFoundError):
+                filesystem.delete_file(f"{root}/{FOLDER}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    files: dict[str, Committed]
+    damaged: dict[str, str]
+    vanished: bool
+    bytes_read: int
+
+
+def _read(uri: str, names: Sequence[str]) -> _Found:
+    filesystem, root = filesystem_of(uri)
+    files: dict[str, Committed] = {}
+    damaged: dict[str, str] = {}
+    vanished, size = False, 0
+    for name in names:
+        try:
+            with filesystem.open_input_stream(f"{root}/{FOLDER}/{name}") as stream:
+                content = bytes(stream.read())
+            size += len(content)
+            files.update(_decode(content))
+        except FileNotFoundError:
+            vanished = True
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            damaged[name] = str(error)
+    return _Found(files, damaged, vanished, size)
+
+
+def _names(uri: str) -> list[str]:
+    filesystem, root = filesystem_of(uri)
+    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{FOLDER}", allow_not_found=True))
+    return sorted(i.base_name for i in infos if i.is_file and i.base_name.endswith(_ENDING))
+
+
+def _write(uri: str, files: Mapping[str, Committed]) -> str:
+    """The name of the note, which follows from its content."""
+    stored = {name: [committed.size_bytes, committed.digest] for name, committed in files.items()}
+    content = seal.seal({"format": FORMAT, "files": stored})
+    name = f"{hashlib.sha256(content).hexdigest()[:32]}{_ENDING}"
+    filesystem, root = filesystem_of(uri)
+    folder = f"{root}/{FOLDER}"
+    if not isinstance(filesystem, pafs.LocalFileSystem):  # an object appears whole or not at all
+        _put(filesystem, f"{folder}/{name}", content)
+        return name
+    unfinished = f"{folder}/.tmp{uuid.uuid4().hex}"
+    try:
+        _put(filesystem, unfinished, content)
+    except FileNotFoundError:
+        filesystem.create_dir(folder, recursive=True)
+        _put(filesystem, unfinished, content)
+    filesystem.move(unfinished, f"{folder}/{name}")
+    return name
+
+
+def _put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(content)
+
+
+def _decode(content: bytes) -> dict[str, Committed]:
+    document = seal.unseal(content)
+    return {str(name): Committed(int(size), str(digest)) for name, (size, digest) in document["files"].items()}

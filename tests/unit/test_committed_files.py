@@ -1,0 +1,99 @@
+"""Notes of what committed files hold."""
+
+import pytest
+
+from core.domain.plan import StagedFile
+from core.lance_io import committed_files
+from core.lance_io.committed_files import FOLDER, Committed
+
+MANY = 40
+
+
+def staged(number):
+    return StagedFile(f"{number:032x}-a.lance", 100 + number, f"{number:032x}", 10, 10, 0)
+
+
+def committed(number):
+    return Committed(100 + number, f"{number:032x}")
+
+
+def noted(folder, count=MANY):
+    for number in range(count):
+        committed_files.note(str(folder), [staged(number)])
+    return {staged(number).file: committed(number) for number in range(count)}
+
+
+def notes(folder):
+    return sorted(path for path in (folder / FOLDER).iterdir())
+
+
+def test_what_was_noted_is_read(tmp_path):
+    assert committed_files.read(str(tmp_path)).files == {}
+    committed_files.note(str(tmp_path), [staged(1), staged(2)])
+    committed_files.note(str(tmp_path), [staged(3)])
+    found = committed_files.read(str(tmp_path))
+    assert found.files == {staged(number).file: committed(number) for number in (1, 2, 3)}
+    assert (found.damaged, found.bytes_read) == ({}, sum(path.stat().st_size for path in notes(tmp_path)))
+
+
+def test_the_same_files_again_make_no_other_note(tmp_path):
+    for _ in range(3):
+        committed_files.note(str(tmp_path), [staged(1)])
+    assert len(notes(tmp_path)) == 1
+
+
+def test_a_note_whose_bits_were_flipped_says_nothing(tmp_path):
+    noted(tmp_path, 1)
+    (path,) = notes(tmp_path)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[place] ^= 1 << bit
+            path.write_bytes(bytes(changed))
+            found = committed_files.read(str(tmp_path))
+            assert (found.files, list(found.damaged)) == ({}, [path.name])
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_few_notes_are_left_as_they_are(tmp_path, count):
+    noted(tmp_path, count)
+    committed_files.fold(str(tmp_path), set)
+    assert len(committed_files.read(str(tmp_path)).files) == count
+
+
+def test_many_notes_become_one_without_files_that_are_gone(tmp_path):
+    before = noted(tmp_path)
+    gone = {staged(0).file, staged(7).file}
+    damaged = notes(tmp_path)[3]
+    lost = next(iter(committed_files.seal.unseal(damaged.read_bytes())["files"]))
+    damaged.write_bytes(b"{}")
+    later = staged(MANY)
+
+    def listed():
+        committed_files.note(str(tmp_path), [later])  # in the middle of the folding
+        return set(before) - gone
+
+    committed_files.fold(str(tmp_path), listed)
+    found = committed_files.read(str(tmp_path))
+    expected = {name: value for name, value in before.items() if name not in gone | {lost}}
+    assert found.files == {**expected, later.file: committed(MANY)}
+    assert list(found.damaged) == [damaged.name]
+    assert len(notes(tmp_path)) == 3
+
+
+def test_folding_that_is_stopped_can_be_done_again(tmp_path, monkeypatch):
+    before = noted(tmp_path)
+    write = committed_files._write
+
+    def written_and_killed(uri, files):
+        write(uri, files)
+        raise OSError("killed")
+
+    monkeypatch.setattr(committed_files, "_write", written_and_killed)
+    with pytest.raises(OSError, match="killed"):
+        committed_files.fold(str(tmp_path), lambda: set(before))
+    monkeypatch.undo()
+    for _ in range(2):
+        committed_files.fold(str(tmp_path), lambda: set(before))
+        assert committed_files.read(str(tmp_path)).files == before
