@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,16 +15,19 @@ from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
 from commit_coordinator.outcomes import RequestMemory
+from commit_coordinator.verification.verifier import verify
 from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
+from core.domain.verification import Place
 from core.errors import InvalidArgument, NotFound, Unavailable
 from core.lance_io import history
 from core.lance_io.views import drop as view_drop
-from core.locations import table_uri
+from core.locations import canonical_database, table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
 from core.rpc.convert_garbage import collection_to_proto
+from core.rpc.convert_verification import report_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.
@@ -31,6 +36,7 @@ REMEMBERED = 100_000
 FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
+_VERIFIERS = 2
 _SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -73,12 +79,14 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._memory = RequestMemory(REMEMBERED)
         self._readers = BlockingPool(_READERS, name="history")
         self._collectors = BlockingPool(_COLLECTORS, name="garbage")
+        self._verifiers = BlockingPool(_VERIFIERS, name="verification")
 
     async def close(self) -> None:
         await self._memory.settled()
         await self._lanes.close()
         self._readers.close()
         self._collectors.close()
+        self._verifiers.close()
 
     async def SubmitCommit(
         self, request: commit_pb2.SubmitCommitRequest, _context: Context
@@ -135,6 +143,20 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         await self._drop(request.database, request.name, force=request.force)
         return commit_pb2.DropViewResponse()
 
+    async def VerifyDatabase(
+        self, request: commit_pb2.VerifyDatabaseRequest, _context: Context
+    ) -> AsyncIterator[commit_pb2.VerifyDatabaseResponse]:
+        database = canonical_database(request.database)
+        page = paging.read_page(0, request.resume_token, f"VerifyDatabase {database}")
+        after = _place(page.after)
+        async with contextlib.aclosing(self._verifiers.each(verify(database, after))) as reports:
+            async for report in reports:
+                token = page.token(tuple(report.place)) if report.place is not None else ""
+                table = report.place.table if report.place is not None else ""
+                yield report_to_proto(report.tally, token, table)
+                if token and self._draining.is_set():
+                    raise Unavailable("DRAINING", "The commit coordinator is stopping: go on from the last token")
+
     async def _drop(self, database: str, name: str, *, force: bool) -> None:
         async with self._lanes.alone(table_uri(database, name)):
             await self._collectors.run(functools.partial(view_drop.check, database, name, force=force))
@@ -150,6 +172,14 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         if not dry_run:
             await self._collectors.run(collector.fold_notes)
         return Collection(version, tuple(verdicts), tuple(removed), dry_run)
+
+
+def _place(key: paging.Key | None) -> Place | None:
+    match key:
+        case (str(table), int(part), str(name)):
+            return Place(table, part, name)
+        case _:
+            return None
 
 
 def _age(request: commit_pb2.CollectGarbageRequest) -> float:

@@ -42,3 +42,25 @@ def _digest_of(document: Mapping[str, Any]) -> str:
 
 def _text(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=1, sort_keys=True).encode()
+
+
+def seal_text(text: str) -> str:
+    """The text with its digest before it."""
+    return f"{_short(text)} {text}"
+
+
+def is_whole(sealed: str) -> bool:
+    """Whether a sealed text is as it was written."""
+    digest, _, text = sealed.partition(" ")
+    return digest == _short(text)
+
+
+def unseal_text(sealed: str) -> str:
+    """What was sealed. Raises ValueError where it is not as it was written."""
+    if not is_whole(sealed):
+        raise ValueError("its digest does not match its content")
+    return sealed.partition(" ")[2]
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -15,6 +15,7 @@ from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
 from core.checkpoints.digest import batch_digest
 from core.domain.garbage import StoredFile
+from core.errors import DataLoss
 from core.lance_io.panics import panics_as_errors
 
 _log = structlog.get_logger(__name__)
@@ -51,22 +52,28 @@ class LanceCheckpointStore:
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
         try:
+            return self._read(key)
+        except DataLoss as error:
+            if key in self:
+                self._set_aside(key, error.message)
+            raise KeyError(key) from None
+
+    def _read(self, key: str) -> pa.RecordBatch:
+        """Raises DataLoss (CHECKPOINT_DAMAGED) where it is not what was set; nothing is changed."""
+        try:
             with panics_as_errors():
                 reader = LanceFileReader(self._path(key))
                 metadata = reader.metadata().schema.metadata or {}
                 rows = reader.num_rows()
                 table = reader.read_all(batch_size=max(rows, 1)).to_table() if rows else None
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            if key in self:
-                self._set_aside(key, str(error))
-            raise KeyError(key) from None
+            raise _damaged(key, str(error)) from None
         if table is None:
             batch = pa.RecordBatch.from_pylist([], schema=reader.metadata().schema.remove_metadata())
         else:
             batch = _one_batch(table.replace_schema_metadata(None))
         if metadata.get(_KEY) != key.encode() or metadata.get(_DIGEST) != batch_digest(batch).encode():
-            self._set_aside(key, "its digest does not match")
-            raise KeyError(key)
+            raise _damaged(key, "its digest does not match")
         return batch
 
     def __contains__(self, key: str) -> bool:
@@ -102,6 +109,13 @@ class LanceCheckpointStore:
         if _file_name(key) != name:
             raise KeyError(name)
         return self[key]
+
+    def check_file(self, name: str) -> pa.RecordBatch:
+        """As `read_file`, and changes nothing. Raises DataLoss (CHECKPOINT_DAMAGED)."""
+        key = self._key_of(name)
+        if _file_name(key) != name:
+            raise _damaged(name, "its name is not that of its key")
+        return self._read(key)
 
     def _key_of(self, name: str) -> str:
         if not name.endswith(_ENDING):
@@ -147,6 +161,10 @@ class LanceCheckpointStore:
         _log.warning("damaged checkpoint set aside", key=key, why=why, file=aside)
         with contextlib.suppress(FileNotFoundError):
             filesystem.move(f"{root}/{name}", f"{root}/{aside}")
+
+
+def _damaged(key: str, what: str) -> DataLoss:
+    return DataLoss("CHECKPOINT_DAMAGED", what, key=key)
 
 
 def _file_name(key: str) -> str:

@@ -23,6 +23,11 @@ class Snapshot:
         self._dataset = dataset
         self.version = int(dataset.version)
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._dataset.schema.names)
+
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of all rows, in the order of their places."""
         batches: Iterator[pa.RecordBatch] = self._dataset.scanner(

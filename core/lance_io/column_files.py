@@ -146,6 +146,16 @@ def digest_of(uri: str, file: str) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
+def rows_of(uri: str, file: str) -> int:
+    """Rows of a data file, by its footer. Raises FileNotFoundError, and OSError, ValueError, RuntimeError where it
+    cannot be read."""
+    filesystem, path = _filesystem(data_path(uri, file))
+    if filesystem.get_file_info(path).type == pafs.FileType.NotFound:
+        raise FileNotFoundError(path)
+    with panics_as_errors():
+        return int(LanceFileReader(data_path(uri, file)).num_rows())
+
+
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
     """Counts of the row states in a partial column file; None where it carries none."""
     buffer = read_states_buffer(uri, file)

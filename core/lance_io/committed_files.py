@@ -17,6 +17,7 @@ import pyarrow.fs as pafs
 
 from core import seal
 from core.domain.plan import StagedFile
+from core.lance_io.column_files import digest_of
 from core.lance_io.opening import filesystem_of
 
 FOLDER = "_committed"
@@ -58,6 +59,17 @@ def read(uri: str) -> Notes:
             continue
         break
     return Notes(found.files, found.damaged, found.bytes_read)
+
+
+def problem_of(uri: str, name: str, expected: Committed) -> str:
+    """What is wrong with a data file of a table; empty: it is as it was written. Raises OSError, where there is none
+    FileNotFoundError."""
+    size, digest = digest_of(uri, name)
+    if (size, digest) == (expected.size_bytes, expected.digest):
+        return ""
+    if size != expected.size_bytes:
+        return f"has {size} bytes, {expected.size_bytes} were committed"
+    return f"has digest {digest}, {expected.digest} was committed"
 
 
 def fold(uri: str, present: Callable[[], Collection[str]]) -> None:

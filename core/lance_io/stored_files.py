@@ -17,7 +17,7 @@ from core.domain.table import TableSnapshot
 from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
-from core.lance_io.opening import filesystem_of, open_latest
+from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
@@ -68,6 +68,14 @@ def data_folder(uri: str) -> list[StoredFile]:
 def is_installable(name: str) -> bool:
     """Whether a file of the data folder is one that Leman stages: a column file, or a file of a view."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
+
+
+def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
+    """Whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
+    with _readable(table.uri):
+        fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
+    files = [] if fragment is None else fragment.metadata.files
+    return any(str(f.path) == name and getattr(f, "base_id", None) is not None for f in files)
 
 
 def refresh_folder(uri: str) -> list[StoredFile]:

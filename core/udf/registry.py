@@ -39,6 +39,16 @@ class Registered:
         return self.udf.name, -int(self.registered_at * 1e6), self.udf.version
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFunction:
+    """A file of the registry: a definition, or a bundle (`udf` is None). `intact`: a bundle's bytes are those that it
+    is named after; a definition's bundle is there, with its size."""
+
+    udf: UdfDefinition | None
+    intact: bool
+    size_bytes: int
+
+
 class UdfRegistry:
     """Definitions never change: name and version identify one for ever.
 
@@ -107,6 +117,22 @@ class UdfRegistry:
         """All functions, by name, then newest first. Raises DataLoss (UDF_DAMAGED) for the first damaged one."""
         return sorted(self._entries(), key=lambda entry: entry.order)
 
+    def names(self) -> tuple[str, ...]:
+        """Of all files of definitions and bundles, sorted."""
+        infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
+        return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
+
+    def check(self, name: str) -> StoredFunction:
+        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), OSError."""
+        path = f"{self._root}/{name}"
+        content = self._load(path)
+        if name.endswith(_BUNDLE):
+            whole = hashlib.sha256(content).hexdigest() == name.removesuffix(_BUNDLE)
+            return StoredFunction(None, whole, len(content))
+        udf = _decoded(path, content).udf
+        there = not udf.bundle_sha256 or self._size(self._bundle_path(udf)) == udf.bundle_size
+        return StoredFunction(udf, there, len(content))
+
     def bundle_uri(self, udf: UdfDefinition) -> str:
         """Where workers read the function's bundle; empty for an entrypoint."""
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
@@ -157,11 +183,7 @@ class UdfRegistry:
                 yield self._read(info.path)
 
     def _read(self, path: str) -> Registered:
-        """What a definition's file holds; it is that of the function which the file is named after."""
-        found = Registered(*codec.decode(self._load(path), path))
-        if not path.endswith(f"/{found.udf.name}@{found.udf.version}{_DEFINITION}"):
-            raise codec.damaged(path, f"it is that of {found.udf.name}@{found.udf.version}")
-        return found
+        return _decoded(path, self._load(path))
 
     def _path(self, name: str, version: str) -> str:
         return f"{self._root}/{name}@{version}{_DEFINITION}"
@@ -205,6 +227,14 @@ class UdfRegistry:
         with self._files.open_output_stream(temporary) as stream:
             stream.write(data)
         return temporary
+
+
+def _decoded(path: str, content: bytes) -> Registered:
+    """What a definition's file holds; it is that of the function which the file is named after."""
+    found = Registered(*codec.decode(content, path))
+    if not path.endswith(f"/{found.udf.name}@{found.udf.version}{_DEFINITION}"):
+        raise codec.damaged(path, f"it is that of {found.udf.name}@{found.udf.version}")
+    return found
 
 
 def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:

@@ -6,10 +6,14 @@ from collections import OrderedDict
 
 import msgspec
 import pyarrow as pa
+import structlog
 
+from core import seal
 from core.domain.job import Job, counted
 from core.lance_io.append_log import AppendLog
 from executor.worker.error_store import errors_uri, open_log
+
+_log = structlog.get_logger(__name__)
 
 _JOBS = pa.schema(
     [
@@ -81,7 +85,7 @@ class History:
                     "rows_evaluated": job.progress.rows_evaluated,
                     "rows_failed": job.progress.rows_failed,
                     "table_version": job.table_version,
-                    "record": msgspec.json.encode(job).decode(),
+                    "record": seal.seal_text(msgspec.json.encode(job).decode()),
                 }
             ]
         )
@@ -97,6 +101,10 @@ class History:
     def _read(self, where: str | None) -> dict[str, Job]:
         jobs: dict[str, Job] = {}
         for row in self._jobs.read(["record"], where):
-            job = msgspec.json.decode(str(row["record"]), type=Job)
+            try:
+                job = msgspec.json.decode(seal.unseal_text(str(row["record"])), type=Job)
+            except ValueError as error:  # another state of the job may be whole; the table itself tells what is left
+                _log.warning("damaged record in the job history is not used", error=str(error))
+                continue
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
         return jobs

@@ -1042,3 +1042,249 @@ class DropViewResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DropViewResponse: _TypeAlias = DropViewResponse  # noqa: Y015
+
+@_typing.final
+class VerifyDatabaseRequest(_message.Message):
+    """See CommitService.VerifyDatabase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    resume_token: _builtins.str
+    """`resume_token` of an earlier call for this database; empty: from the beginning."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "resume_token", b"resume_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyDatabaseRequest: _TypeAlias = VerifyDatabaseRequest  # noqa: Y015
+
+@_typing.final
+class VerifyDatabaseResponse(_message.Message):
+    """See CommitService.VerifyDatabase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """Where a later call goes on; empty in the last message: all was looked at."""
+    table: _builtins.str
+    """The table that was looked at last; empty: what the database has once, or the last message."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifiedCount]:
+        """What was looked at since the message before."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerificationFinding]:
+        """What is not as it was written, of what was looked at since the message before."""
+
+    def __init__(
+        self,
+        *,
+        counts: _abc.Iterable[Global___VerifiedCount] | None = ...,
+        findings: _abc.Iterable[Global___VerificationFinding] | None = ...,
+        resume_token: _builtins.str = ...,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "findings", b"findings", "resume_token", b"resume_token", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyDatabaseResponse: _TypeAlias = VerifyDatabaseResponse  # noqa: Y015
+
+@_typing.final
+class VerifiedCount(_message.Message):
+    """How many things of one subject were looked at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LOOKED_FIELD_NUMBER: _builtins.int
+    UNVERIFIABLE_FIELD_NUMBER: _builtins.int
+    FLAWED_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    subject: Global___VerificationFinding.Subject.ValueType
+    """What they are."""
+    looked: _builtins.int
+    """How many."""
+    unverifiable: _builtins.int
+    """How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
+    and can be read was seen.
+    """
+    flawed: _builtins.int
+    """How many of them have findings."""
+    bytes: _builtins.int
+    """Their bytes, as far as they were read."""
+    def __init__(
+        self,
+        *,
+        subject: Global___VerificationFinding.Subject.ValueType = ...,
+        looked: _builtins.int = ...,
+        unverifiable: _builtins.int = ...,
+        flawed: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "flawed", b"flawed", "looked", b"looked", "subject", b"subject", "unverifiable", b"unverifiable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifiedCount: _TypeAlias = VerifiedCount  # noqa: Y015
+
+@_typing.final
+class VerificationFinding(_message.Message):
+    """Something that is not as it was written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Subject:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _SubjectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[VerificationFinding._Subject.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        SUBJECT_UNSPECIFIED: VerificationFinding._Subject.ValueType  # 0
+        """Not a valid value."""
+        SUBJECT_FUNCTION: VerificationFinding._Subject.ValueType  # 1
+        """The definition of a function."""
+        SUBJECT_BUNDLE: VerificationFinding._Subject.ValueType  # 2
+        """The pickled code of a function."""
+        SUBJECT_JOB_HISTORY: VerificationFinding._Subject.ValueType  # 3
+        """The jobs of a database."""
+        SUBJECT_ERROR_STORE: VerificationFinding._Subject.ValueType  # 4
+        """The failed rows of a database."""
+        SUBJECT_TABLE: VerificationFinding._Subject.ValueType  # 5
+        """A table as a whole: its latest version."""
+        SUBJECT_COLUMN: VerificationFinding._Subject.ValueType  # 6
+        """What a computed column's metadata says."""
+        SUBJECT_VIEW: VerificationFinding._Subject.ValueType  # 7
+        """What a view's metadata says."""
+        SUBJECT_COLUMN_FILE: VerificationFinding._Subject.ValueType  # 8
+        """A data file that Leman wrote."""
+        SUBJECT_DATA_FILE: VerificationFinding._Subject.ValueType  # 9
+        """Any other data file."""
+        SUBJECT_NOTE: VerificationFinding._Subject.ValueType  # 10
+        """Notes of what committed files hold."""
+        SUBJECT_CHECKPOINT: VerificationFinding._Subject.ValueType  # 11
+        """Computed values of a range of a fragment."""
+        SUBJECT_RECORD: VerificationFinding._Subject.ValueType  # 12
+        """Points at the column file that was written for a fragment."""
+
+    class Subject(_Subject, metaclass=_SubjectEnumTypeWrapper):
+        """What was looked at."""
+
+    SUBJECT_UNSPECIFIED: VerificationFinding.Subject.ValueType  # 0
+    """Not a valid value."""
+    SUBJECT_FUNCTION: VerificationFinding.Subject.ValueType  # 1
+    """The definition of a function."""
+    SUBJECT_BUNDLE: VerificationFinding.Subject.ValueType  # 2
+    """The pickled code of a function."""
+    SUBJECT_JOB_HISTORY: VerificationFinding.Subject.ValueType  # 3
+    """The jobs of a database."""
+    SUBJECT_ERROR_STORE: VerificationFinding.Subject.ValueType  # 4
+    """The failed rows of a database."""
+    SUBJECT_TABLE: VerificationFinding.Subject.ValueType  # 5
+    """A table as a whole: its latest version."""
+    SUBJECT_COLUMN: VerificationFinding.Subject.ValueType  # 6
+    """What a computed column's metadata says."""
+    SUBJECT_VIEW: VerificationFinding.Subject.ValueType  # 7
+    """What a view's metadata says."""
+    SUBJECT_COLUMN_FILE: VerificationFinding.Subject.ValueType  # 8
+    """A data file that Leman wrote."""
+    SUBJECT_DATA_FILE: VerificationFinding.Subject.ValueType  # 9
+    """Any other data file."""
+    SUBJECT_NOTE: VerificationFinding.Subject.ValueType  # 10
+    """Notes of what committed files hold."""
+    SUBJECT_CHECKPOINT: VerificationFinding.Subject.ValueType  # 11
+    """Computed values of a range of a fragment."""
+    SUBJECT_RECORD: VerificationFinding.Subject.ValueType  # 12
+    """Points at the column file that was written for a fragment."""
+
+    class _Flaw:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FlawEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[VerificationFinding._Flaw.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FLAW_UNSPECIFIED: VerificationFinding._Flaw.ValueType  # 0
+        """Not a valid value."""
+        FLAW_DAMAGED: VerificationFinding._Flaw.ValueType  # 1
+        """It is not what was written."""
+        FLAW_MISSING: VerificationFinding._Flaw.ValueType  # 2
+        """It is not there, and something refers to it."""
+        FLAW_UNREADABLE: VerificationFinding._Flaw.ValueType  # 3
+        """It cannot be read."""
+
+    class Flaw(_Flaw, metaclass=_FlawEnumTypeWrapper):
+        """What is wrong."""
+
+    FLAW_UNSPECIFIED: VerificationFinding.Flaw.ValueType  # 0
+    """Not a valid value."""
+    FLAW_DAMAGED: VerificationFinding.Flaw.ValueType  # 1
+    """It is not what was written."""
+    FLAW_MISSING: VerificationFinding.Flaw.ValueType  # 2
+    """It is not there, and something refers to it."""
+    FLAW_UNREADABLE: VerificationFinding.Flaw.ValueType  # 3
+    """It cannot be read."""
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    FLAW_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    subject: Global___VerificationFinding.Subject.ValueType
+    """What was looked at."""
+    flaw: Global___VerificationFinding.Flaw.ValueType
+    """What is wrong."""
+    path: _builtins.str
+    """Path within the database."""
+    message: _builtins.str
+    """For a person; ends with what to do."""
+    table: _builtins.str
+    """The table that it belongs to; empty: none."""
+    fragment_id: _builtins.int
+    """The fragment that it is about; -1: none."""
+    rows: _builtins.int
+    """How many rows of the table, or records of the history, it is about; 0: unknown."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The columns that it is about."""
+
+    def __init__(
+        self,
+        *,
+        subject: Global___VerificationFinding.Subject.ValueType = ...,
+        flaw: Global___VerificationFinding.Flaw.ValueType = ...,
+        path: _builtins.str = ...,
+        message: _builtins.str = ...,
+        table: _builtins.str = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        fragment_id: _builtins.int = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "flaw", b"flaw", "fragment_id", b"fragment_id", "message", b"message", "path", b"path", "rows", b"rows", "subject", b"subject", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerificationFinding: _TypeAlias = VerificationFinding  # noqa: Y015

@@ -61,6 +61,11 @@ class CommitServiceStub(object):
                 request_serializer=leman_dot_v1_dot_commit__pb2.DropViewRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_commit__pb2.DropViewResponse.FromString,
                 _registered_method=True)
+        self.VerifyDatabase = channel.unary_stream(
+                '/leman.v1.CommitService/VerifyDatabase',
+                request_serializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.FromString,
+                _registered_method=True)
 
 
 class CommitServiceServicer(object):
@@ -116,6 +121,18 @@ class CommitServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyDatabase(self, request, context):
+        """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
+        bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
+        committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
+        looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
+        runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
+        BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +160,11 @@ def add_CommitServiceServicer_to_server(servicer, server):
                     servicer.DropView,
                     request_deserializer=leman_dot_v1_dot_commit__pb2.DropViewRequest.FromString,
                     response_serializer=leman_dot_v1_dot_commit__pb2.DropViewResponse.SerializeToString,
+            ),
+            'VerifyDatabase': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifyDatabase,
+                    request_deserializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -282,6 +304,33 @@ class CommitService(object):
             '/leman.v1.CommitService/DropView',
             leman_dot_v1_dot_commit__pb2.DropViewRequest.SerializeToString,
             leman_dot_v1_dot_commit__pb2.DropViewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyDatabase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/leman.v1.CommitService/VerifyDatabase',
+            leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.SerializeToString,
+            leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

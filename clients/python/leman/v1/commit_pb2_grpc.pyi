@@ -62,6 +62,14 @@ class CommitServiceStub:
     computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
     FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
     """
+    VerifyDatabase: _grpc.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]
+    """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
+    bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
+    committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
+    looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
+    runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
+    BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+    """
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
@@ -96,6 +104,14 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
     computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
     FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+    """
+    VerifyDatabase: _aio.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]  # type: ignore[assignment]
+    """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
+    bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
+    committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
+    looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
+    runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
+    BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -158,6 +174,20 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
         computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
         FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyDatabase(
+        self,
+        request: _commit_pb2.VerifyDatabaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_commit_pb2.VerifyDatabaseResponse], _abc.AsyncIterator[_commit_pb2.VerifyDatabaseResponse]]:
+        """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
+        bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
+        committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
+        looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
+        runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
+        BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""Whether what is stored is what was written: a database, read whole and compared with its digests. Changes nothing."""

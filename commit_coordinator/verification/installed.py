@@ -1,0 +1,98 @@
+"""Data files of a table: what the latest version refers to, and what else was noted when it was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.domain.verification import Finding, Flaw, Looked, Subject
+from core.lance_io import column_files, committed_files
+from core.lance_io.committed_files import Committed
+from core.lance_io.stored_files import is_elsewhere, is_installable
+from core.locations import TABLE_ENDING
+from core.udf import binding
+
+_RESTORE = "restore it from a copy"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFiles:
+    """`noted`: what committed files hold, by name. Files without a note are not verifiable: others wrote them, Lance's
+    compaction did, or the note is gone. Of those it is looked that they are there and have their rows."""
+
+    snapshot: TableSnapshot
+    table: str
+    noted: Mapping[str, Committed]
+
+    def things(self, after: str) -> Iterator[tuple[str, Looked]]:
+        """Files by name."""
+        installed = {file.path: (fragment, file) for fragment in self.snapshot.fragments for file in fragment.files}
+        for name in sorted({*installed, *self.noted}):
+            if name <= after:
+                continue
+            fragment, file = installed.get(name, (None, None))
+            noted = self.noted.get(name)
+            looked = self._unnoted(name, fragment, file) if noted is None else self._noted(name, noted, fragment, file)
+            if looked is not None:
+                yield name, looked
+
+    def _noted(self, name: str, noted: Committed, fragment: Fragment | None, file: DataFile | None) -> Looked | None:
+        try:
+            problem = committed_files.problem_of(self.snapshot.uri, name, noted)
+        except FileNotFoundError:
+            if fragment is None:  # of an older version, and collected; or never installed
+                return None
+            return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, noted.size_bytes)
+        except OSError as error:
+            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({error})", fragment, file, noted.size_bytes)
+        if problem:
+            return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, noted.size_bytes)
+        return Looked(Subject.COLUMN_FILE, noted.size_bytes)
+
+    def _unnoted(self, name: str, fragment: Fragment | None, file: DataFile | None) -> Looked | None:
+        if fragment is None:
+            return None
+        subject = Subject.COLUMN_FILE if is_installable(name) else Subject.DATA_FILE
+        try:
+            rows = column_files.rows_of(self.snapshot.uri, name)
+        except FileNotFoundError:
+            if is_elsewhere(self.snapshot, fragment.fragment_id, name):
+                return Looked(subject, verifiable=False)
+            return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, 0)
+        except (OSError, ValueError, RuntimeError) as error:
+            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({error})", fragment, file, 0)
+        if rows != fragment.physical_rows:
+            problem = f"has {rows} rows, its fragment has {fragment.physical_rows}"
+            return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, 0)
+        return Looked(subject, verifiable=False)
+
+    def _flawed(
+        self, name: str, flaw: Flaw, problem: str, fragment: Fragment | None, file: DataFile | None, size: int
+    ) -> Looked:
+        ids = set(file.field_ids) if file is not None else set[int]()
+        fields = [field for field in self.snapshot.fields if ids.intersection(field.field_ids)]
+        path = f"{self.table}{TABLE_ENDING}/data/{name}"
+        subject = Subject.COLUMN_FILE if is_installable(name) else Subject.DATA_FILE
+        computed = bool(fields) and all(binding.COLUMN_ID in (field.arrow.metadata or {}) for field in fields)
+        found = Finding(
+            subject,
+            flaw,
+            path,
+            f"{path} {problem}: {_remedy(computed=computed, is_view_file=name.startswith('view-'), old=file is None)}",
+            self.table,
+            tuple(field.name for field in fields),
+            -1 if fragment is None else fragment.fragment_id,
+            0 if fragment is None else fragment.live_rows,
+        )
+        return Looked(subject, size, True, (found,))
+
+
+def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
+    if old:
+        return f"the latest version does not refer to it, an older one may. {_RESTORE.capitalize()}"
+    if computed:
+        return f"{_RESTORE}, or give the column's function another version (alter_columns) and backfill it"
+    if is_view_file:
+        return f"{_RESTORE}, or drop the view and create it again"
+    return _RESTORE

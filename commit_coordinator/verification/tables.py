@@ -1,0 +1,174 @@
+"""One table: what its metadata says, the files of its latest version, and what lies beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from commit_coordinator.verification.installed import InstalledFiles
+from core import keys
+from core.checkpoints import FragmentRecord, LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.domain.garbage import StoredFile
+from core.domain.table import TableSnapshot
+from core.domain.verification import Finding, Flaw, Looked, Subject
+from core.errors import DataLoss, LemanError
+from core.lance_io import committed_files
+from core.lance_io.committed_files import Notes
+from core.lance_io.tables import LanceTables
+from core.locations import TABLE_ENDING, table_uri
+from core.udf import binding
+from core.udf.registry import UdfRegistry
+from core.views import metadata as view_metadata
+
+Things = Iterator[tuple[str, Looked]]
+
+_RECOMPUTED = "nothing is lost: its rows are computed again, and `leman checkpoints gc` removes it"
+
+
+def _name(thing: tuple[str, Looked]) -> str:
+    return thing[0]
+
+
+class TableCheck:
+    """The parts of a table's verification. Each gives things by name, those after a name alone."""
+
+    def __init__(self, database: str, table: str) -> None:
+        self._registry = UdfRegistry(database)
+        self._table = table
+        self._uri = table_uri(database, table)
+        self._folder = f"{table}{TABLE_ENDING}"
+
+    @cached_property
+    def _snapshot(self) -> TableSnapshot | LemanError:
+        try:
+            return LanceTables().snapshot(self._uri)
+        except LemanError as error:
+            return error
+
+    @cached_property
+    def _notes(self) -> Notes:
+        return committed_files.read(self._uri)
+
+    def metadata(self, _: str, after: str) -> Things:
+        """The table itself, the binding of each computed column, and its view's definition."""
+        yield from ((name, looked) for name, looked in sorted(self._metadata(), key=_name) if name > after)
+
+    def _metadata(self) -> Things:
+        snapshot = self._snapshot
+        if isinstance(snapshot, LemanError):
+            message = f"{snapshot.message}. Restore the newest file in _versions from a copy, or remove it"
+            found = Finding(Subject.TABLE, Flaw.UNREADABLE, self._folder, message, self._table)
+            yield "table", Looked(Subject.TABLE, 0, True, (found,))
+            return
+        yield "table", Looked(Subject.TABLE, verifiable=False)
+        for name, looked in self._bindings(snapshot):
+            yield f"column {name}", looked
+        view = self._view(snapshot)
+        if view is not None:
+            yield "view", view
+
+    def notes(self, _: str, after: str) -> Things:
+        """Notes of committed files, as one thing."""
+        if after or not (self._notes.files or self._notes.damaged):
+            return
+        folder = f"{self._folder}/{committed_files.FOLDER}"
+        findings = tuple(
+            Finding(
+                Subject.NOTE,
+                Flaw.DAMAGED,
+                f"{folder}/{name}",
+                f"{folder}/{name} is damaged ({problem}): the files that it names count as not verifiable. Restore it "
+                "from a copy, or remove it",
+                self._table,
+            )
+            for name, problem in sorted(self._notes.damaged.items())
+        )
+        yield "notes", Looked(Subject.NOTE, self._notes.bytes_read, True, findings)
+
+    def files(self, _: str, after: str) -> Things:
+        """The files of the latest version, and those of others that are noted."""
+        if not isinstance(self._snapshot, LemanError):
+            yield from InstalledFiles(self._snapshot, self._table, self._notes.files).things(after)
+
+    def checkpoints(self, _: str, after: str) -> Things:
+        """Checkpoints and fragment records. Those that were set aside as damaged, and unfinished ones, are no part of
+        what is believed."""
+        store = LanceCheckpointStore(checkpoint_root(self._uri))
+        for file in store.files():
+            if file.name > after and file.key:
+                yield file.name, self._checkpoint(store, file)
+
+    def _checkpoint(self, store: LanceCheckpointStore, file: StoredFile) -> Looked:
+        is_record = keys.parse_record_key(file.key) is not None
+        subject = Subject.RECORD if is_record else Subject.CHECKPOINT
+        path = f"{self._folder}/{file.folder}/{file.name}"
+        try:
+            batch = store.check_file(file.name)
+        except DataLoss as error:
+            message = f"{path} is damaged ({error.message}): {_RECOMPUTED}"
+            return self._flawed(subject, Flaw.DAMAGED, path, file.size_bytes, message)
+        record = FragmentRecord.from_batch(batch) if is_record and batch.num_rows else None
+        if record is None or not record.digest or record.file in self._notes.files:
+            return Looked(subject, file.size_bytes)
+        return self._staged(record, path, file.size_bytes)
+
+    def _staged(self, record: FragmentRecord, path: str, size: int) -> Looked:
+        """A record whose column file is not committed yet, with that file."""
+        staged = committed_files.Committed(record.size_bytes, record.digest)
+        try:
+            problem = committed_files.problem_of(self._uri, record.file, staged)
+        except FileNotFoundError:  # collected: a record of a file that is gone is not believed
+            return Looked(Subject.RECORD, size)
+        except OSError as error:
+            problem = f"cannot be read ({error})"
+        if not problem:
+            return Looked(Subject.RECORD, size + record.size_bytes)
+        data = f"{self._folder}/data/{record.file}"
+        return self._flawed(
+            Subject.COLUMN_FILE, Flaw.DAMAGED, data, size, f"{data}, which {path} names, {problem}: {_RECOMPUTED}"
+        )
+
+    def _flawed(self, subject: Subject, flaw: Flaw, path: str, size: int, message: str) -> Looked:
+        return Looked(subject, size, True, (Finding(subject, flaw, path, message, self._table),))
+
+    def _bindings(self, snapshot: TableSnapshot) -> Things:
+        for column in snapshot.fields:
+            try:
+                bound = binding.read(column.arrow)
+                known = bound is None or self._is_registered(bound.udf_name, bound.udf_version)
+            except DataLoss as error:
+                yield (
+                    column.name,
+                    Looked(
+                        Subject.COLUMN,
+                        0,
+                        True,
+                        (self._about(Subject.COLUMN, Flaw.DAMAGED, error, snapshot, column.name),),
+                    ),
+                )
+                continue
+            if bound is not None:
+                what = f"function {bound.udf_name}@{bound.udf_version} is not registered: register it again"
+                missing = Finding(
+                    Subject.FUNCTION, Flaw.MISSING, self._folder, what, self._table, (column.name,), -1, 0
+                )
+                yield column.name, Looked(Subject.COLUMN, findings=() if known else (missing,))
+
+    def _is_registered(self, name: str, version: str) -> bool:
+        """A damaged definition is there: it is told with the functions, where the column is named."""
+        return f"{name}@{version}.json" in self._functions
+
+    @cached_property
+    def _functions(self) -> frozenset[str]:
+        return frozenset(self._registry.names())
+
+    def _view(self, snapshot: TableSnapshot) -> Looked | None:
+        try:
+            definition = view_metadata.from_metadata(snapshot.metadata)
+        except DataLoss as error:
+            return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, Flaw.DAMAGED, error, snapshot),))
+        return None if definition is None else Looked(Subject.VIEW)
+
+    def _about(self, subject: Subject, flaw: Flaw, error: DataLoss, snapshot: TableSnapshot, *columns: str) -> Finding:
+        return Finding(subject, flaw, self._folder, error.message, self._table, columns, -1, snapshot.live_rows)

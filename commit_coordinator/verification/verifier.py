@@ -1,0 +1,64 @@
+"""Goes through a database in a fixed order, so that it can stop anywhere and go on from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from commit_coordinator.verification import functions, histories, tables
+from core.domain.verification import Looked, Place, Tally
+from core.errors import NotFound
+from core.lance_io.opening import filesystem_of
+from core.lance_io.tables import LanceTables
+
+#: A report at the latest after so many seconds, so many things, and so many findings: a message stays small.
+REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
+
+#: Things by name, in order; those up to the given name are left out.
+Things = Iterable[tuple[str, Looked]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was looked at since the report before. `place` is None in the last one."""
+
+    tally: Tally
+    place: Place | None
+
+
+def verify(database: str, after: Place | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
+    """Reports until all is looked at. `database`: canonical. Raises NotFound (DATABASE_NOT_FOUND)."""
+    filesystem, root = filesystem_of(database)
+    if filesystem.get_file_info(root).type != pafs.FileType.Directory:
+        raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
+    tally, things, told, place = Tally(), 0, clock(), after
+    for place, looked in _all(database, after):
+        tally.add(looked)
+        things += 1
+        full = things >= REPORT_THINGS or len(tally.findings) >= REPORT_FINDINGS
+        if full or clock() - told >= REPORT_SECONDS:
+            yield Report(tally, place)
+            tally, things, told = Tally(), 0, clock()
+    yield Report(tally, None)
+
+
+def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:
+    yield from _of("", (functions.things, histories.things), database, after)
+    for name in LanceTables().list_tables(database):
+        table = tables.TableCheck(database, name)
+        yield from _of(name, (table.metadata, table.notes, table.files, table.checkpoints), database, after)
+
+
+def _of(
+    table: str, parts: Iterable[Callable[[str, str], Things]], database: str, after: Place | None
+) -> Iterator[tuple[Place, Looked]]:
+    for part, things in enumerate(parts):
+        here = (table, part)
+        if after is not None and here < (after.table, after.part):
+            continue
+        name_after = after.name if after is not None and here == (after.table, after.part) else ""
+        for name, looked in things(database, name_after):
+            yield Place(table, part, name), looked

@@ -1,0 +1,296 @@
+"""A database is compared with the digests of what was written; nothing is changed by it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.verification import verifier
+from commit_coordinator.verification.verifier import verify
+from core import keys, seal
+from core.checkpoints import FragmentRecord, LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.domain.ranges import RowRange
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.verification import Flaw, Subject, Tally
+from core.errors import NotFound
+from core.lance_io.append_log import AppendLog
+from core.udf import sql
+from core.udf.pythons import PYTHON
+from core.udf.registry import UdfRegistry
+from executor.jobs.history import _JOBS, History
+from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
+
+BUNDLE = b"not unpickled here"
+PREFIX = keys.KeyFamily("f", "v1", "c", "t").prefix("", [(1, "a.lance")])
+
+
+class World:
+    """A database with one table of four fragments, two of them filled, and one of everything else that is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = str(folder)
+        self.table = make_table(f"{folder}/t.lance")
+        digest = hashlib.sha256(BUNDLE).hexdigest()
+        self.udf = UdfDefinition(
+            "f",
+            "v1",
+            UdfKind.SCALAR,
+            ("x",),
+            pa.int64(),
+            bundle_sha256=digest,
+            bundle_python=PYTHON,
+            bundle_size=len(BUNDLE),
+        )
+        registry = UdfRegistry(self.database)
+        registry.put(self.udf, BUNDLE)
+        registry.put(sql.definition("x * 2 + 1", ("x",), pa.int64()))
+        self.planner = Planner(self.table)
+        submit(self.planner.request(0, 1))
+        self.staged = self.planner.replacement(2).staged
+        self.store = LanceCheckpointStore(checkpoint_root(self.table.uri))
+        values = pa.record_batch({"c": pa.array(range(ROWS), pa.int64())})
+        self.store[keys.range_key(PREFIX, 3, RowRange(0, ROWS))] = values
+        self.store[keys.record_key(PREFIX, 2)] = self.record().to_batch()
+        history = History(self.database)
+        history.prepare()
+        history.save(Job("job-1", "r", JobState.DONE, BackfillSpec(self.database, "t", "c"), 1.0, 2.0))
+
+    def record(self) -> FragmentRecord:
+        s = self.staged
+        return FragmentRecord(s.file, (), (2,), "id", "f" * 32, s.size_bytes, s.digest, ROWS, ROWS, 0, "")
+
+    def only(self, pattern: str) -> Path:
+        (found,) = self.folder.glob(pattern)
+        return found
+
+    def installed(self, fragment_id: int = 0) -> Path:
+        (file,) = self.table.files(fragment_id)
+        return self.folder / "t.lance" / "data" / file
+
+    def data(self) -> Path:
+        (file,) = self.table.files(0, "x")
+        return self.folder / "t.lance" / "data" / file
+
+    def checkpoint(self) -> Path:
+        return self.only("t.lance/_checkpoints/*_range-*.lance")
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def flip(path: Path, place: int = -1) -> None:
+    content = bytearray(path.read_bytes())
+    content[place if place >= 0 else len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def everything(database, after=None) -> Tally:
+    total = Tally()
+    for report in verify(str(database), after):
+        gather(total, report.tally)
+    return total
+
+
+def gather(total: Tally, tally: Tally) -> None:
+    total.findings.extend(tally.findings)
+    for subject, count in tally.counts.items():
+        known = total.counts.setdefault(subject, type(count)())
+        known.looked += count.looked
+        known.unverifiable += count.unverifiable
+        known.flawed += count.flawed
+        known.size_bytes += count.size_bytes
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_dir())
+
+
+def test_a_sound_database_has_no_findings_and_is_left_as_it_was(world):
+    before = contents(world.folder), folders(world.folder)
+    found = everything(world.folder)
+    assert found.findings == []
+    looked = {subject: (count.looked, count.unverifiable) for subject, count in found.counts.items()}
+    assert looked == {
+        Subject.FUNCTION: (2, 0),
+        Subject.BUNDLE: (1, 0),
+        Subject.ERROR_STORE: (1, 1),
+        Subject.JOB_HISTORY: (1, 0),
+        Subject.TABLE: (1, 1),
+        Subject.COLUMN: (1, 0),
+        Subject.NOTE: (1, 0),
+        Subject.COLUMN_FILE: (2, 0),
+        Subject.DATA_FILE: (4, 4),
+        Subject.CHECKPOINT: (1, 0),
+        Subject.RECORD: (1, 0),
+    }
+    assert found.counts[Subject.COLUMN_FILE].size_bytes == sum(world.installed(i).stat().st_size for i in (0, 1))
+    assert (contents(world.folder), folders(world.folder)) == before
+
+
+def one(found: Tally):
+    (finding,) = found.findings
+    return finding
+
+
+@pytest.mark.parametrize("share", range(8))
+def test_a_flipped_bit_of_an_installed_file_is_found_wherever_it_is(world, share):
+    path = world.installed()
+    flip(path, path.stat().st_size * share // 8)
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.COLUMN_FILE, Flaw.DAMAGED)
+    assert (finding.path, finding.table, finding.columns) == (f"t.lance/data/{path.name}", "t", ("c",))
+    assert (finding.fragment_id, finding.rows) == (0, ROWS)
+    assert "alter_columns" in finding.message
+
+
+def test_an_installed_file_that_is_gone_is_missing(world):
+    world.installed(1).unlink()
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw, finding.fragment_id) == (Subject.COLUMN_FILE, Flaw.MISSING, 1)
+
+
+def test_files_swapped_for_one_another_are_found(world):
+    one_, other = world.installed(0), world.installed(1)
+    mine, its = one_.read_bytes(), other.read_bytes()
+    one_.write_bytes(its)
+    other.write_bytes(mine)
+    assert [f.fragment_id for f in sorted(everything(world.folder).findings, key=lambda f: f.fragment_id)] == [0, 1]
+
+
+def test_data_of_others_is_missed_and_its_rows_are_counted(world):
+    other = world.folder / "t.lance" / "data" / world.table.files(1, "x")[0]
+    lance.file.LanceFileWriter(str(other), pa.schema([("id", pa.int64())])).close()
+    world.data().unlink()
+    found = {f.fragment_id: (f.subject, f.flaw) for f in everything(world.folder).findings}
+    assert found == {0: (Subject.DATA_FILE, Flaw.MISSING), 1: (Subject.DATA_FILE, Flaw.DAMAGED)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject"),
+    [
+        ("_leman/udfs/f@v1.json", Subject.FUNCTION),
+        ("_leman/udfs/*.bundle", Subject.BUNDLE),
+        ("t.lance/_committed/*.json", Subject.NOTE),
+        ("t.lance/_checkpoints/*_range-*.lance", Subject.CHECKPOINT),
+        ("t.lance/_checkpoints/*_file.lance", Subject.RECORD),
+    ],
+)
+def test_what_lies_beside_the_tables_is_compared_too(world, pattern, subject):
+    path = world.only(pattern)
+    flip(path)
+    before = contents(world.folder)
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (subject, Flaw.DAMAGED)
+    assert finding.path == str(path.relative_to(world.folder))
+    assert contents(world.folder) == before
+
+
+def test_a_bundle_that_is_gone_is_missed_by_its_function(world):
+    world.only("_leman/udfs/*.bundle").unlink()
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.BUNDLE, Flaw.MISSING)
+    assert "f@v1" in finding.message
+
+
+def test_a_staged_file_is_compared_with_its_record(world):
+    flip(world.folder / "t.lance" / "data" / world.staged.file)
+    assert one(everything(world.folder)).subject is Subject.COLUMN_FILE
+    (world.folder / "t.lance" / "data" / world.staged.file).unlink()
+    assert everything(world.folder).findings == []  # a record of a file that was collected is not believed
+
+
+def test_a_column_whose_function_is_gone_is_told(world):
+    world.only("_leman/udfs/f@v1.json").unlink()
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw, finding.columns) == (Subject.FUNCTION, Flaw.MISSING, ("c",))
+
+
+def test_a_column_bound_to_something_else_is_told(world):
+    dataset = world.table.open()
+    field = world.table.snapshot().column("c")
+    update = lance.LanceOperation.UpdateMap({"leman::inputs": '[["id", 0]]'})
+    operation = lance.LanceOperation.UpdateConfig(field_metadata_updates={field.field_id: update})
+    lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw, finding.columns) == (Subject.COLUMN, Flaw.DAMAGED, ("c",))
+    assert finding.rows == 4 * ROWS
+
+
+def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
+    log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
+    (row,) = log.read()
+    log.append([{**row, "record": row["record"].replace('"job-1"', '"job-2"')}])
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw, finding.rows) == (Subject.JOB_HISTORY, Flaw.DAMAGED, 1)
+    assert list(History(world.database).load()) == ["job-1"]
+    assert not seal.is_whole(str(log.read()[-1]["record"]))
+
+
+@pytest.mark.parametrize("name", ["jobs", "errors"])
+def test_a_history_that_cannot_be_read_is_told(world, name):
+    for manifest in (world.folder / "_leman" / f"{name}.lance" / "_versions").iterdir():
+        manifest.write_bytes(b"")
+    assert one(everything(world.folder)).flaw is Flaw.UNREADABLE
+
+
+def test_a_table_that_cannot_be_read_does_not_hide_the_others(world):
+    make_table(f"{world.folder}/u.lance", fragments=1)
+    for manifest in (world.folder / "t.lance" / "_versions").iterdir():
+        manifest.write_bytes(b"")
+    found = everything(world.folder)
+    assert [(f.subject, f.flaw, f.table) for f in found.findings] == [(Subject.TABLE, Flaw.UNREADABLE, "t")]
+    assert found.counts[Subject.TABLE].looked == 2
+
+
+def test_what_compaction_wrote_is_not_verifiable_and_no_error(world):
+    submit(world.planner.request(2, 3))
+    world.table.open().optimize.compact_files()
+    found = everything(world.folder)
+    assert found.findings == []
+    assert found.counts[Subject.DATA_FILE].unverifiable == found.counts[Subject.DATA_FILE].looked == 1
+    world.table.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    assert everything(world.folder).findings == []
+
+
+def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monkeypatch):
+    make_table(f"{world.folder}/u.lance", fragments=2)
+    flip(world.installed())
+    whole = everything(world.folder)
+    monkeypatch.setattr(verifier, "REPORT_THINGS", 1)
+    total, place, steps = Tally(), None, 0
+    while steps == 0 or place is not None:
+        report = next(verify(world.database, place))
+        gather(total, report.tally)
+        place, steps = report.place, steps + 1
+    assert steps == sum(count.looked for count in whole.counts.values()) + 1
+    assert total == whole
+
+
+def test_reports_come_while_it_works(world):
+    ticks = iter(range(1000))
+    reports = list(verify(world.database, None, clock=lambda: float(next(ticks))))
+    assert len(reports) == sum(count.looked for count in everything(world.folder).counts.values()) + 1
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(NotFound) as caught:
+        list(verify(str(tmp_path / "none"), None))
+    assert caught.value.reason == "DATABASE_NOT_FOUND"
+    assert list(tmp_path.iterdir()) == []
+    assert everything(tmp_path).counts == {}
