@@ -32,6 +32,8 @@ from executor.refresh.run import RefreshRun
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
 _RUNS_KEPT = 200
+#: Earlier jobs that are named as those in which rows failed.
+_FAILED_IN = 5
 
 SaveJob = Callable[[Job], Awaitable[Job]]
 
@@ -166,7 +168,7 @@ class JobManager:
 
     def _run_of(self, job: Job) -> JobRun | RefreshRun:
         job = replace(job, executor=self._id)
-        return JobRun(job, self._services) if job.refresh is None else RefreshRun(job, self._services)
+        return JobRun(job, self._services, self._failed_in) if job.refresh is None else RefreshRun(job, self._services)
 
     def _start(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._supervise(run, work))
@@ -222,6 +224,20 @@ class JobManager:
         """The run of a job that this executor has, or had when it ended."""
         run = self._runs.get(job_id)
         return None if run is None or run.board.lost else run
+
+    def _failed_in(self, job: Job) -> tuple[str, ...]:
+        """See `JobRun`; of the jobs that history knew when it was read last."""
+        known = self._databases[job.spec.database].jobs.values()
+        function = job.spec.table, job.spec.column, job.udf_name, job.udf_version
+        found = [
+            other
+            for other in known
+            if other.progress.rows_failed
+            and (other.spec.table, other.spec.column, other.udf_name, other.udf_version) == function
+            and other.job_id != job.job_id
+        ]
+        found.sort(key=lambda other: other.created_at, reverse=True)
+        return tuple(other.job_id for other in found[:_FAILED_IN])
 
     # finding jobs
 

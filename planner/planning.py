@@ -113,7 +113,7 @@ def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Dr
         left = _rows_left(question, opening, verdict)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += _failed_before(question, opening, verdict)
+        totals.failed += opening.failed_before
     plan = Plan(_header(question, totals), Tasks(question, openings), tuple(followed(question, ordered)))
     return Draft(plan, totals.fragments_collected, totals.rows_collected)
 
@@ -167,15 +167,6 @@ def _rows_left(question: Question, opening: Opening, verdict: Verdict) -> int:
         return left
     open_rows = verdict.states.failed if question.failed_only else verdict.states.untouched
     return min(left, open_rows + verdict.states.failed_older)
-
-
-def _failed_before(question: Question, opening: Opening, verdict: Verdict) -> int:
-    """Rows of a fragment with work that stay failed."""
-    if opening.staged is not None:
-        return opening.staged.rows_failed
-    if question.failed_only:
-        return 0
-    return verdict.states.failed if verdict.states else 0
 
 
 def _header(question: Question, totals: _Totals) -> PlanHeader:

@@ -17,7 +17,8 @@ from planner.reuse import Sight, Verdict
 
 
 class Opening(NamedTuple):
-    """A fragment with work: what is stored of it, and what is missing."""
+    """A fragment with work: what is stored of it, and what is missing. `failed_before`: rows that failed and are not to
+    be tried again."""
 
     sight: Sight
     reason: Reason
@@ -25,6 +26,7 @@ class Opening(NamedTuple):
     missing: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
+    failed_before: int = 0
 
 
 class Tasks(Sequence[FragmentTask]):
@@ -69,22 +71,25 @@ def open_fragment(
 ) -> Opening:
     """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
     extends = verdict.states is not None
+    failed = verdict.states.failed if verdict.states is not None and not question.failed_only else 0
     rows = sight.fragment.physical_rows
     staged = _staged(question, sight, records, evidence) if records else None
     if staged is not None:
-        return Opening(sight, Reason.STAGED, extends, (), (), staged.staged)
+        return Opening(sight, Reason.STAGED, extends, (), (), staged.staged, failed)
     found = evidence.found.get(sight.fragment.fragment_id)
     if not found:
-        return Opening(sight, verdict.reason, extends, _all_of(rows), (), None)
+        return Opening(sight, verdict.reason, extends, _all_of(rows), (), None, failed)
     filter_id = keys.md5_of_few(question.filter_identity(sight.fragment))
     if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
         found = [entry for entry in found if entry.filter_id == filter_id]
     refs, missing = _cover(rows, filter_id if _settles(question, sight, verdict) else None, found)
-    return Opening(sight, Reason.PARTIAL if refs else verdict.reason, extends, tuple(missing), tuple(refs), None)
+    return Opening(
+        sight, Reason.PARTIAL if refs else verdict.reason, extends, tuple(missing), tuple(refs), None, failed
+    )
 
 
 def _task(question: Question, opening: Opening, prefixes: _Prefixes) -> FragmentTask:
-    sight, reason, extends, missing, checkpoints, staged = opening
+    sight, reason, extends, missing, checkpoints, staged, failed_before = opening
     fragment, _, fingerprint, sources, current_file, moved, _ = sight
     return FragmentTask(
         fragment.fragment_id,
@@ -100,6 +105,7 @@ def _task(question: Question, opening: Opening, prefixes: _Prefixes) -> Fragment
         checkpoints,
         staged,
         moved.states if moved is not None else b"",
+        failed_before,
     )
 
 

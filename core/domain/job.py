@@ -57,6 +57,8 @@ class Progress:
     rows_per_second: float = 0.0
     eta_seconds: float = 0.0
     commits: int = 0
+    rows_computed: int = 0
+    rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,10 @@ class Attempt(NamedTuple):
 class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
     `handed_back` those of them that stopped in good order, and `executor` is the one that has the attempt (empty: an
-    earlier release did not say); `stalls` is empty unless it is running. `request_body`: digest of the whole request
-    that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view; `spec` then
-    names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over."""
+    earlier release did not say); `stalls` is empty unless it is running. `failed_in`: jobs in which the rows failed
+    that had done so before. `request_body`: digest of the whole request that it was made for, see `core.rpc.bodies`.
+    `refresh`: what was asked where the job refreshes a view; `spec` then names the view as its table and nothing else,
+    and `refresh_ledger` is for who takes the job over."""
 
     job_id: str
     request_id: str
@@ -118,6 +121,7 @@ class Job:
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
     refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
+    failed_in: tuple[str, ...] = ()
 
     @property
     def this_attempt(self) -> Attempt:

@@ -113,7 +113,8 @@ class CheckpointRef(NamedTuple):
 
 class FragmentTask(NamedTuple):
     """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
-    those of the current file where it carries none itself."""
+    those of the current file where it carries none itself. `rows_failed_before`: rows of the current file that failed
+    and stay so."""
 
     fragment_id: int
     physical_rows: int
@@ -128,6 +129,7 @@ class FragmentTask(NamedTuple):
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
     row_states: bytes = b""
+    rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,8 +240,11 @@ class AskedCommit:
 @dataclass(frozen=True, slots=True)
 class RefreshLedger:
     """What a refresh writes down for an executor that may have to take it over: commits without an answer, the rows
-    that were given to functions by then, and how many rows of the stage's columns had a value (stage/column → rows)."""
+    that were given to functions by then, and how many rows of the stage's columns had a value (stage/column → rows),
+    how many had `failed`, and how many of these were `found` when the refresh began with the column."""
 
     asked: tuple[AskedCommit, ...] = ()
     evaluated: int = 0
     settled: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)

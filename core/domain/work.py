@@ -132,7 +132,9 @@ class UnitFailure:
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job."""
+    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job. `rows_failed`
+    are those that are stored, in a checkpoint or the file. `failed_before`: rows of the `staged` file that had failed
+    before the request and that it leaves so; None: as the plan says."""
 
     fragment_id: int
     checkpoints: tuple[CheckpointRef, ...] = ()
@@ -143,6 +145,7 @@ class FragmentResult:
     rows_computed: int = 0
     rows_failed: int = 0
     rows_skipped: int = 0
+    failed_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,8 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
+    """What a running unit says about itself: its sums so far, and a fragment that it is done with. `rows_failed` are
+    stored like `rows_safe`; `fragment_id` is the fragment at hand."""
 
     unit_id: str
     rows_evaluated: int = 0
@@ -175,6 +179,7 @@ class Hint:
     rows_failed: int = 0
     result: FragmentResult | None = None
     timings: Timings = Timings()
+    fragment_id: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         attempt=job.attempt,
         stalls=[_stall(s) for s in job.stalls],
         retry_of=job.retry_of,
+        failed_in=job.failed_in,
     )
     if job.refresh is not None:
         message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))

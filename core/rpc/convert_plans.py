@@ -204,6 +204,8 @@ def add_task(batch: planner_pb2.FragmentTaskBatch, task: FragmentTask) -> planne
         message.extend_current = True
     if task.row_states:
         message.row_states = task.row_states
+    if task.rows_failed_before:
+        message.rows_failed_before = task.rows_failed_before
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
     for ref in task.checkpoints:
@@ -229,6 +231,7 @@ def task_from_proto(message: planner_pb2.FragmentTask) -> FragmentTask:
         checkpoints=tuple([checkpoint_ref_from_proto(ref) for ref in message.checkpoints]),
         staged=staged_from_proto(message.staged) if message.HasField("staged") else None,
         row_states=message.row_states,
+        rows_failed_before=message.rows_failed_before,
     )
 
 

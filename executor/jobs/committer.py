@@ -54,12 +54,14 @@ class Committer:
         self._under_way = 0
         self._submitted = 0
 
-    def add(self, task: FragmentTask, staged: StagedFile) -> None:
-        """A fragment's file is complete. A fragment counts once, however often it is reported."""
+    def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
+        """A fragment's file is complete. A fragment counts once, however often it is reported. `failed_before`: see
+        `core.domain.work.FragmentResult`."""
         if task.fragment_id in self.files:
             return
         self.files[task.fragment_id] = staged.file
-        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed)
+        before = task.rows_failed_before if failed_before is None else failed_before
+        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before)
         if not self._ready:
             self._since = time.monotonic()
         self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))

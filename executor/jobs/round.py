@@ -222,7 +222,7 @@ class Round:
     def _note_staged(self, result: FragmentResult) -> None:
         if result.staged is not None:
             self._losses.settled(result.fragment_id)
-            self._committer.add(self._tasks[result.fragment_id], result.staged)
+            self._committer.add(self._tasks[result.fragment_id], result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
         """A worker died. Its work is handed out again, until it is clear which row is to blame: see `judge`."""
@@ -297,7 +297,7 @@ class Round:
 
     def _too_many_errors(self) -> LemanError | None:
         tally = self._board.tally
-        return failures.too_many(self._plan.header.udf, tally.rows_planned, tally.rows_failed)
+        return failures.too_many(self._plan.header.udf, tally.budget_rows, tally.budget_failed)
 
     async def _forget_refused(self) -> bool:
         """A file that was refused as damaged, missing or lacking rows must not be found staged again. Says whether one

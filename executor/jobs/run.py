@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,14 +24,20 @@ _ROUNDS_WITHOUT_PROGRESS = 5
 
 
 class JobRun:
-    """A job while it runs. `board` is what watchers see."""
+    """A job while it runs. `board` is what watchers see. `failed_in(job)`: earlier jobs that recorded failures of the
+    job's column and function version, newest first."""
 
-    def __init__(self, job: Job, services: Services) -> None:
+    def __init__(
+        self, job: Job, services: Services, failed_in: Callable[[Job], tuple[str, ...]] = lambda _job: ()
+    ) -> None:
         self.board = JobBoard(job)
         self.cancelling = False
         self._services = services
+        self._failed_in = failed_in
         self._cost: float | None = None
         self._planned = False
+        if job.attempt > 1:
+            self.board.tally.go_on(job.progress)
 
     def know_cost(self, seconds_per_row: float | None) -> None:
         """What a row cost in an earlier job of the same function version."""
@@ -70,7 +76,8 @@ class JobRun:
         """Ends the job where nothing is to be done; False: it has to run."""
         if plan.tasks:
             return False
-        await self.end(JobState.DONE_WITH_ERRORS if self.board.tally.rows_failed_before else JobState.DONE)
+        tally = self.board.tally
+        await self.end(JobState.DONE_WITH_ERRORS if tally.rows_failed + tally.rows_failed_before else JobState.DONE)
         return True
 
     async def replan_and_run(self) -> None:
@@ -102,6 +109,8 @@ class JobRun:
         """Leaves the job in a terminal state; the row that is to blame is kept first."""
         if self.board.blamed is not None:
             await self._services.save_error(self.board.job, self.board.blamed)
+        if self.board.tally.rows_failed_before:
+            self.board.update(failed_in=self._failed_in(self.board.job))
         await self.board.end(state, error, self._services.save_job)
 
     async def _rounds(self, plan: Plan) -> None:

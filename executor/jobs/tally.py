@@ -9,12 +9,19 @@ from collections.abc import Callable
 from core.domain.job import Progress
 from core.domain.plan import Plan
 from core.domain.work import Hint, Timings, UnitOutcome
+from executor.jobs.failed_rows import FailedRows
 
 _RATE_SECONDS = 5.0
 
 
 class Tally:
-    """Task results are the truth; hints stand in for units that still run."""
+    """Task results are the truth; hints stand in for units that still run.
+
+    A failed row counts once it is stored, so that nobody computes it again, and then once: by what units said of its
+    fragment, until the fragment's file says how many there are. `rows_failed_before` are not among them: failed rows
+    that the table had before the job and that stay as they are. `budget_rows`, `budget_failed`: what the error policy
+    is asked about.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,15 +29,17 @@ class Tally:
         self._running: dict[str, Hint] = {}
         self._done: set[str] = set()
         self._evaluated = self._safe = self._skipped = 0
-        self._failed: dict[int, int] = {}
+        self._failed = FailedRows()
+        self._failed_inherited = self._failed_found = 0
+        self._computed = 0
         self._times = Timings()
         self._ready: dict[int, int] = {}
-        self._files: dict[int, int] = {}
-        # sums of these, as they are asked for with each message of a lane
-        self._rows_failed = self._rows_ready = 0
+        self._rows_ready = 0  # their sum, as it is asked for with each message of a lane
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
-        self.rows_failed_before = 0
+        self.budget_rows = 0
+        self._before = 0
+        self._attempts: Progress | None = None
         self.units = 0
         self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
         self.commit_seconds = self.planning_seconds = 0.0
@@ -42,41 +51,69 @@ class Tally:
         if not self.rows_total:
             self.rows_total, self.rows_reused = header.rows_total, header.rows_reused
             self.rows_planned, self.fragments_planned = header.rows_to_compute, len(plan.tasks)
-            self.rows_failed_before = header.rows_failed_before
+            self.budget_rows = self.rows_planned
+            self._before = header.rows_failed_before
+            if self._attempts is not None:
+                self._go_on_from(self._attempts)
+
+    def go_on(self, before: Progress) -> None:
+        """The job was begun by another executor; `before`: its progress as that one wrote it down with the first plan.
+        What it committed since is this job's, the rows that failed too."""
+        if before.rows_planned:
+            self._attempts = before
+
+    def _go_on_from(self, before: Progress) -> None:
+        self.budget_rows = max(self.budget_rows, before.rows_planned)
+        self._failed_inherited = max(0, self._before - before.rows_failed_before)
+        self._before -= self._failed_inherited
+
+    def own_failures(self, found: int) -> None:
+        """The table is the job's own: all rows that failed in it count, and for the error policy all but `found`,
+        which had failed before the job."""
+        self._failed_inherited += self._before
+        self._failed_found = min(found, self._before)
+        self._before = 0
+        self.budget_rows = self.rows_total
 
     def carried(self, plan: Plan) -> None:
         """Stored work was found after all, before anything was computed: less is left than was planned."""
         if not self.rows_evaluated:
             self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
+            self.budget_rows = max(self.rows_planned, self._attempts.rows_planned if self._attempts else 0)
 
     def hint(self, hint: Hint) -> None:
         """A running unit's sums; late ones, of units that are done, are passed over."""
-        if hint.unit_id not in self._done:
-            self._running[hint.unit_id] = hint
+        if hint.unit_id in self._done:
+            return
+        self._running[hint.unit_id] = hint
+        self._failed.hint(hint)
 
     def outcome(self, outcome: UnitOutcome) -> None:
-        """A unit is done: its results replace its hints."""
+        """A unit is done: its results replace its hints. Of one that was `lost` before, another unit does the work, and
+        its failed rows count as that one's."""
+        if outcome.unit_id not in self._done:
+            self._failed.ended(outcome.unit_id, outcome.results)
         self._running.pop(outcome.unit_id, None)
         self._done.add(outcome.unit_id)
         for result in outcome.results:
             self._evaluated += result.rows_evaluated
+            self._computed += result.rows_computed
             self._safe += result.rows_evaluated
-            self._failed[result.fragment_id] = self._failed.get(result.fragment_id, 0) + result.rows_failed
-            if result.fragment_id not in self._files:
-                self._rows_failed += result.rows_failed
             self._skipped += result.rows_skipped
         self._times = _sum(self._times, outcome.timings)
 
     def lost(self, unit_id: str) -> None:
         """A unit died: what it had made safe will be found again, the rest is computed again."""
+        self._failed.ended(unit_id, ())
         self._running.pop(unit_id, None)
+        self._done.add(unit_id)
 
-    def staged(self, fragment_id: int, rows: int, rows_failed: int) -> None:
-        """A fragment's file waits for its commit. It knows all failed rows, those of earlier attempts too."""
+    def staged(self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0) -> None:
+        """A fragment's file waits for its commit. It knows all failed rows, those of earlier attempts too;
+        `failed_before` of them were so before the job."""
         self._rows_ready += rows - self._ready.get(fragment_id, 0)
         self._ready[fragment_id] = rows
-        self._rows_failed += rows_failed - self._files.get(fragment_id, self._failed.get(fragment_id, 0))
-        self._files[fragment_id] = rows_failed
+        self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
 
     def committed(self, fragment_id: int) -> None:
         """Queries see a fragment's rows."""
@@ -94,8 +131,24 @@ class Tally:
         return self._evaluated + sum(h.rows_evaluated for h in self._running.values())
 
     @property
+    def rows_computed(self) -> int:
+        """Of the rows that were evaluated, those that got a value; of units that still run, as far as it is safe."""
+        return self._computed + sum(max(0, h.rows_safe - h.rows_failed) for h in self._running.values())
+
+    @property
     def rows_failed(self) -> int:
-        return self._rows_failed + sum(h.rows_failed for h in self._running.values())
+        """Rows that the job leaves without a value, as the function failed for them."""
+        return self._failed.total + self._failed_inherited
+
+    @property
+    def budget_failed(self) -> int:
+        """Failed rows that count for the error policy, each once however many executors worked on the job."""
+        return self.rows_failed - self._failed_found
+
+    @property
+    def rows_failed_before(self) -> int:
+        """Rows of what was asked that had failed before the job and are left so."""
+        return max(self._before, self._failed.left)
 
     @property
     def seconds_per_row(self) -> float | None:
@@ -123,6 +176,8 @@ class Tally:
             rows_skipped=self._skipped,
             rows_failed=self.rows_failed,
             rows_evaluated=evaluated,
+            rows_computed=self.rows_computed,
+            rows_failed_before=self.rows_failed_before,
             fragments_planned=self.fragments_planned,
             fragments_committed=self.fragments_committed,
             udf_seconds=times.udf,

@@ -36,6 +36,8 @@ class Ledger:
         self._inherited = dict(self._before.settled)
         self._begun = {name: (rows, Tally()) for name, rows in self._inherited.items()}
         self._asked = self._before.asked
+        self._found = dict(self._before.found)
+        tally.inherit(self._before.failed)
         self.result = board.job.refresh_result or RefreshResult()
 
     @property
@@ -50,14 +52,16 @@ class Ledger:
 
     async def column(self, stage: str, column: str, part: Tally) -> None:
         """A stage's column is going to be computed; `part` has its plan. What it holds beyond what an executor that
-        died had written down was computed for this refresh, or for another one that shares the stage."""
+        died had written down was computed for this refresh, or for another one that shares the stage. Rows of it that
+        failed are the refresh's, but for its error budget those that this job found."""
         name, settled = f"{stage}/{column}", part.rows_total - part.rows_planned
         if name in self._inherited:
             found = max(0, settled - self._inherited.pop(name))
             self._before = replace(self._before, evaluated=self._before.evaluated + found)
         self._begun = {n: begun for n, begun in self._begun.items() if n.startswith(f"{stage}/")}
         self._begun[name] = (settled, part)
-        self._tally.begin(part)
+        part.own_failures(self._found.setdefault(name, part.rows_failed_before))
+        self._tally.begin(part, name)
         await self._write()
 
     def expect(self, commit: AskedCommit) -> None:
@@ -97,7 +101,8 @@ class Ledger:
 
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
-        self._board.update(refresh_ledger=RefreshLedger(self._asked, self.evaluated, settled))
+        failed, found = self._tally.failed_by_name, dict(self._found)
+        self._board.update(refresh_ledger=RefreshLedger(self._asked, self.evaluated, settled, failed, found))
         saving = asyncio.ensure_future(self._save(self._board.snapshot()))
         try:
             await asyncio.shield(saving)

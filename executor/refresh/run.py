@@ -126,7 +126,7 @@ class RefreshRun:
     async def _refreshed(self, plan: RefreshPlan) -> bool:
         await self._rounds(plan)
         await self._work.drop_leftovers(plan)
-        return bool(self._work.tally.all_failed)
+        return bool(self._work.tally.rows_failed)
 
     def cancel(self) -> None:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""

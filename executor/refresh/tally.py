@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.domain.job import Progress
 from executor.jobs.tally import Tally
 
 _SUMMED = (
-    "rows_failed",
     "rows_evaluated",
+    "rows_computed",
     "udf_seconds",
     "read_seconds",
     "checkpoint_seconds",
@@ -42,21 +42,44 @@ class RefreshTally(Tally):
         super().__init__()
         self._parts: list[Tally] = []
         self._step = _Step(0, 0, 0, 0)
+        self._failing: dict[str, Tally | int] = {}
+        self._given_up: set[str] = set()
+        self._settled: set[str] = set()
         self.seconds_reading = self.seconds_writing = 0.0
 
-    def begin(self, part: Tally) -> None:
-        """A backfill of the stage begins."""
+    def begin(self, part: Tally, name: str) -> None:
+        """A backfill of the stage begins. What failed in another one of that `name` is what this one finds."""
         self._parts.append(part)
+        if name not in self._given_up:
+            for other in self._given_up:
+                self._failing.pop(other, None)
+        self._given_up.clear()
+        self._failing[name] = part
 
-    def expect(self, rows: int, functions: int) -> None:
-        """Rows that are to be installed next, after so many functions have had each of them."""
-        self._step = _Step(self.rows_committed, rows, functions, len(self._parts))
-        self.rows_planned = self.rows_committed + rows
+    def inherit(self, failed: Mapping[str, int]) -> None:
+        """The refresh was begun by another executor, and so many rows failed in its backfills, by name."""
+        self._failing = dict(failed)
+        self._settled = set(failed)
 
     @property
-    def all_failed(self) -> int:
-        """Rows without a value because a function failed for them, now or when the stage was filled before."""
-        return sum(p.rows_failed + p.rows_failed_before for p in self._parts)
+    def failed_by_name(self) -> dict[str, int]:
+        """Rows that failed, by name of the backfill."""
+        return {name: part if isinstance(part, int) else part.rows_failed for name, part in self._failing.items()}
+
+    @property
+    def rows_failed(self) -> int:
+        """Values that are missing because a function failed."""
+        return sum(self.failed_by_name.values())
+
+    def expect(self, rows: int, functions: int) -> None:
+        """Rows that are to be installed next, after so many functions have had each of them. Where nothing of the step
+        before was installed, it was given up."""
+        if self.rows_committed == self._step.committed:
+            self._given_up = {name for name in self._failing if name not in self._settled}
+        else:
+            self._settled |= self._failing.keys()
+        self._step = _Step(self.rows_committed, rows, functions, len(self._parts))
+        self.rows_planned = self.rows_committed + rows
 
     @property
     def all_evaluated(self) -> int:

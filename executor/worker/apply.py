@@ -21,6 +21,7 @@ from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, WorkContext
 from core.errors import Internal
 from core.lance_io.scan import Chunk
+from core.row_states import RowState
 from executor.worker.checkpointing import Checkpoints
 from executor.worker.current import CurrentFile
 from executor.worker.evaluation import Evaluation
@@ -56,6 +57,7 @@ class FragmentPass:
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
         self._began = tools.clock()
         self._writer: FragmentWriter | None = None
+        self._left_out = 0
         self._current = CurrentFile(context, work, tools.reader, self._field)
         self._known = self._known_rows()
         self._rows = RowSource(context, work, tools, self._current)
@@ -74,6 +76,7 @@ class FragmentPass:
 
     def _run(self) -> FragmentResult:
         work = self._work
+        self._left_out = 0
         if work.finish:
             self._check_covered(work)
             self._writer = self._new_writer()
@@ -108,7 +111,7 @@ class FragmentPass:
             left=tuple(left),
             rows_evaluated=counts.evaluated,
             rows_computed=counts.evaluated - counts.failed,
-            rows_failed=counts.failed,
+            rows_failed=counts.failed_safe,
             **more,  # type: ignore[arg-type]
         )
 
@@ -126,8 +129,10 @@ class FragmentPass:
             self._checkpoints.store_failures()
             self._tools.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
         crash_point("worker.record_stored")
-        self._meter.safe(self._meter.fragment.evaluated - self._meter.fragment.safe)
-        return self._result(left=[], staged=staged, rows_skipped=writer.untouched)
+        counts = self._meter.fragment
+        self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
+        failed_before = self._current.failed_before + self._left_out
+        return self._result(left=[], staged=staged, rows_skipped=writer.untouched, failed_before=failed_before)
 
     def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
         work, context = self._work, self._context
@@ -204,7 +209,11 @@ class FragmentPass:
         if not self._context.where:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
-        return [] if left is None else [left]
+        if left is None:
+            return []
+        if left.states is not None:
+            self._left_out += int(np.count_nonzero(left.states == RowState.FAILED))
+        return [left]
 
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
         """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""

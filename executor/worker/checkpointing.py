@@ -40,6 +40,7 @@ class Checkpoints:
         self._field = field
         self._written = False
         self._let_go = 0.0
+        self._let_go_failed = 0
         self.has_let_go = False
         self._pending = _Pending(0, tools.meter.worked)
         self._failures: list[RowFailure] = []
@@ -49,6 +50,11 @@ class Checkpoints:
     def room(self) -> int:
         """Rows that the next checkpoint may still take."""
         return self._context.checkpoint.at_most - self._pending.rows
+
+    @property
+    def failed_unstored(self) -> int:
+        """Rows that failed and that are in no checkpoint."""
+        return self._let_go_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
         """What follows begins at an offset. `written`: rows are in the column file when they are added here."""
@@ -100,6 +106,7 @@ class Checkpoints:
     def _let_go_of_pending(self) -> None:
         pending, worked = self._pending, self._tools.meter.worked
         self._let_go += worked - pending.since
+        self._let_go_failed += pending.failed
         self.has_let_go = True
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
@@ -122,7 +129,7 @@ class Checkpoints:
         crash_point("worker.checkpoint_stored")
         self.refs.append(CheckpointRef(key, covered))
         meter.stored(work.fragment_id, self.refs[-1])
-        meter.safe(pending.rows)
+        meter.safe(pending.rows, pending.failed)
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
@@ -142,7 +149,7 @@ class Checkpoints:
 
     def forget(self, key: str) -> None:
         """A checkpoint turned out damaged, and the pass begins anew."""
-        self._let_go, self.has_let_go = 0.0, False
+        self._let_go, self._let_go_failed, self.has_let_go = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 
@@ -157,6 +164,7 @@ class _Pending:
         self.pieces: list[Piece] = []
         self.known = [piece for piece in known if piece.offsets[-1] >= start]
         self.rows = 0
+        self.failed = 0
         self.bytes = 0
         self.since = since
 
@@ -164,6 +172,7 @@ class _Pending:
         self.pieces.append(piece)
         self.covered_to = covered_to
         self.rows += len(piece.offsets)
+        self.failed += 0 if piece.states is None else int(np.count_nonzero(piece.states == RowState.FAILED))
         self.bytes += piece.values.nbytes
 
     def add_known(self, pieces: Sequence[Piece]) -> None:

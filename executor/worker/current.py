@@ -50,6 +50,11 @@ class CurrentFile:
         again = self._failed if context.failed_only else self._failed & (row_states.versions(states) > 0)
         self._settled = (states != RowState.UNTOUCHED) & ~again
 
+    @property
+    def failed_before(self) -> int:
+        """How many rows have failed under this version and are not to be tried again."""
+        return int(np.count_nonzero(self._settled & self._failed))
+
     def settled(self, covered: RowRange) -> Piece | None:
         """The rows of a range that need no evaluation; None where there are none."""
         return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)

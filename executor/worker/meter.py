@@ -17,11 +17,12 @@ _HINT_SECONDS = 0.25
 
 @dataclass(slots=True)
 class FragmentCounts:
-    """Rows of the fragment at hand."""
+    """Rows of the fragment at hand. `failed_safe`: those that failed, of the `safe` ones."""
 
     evaluated: int = 0
     failed: int = 0
     safe: int = 0
+    failed_safe: int = 0
 
 
 class Meter:
@@ -34,6 +35,7 @@ class Meter:
         self._hinted = time.monotonic()
         self.fragment = FragmentCounts()
         self._done = FragmentCounts()
+        self._fragment_id = -1
 
     @property
     def timings(self) -> Timings:
@@ -45,14 +47,20 @@ class Meter:
         is no part of it: a column file that was cut short is written anew, whether or not its rows are stored."""
         return self._seconds["udf"] + self._seconds["read"]
 
-    def begin_fragment(self) -> None:
+    def begin_fragment(self, fragment_id: int = -1) -> None:
         """Counts of the fragment before are kept in the unit's sums."""
         self._done = self._sums()
         self.fragment = FragmentCounts()
+        self._fragment_id = fragment_id
 
     def _sums(self) -> FragmentCounts:
         done, now = self._done, self.fragment
-        return FragmentCounts(done.evaluated + now.evaluated, done.failed + now.failed, done.safe + now.safe)
+        return FragmentCounts(
+            done.evaluated + now.evaluated,
+            done.failed + now.failed,
+            done.safe + now.safe,
+            done.failed_safe + now.failed_safe,
+        )
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> Iterator[Callable[[], float]]:
@@ -87,9 +95,10 @@ class Meter:
         if time.monotonic() - self._hinted >= _HINT_SECONDS:
             self.hint()
 
-    def safe(self, rows: int) -> None:
-        """Evaluated rows are in a checkpoint or a column file."""
+    def safe(self, rows: int, failed: int) -> None:
+        """Evaluated rows are in a checkpoint or a column file; `failed` of them as such."""
         self.fragment.safe += rows
+        self.fragment.failed_safe += failed
 
     def holds(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
         """The function is about to be called with these rows."""
@@ -107,4 +116,6 @@ class Meter:
         """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""
         self._hinted = time.monotonic()
         sums = self._sums()
-        self._sink.send(Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed, result, self.timings))
+        self._sink.send(
+            Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed_safe, result, self.timings, self._fragment_id)
+        )

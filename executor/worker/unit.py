@@ -130,7 +130,7 @@ class UnitRunner:
                 work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
             if busy:
                 work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
-        self._meter.begin_fragment()
+        self._meter.begin_fragment(work.fragment_id)
         result = FragmentPass(self._context, work, self._tools(reader)).run()
         leases.drop(scope, finished=True)
         # the executor has to know of them: another unit may finish the fragment

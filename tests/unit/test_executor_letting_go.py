@@ -178,7 +178,7 @@ class FakeMeter:
     def stored(self, _fragment_id: int, ref) -> None:
         self.stored_to.append(ref.range.end)
 
-    def safe(self, rows: int) -> None:
+    def safe(self, rows: int, failed: int) -> None:
         pass
 
 

@@ -11,7 +11,7 @@ def part(tally: RefreshTally, rows: int, left: int) -> Tally:
     """A backfill of a stage of so many rows, of which some are left to compute."""
     made = Tally()
     made.rows_total, made.rows_planned = rows, left
-    tally.begin(made)
+    tally.begin(made, f"stage/{len(tally._parts)}")
     return made
 
 

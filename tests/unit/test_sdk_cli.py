@@ -56,9 +56,7 @@ def watched(*jobs):
 
 
 def test_backfill(run, db, fake):
-    fake.scripts["WatchJob"] = watched(
-        make_job("job-1", "DONE", progress={"fragments_planned": 1, "rows_evaluated": 5})
-    )
+    fake.scripts["WatchJob"] = watched(make_job("job-1", "DONE", progress={"fragments_planned": 1, "rows_computed": 5}))
     code, out, err = run("backfill", db, "docs", "n", "--where", "size > 1", "--concurrency", "2", "--num-frags", "3")
     assert (code, out) == (0, "")
     assert "docs.n: 5 rows computed" in err

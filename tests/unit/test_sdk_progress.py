@@ -23,6 +23,7 @@ HALF = {
     "rows_ready_to_commit": 100,
     "rows_committed": 250,
     "rows_evaluated": 500,
+    "rows_computed": 500,
     "rows_failed": 3,
     "rows_per_second": 250.0,
     "eta_seconds": 2.0,
@@ -155,12 +156,17 @@ def test_choice_of_display():
         (job("CANCELLED"), r"docs\.n: cancelled, 500 rows are kept \(job-1\)"),
         (job("DONE_WITH_ERRORS"), r".*; 3 rows failed and stay NULL: leman errors db job-1"),
         (
-            job("DONE_WITH_ERRORS", {**HALF, "rows_failed": 1, "rows_evaluated": 1}),
+            job("DONE_WITH_ERRORS", {**HALF, "rows_failed": 1, "rows_computed": 1}),
             r".*: 1 row computed, .*; 1 row failed and stays NULL: leman errors db job-1",
         ),
         (
-            job("DONE_WITH_ERRORS", progress={}, plan_summary="nothing to do"),
-            r".*nothing to do \(0 ms\); rows that failed before stay NULL",
+            job(
+                "DONE_WITH_ERRORS",
+                {"rows_failed_before": 4},
+                plan_summary="nothing to do",
+                failed_in=["job-9", "job-8"],
+            ),
+            r".*nothing to do .*; 4 rows that failed before stay NULL: leman errors db job-9 \(and in 1 before it\)",
         ),
         (job("FAILED", error=status("INTERNAL", "X", "one\ntwo")), r"docs\.n: failed: one \(job-1\)"),
     ],

@@ -34,8 +34,9 @@ class Progress:
 
     Rows go through three states: *checkpointed* (computed and safe), *ready to commit* (in a complete
     column file that waits for its commit), *committed* (queries see them). `rows_checkpointed` counts all
-    that is computed, whatever became of it since. Rows of a refresh are the view's; `rows_failed` and
-    `rows_evaluated` are sums over its functions. Seconds of work are summed over workers.
+    that is settled, whatever became of it since. The function gave a value (`rows_computed`) or failed
+    (`rows_failed`, NULL by the error policy); `rows_failed_before` failed in earlier jobs and stay NULL. Rows of a
+    refresh are the view's; counts of calls are sums over its functions. Seconds of work are summed over workers.
     """
 
     rows_total: int = 0
@@ -60,6 +61,8 @@ class Progress:
     rows_per_second: float = 0.0
     eta_seconds: float = 0.0
     commits: int = 0
+    rows_computed: int = 0
+    rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ class Stall:
 class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
-    refreshes a view has no `column` and says in `refresh_result` what it did so far."""
+    refreshes a view has no `column` and says in `refresh_result` what it did so far. `failed_in`: ids of the jobs in
+    which `progress.rows_failed_before` rows failed, as far as history tells."""
 
     job_id: str
     state: JobState
@@ -196,6 +200,7 @@ class Job:
     stalls: tuple[Stall, ...] = ()
     retry_of: str = ""
     refresh_result: RefreshResult | None = None
+    failed_in: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:

@@ -55,6 +55,7 @@ def job(message: jobs_pb2.Job) -> Job:
         refresh_result=refresh_result(message.refresh_result) if message.HasField("refresh_result") else None,
         stalls=tuple(_stall(stall) for stall in message.stalls),
         retry_of=message.retry_of,
+        failed_in=tuple(message.failed_in),
     )
 
 

@@ -169,15 +169,26 @@ def result_line(job: Job) -> str:
         text += f", table version {job.table_version}" if job.table_version else ""
     if job.state is not JobState.DONE_WITH_ERRORS:
         return text
-    if not progress.rows_failed:
-        return f"{text}; rows that failed before stay NULL"
-    stay = "stays" if progress.rows_failed == 1 else "stay"
-    return f"{text}; {_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
+    if progress.rows_failed:
+        stay = "stays" if progress.rows_failed == 1 else "stay"
+        text += f"; {_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
+    if progress.rows_failed_before or not progress.rows_failed:
+        text += f"; {_failed_before(job)}"
+    return text
 
 
-def errors_command(job: Job) -> str:
-    """The command line that lists a job's failed rows."""
-    return f"leman errors {shlex.quote(job.database)} {job.job_id}"
+def _failed_before(job: Job) -> str:
+    rows = job.progress.rows_failed_before
+    counted = f"{_rows(rows)} that failed before {'stays' if rows == 1 else 'stay'} NULL"
+    if not job.failed_in:
+        return counted
+    others = f" (and in {len(job.failed_in) - 1} before it)" if len(job.failed_in) > 1 else ""
+    return f"{counted}: {errors_command(job, job.failed_in[0])}{others}"
+
+
+def errors_command(job: Job, job_id: str = "") -> str:
+    """The command line that lists a job's failed rows; `job_id`: those of another one in its database."""
+    return f"leman errors {shlex.quote(job.database)} {job_id or job.job_id}"
 
 
 def duration(seconds: float) -> str:
@@ -197,7 +208,7 @@ def _rows(count: int) -> str:
 
 
 def _work(progress: Progress) -> str:
-    computed = f"{_rows(progress.rows_evaluated)} computed"
+    computed = f"{_rows(progress.rows_computed)} computed"
     if progress.rows_reused:
         computed += f", {progress.rows_reused:,} reused"
     return computed

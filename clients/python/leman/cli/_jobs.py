@@ -174,7 +174,7 @@ def _row(job: Job) -> tuple[object, ...]:
         job.job_id,
         job.state,
         job.target,
-        f"{progress.rows_evaluated:,}",
+        f"{progress.rows_computed:,}",
         f"{progress.rows_failed:,}",
         duration(progress.elapsed_seconds),
         f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
@@ -186,8 +186,9 @@ def _details(job: Job) -> list[tuple[str, object]]:
     progress = job.progress
     rows = (
         f"{progress.rows_total:,} in all, {progress.rows_reused:,} reused, {progress.rows_planned:,} planned,"
-        f" {progress.rows_evaluated:,} computed, {progress.rows_committed:,} committed,"
-        f" {progress.rows_skipped:,} left out by the filter, {progress.rows_failed:,} failed"
+        f" {progress.rows_computed:,} computed, {progress.rows_committed:,} committed,"
+        f" {progress.rows_skipped:,} left out by the filter, {progress.rows_failed:,} failed,"
+        f" {progress.rows_failed_before:,} failed before"
     )
     seconds = (
         f"{progress.udf_seconds:.1f} function, {progress.read_seconds:.1f} read,"

@@ -45,7 +45,9 @@ class Job(_message.Message):
         STATE_DONE: Job._State.ValueType  # 4
         """Everything asked is in the table."""
         STATE_DONE_WITH_ERRORS: Job._State.ValueType  # 5
-        """As DONE, but for rows on which the function failed and which the error policy skipped."""
+        """As DONE, but for rows on which the function failed and which the error policy skipped: in this job
+        (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+        """
         STATE_FAILED: Job._State.ValueType  # 6
         """Ended early; `error` says why. What was finished is kept."""
         STATE_CANCELLING: Job._State.ValueType  # 7
@@ -67,7 +69,9 @@ class Job(_message.Message):
     STATE_DONE: Job.State.ValueType  # 4
     """Everything asked is in the table."""
     STATE_DONE_WITH_ERRORS: Job.State.ValueType  # 5
-    """As DONE, but for rows on which the function failed and which the error policy skipped."""
+    """As DONE, but for rows on which the function failed and which the error policy skipped: in this job
+    (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+    """
     STATE_FAILED: Job.State.ValueType  # 6
     """Ended early; `error` says why. What was finished is kept."""
     STATE_CANCELLING: Job.State.ValueType  # 7
@@ -90,6 +94,7 @@ class Job(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
     STALLS_FIELD_NUMBER: _builtins.int
+    FAILED_IN_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
     REFRESH_RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -139,6 +144,12 @@ class Job(_message.Message):
         """
 
     @_builtins.property
+    def failed_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Jobs that recorded the failures of the `progress.rows_failed_before` rows, as far as history tells: the newest first,
+        a few at the most. Set when the job has ended.
+        """
+
+    @_builtins.property
     def refresh(self) -> _planner_pb2.RefreshSpec:
         """What was asked, where the job refreshes a view; `spec` then names the view as its table and nothing else."""
 
@@ -164,12 +175,13 @@ class Job(_message.Message):
         attempt: _builtins.int = ...,
         retry_of: _builtins.str = ...,
         stalls: _abc.Iterable[Global___Stall] | None = ...,
+        failed_in: _abc.Iterable[_builtins.str] | None = ...,
         refresh: _planner_pb2.RefreshSpec | None = ...,
         refresh_result: Global___RefreshResult | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,6 +301,10 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 class Progress(_message.Message):
     """Counts of one job. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
     functions; `rows_failed`, `rows_evaluated` and `udf_seconds` are sums over all of them.
+
+    What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
+    skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
+    `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -315,6 +331,8 @@ class Progress(_message.Message):
     ROWS_PER_SECOND_FIELD_NUMBER: _builtins.int
     ETA_SECONDS_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
+    ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
+    ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     rows_total: _builtins.int
     """Rows of the table's fragments that the job is about."""
     rows_reused: _builtins.int
@@ -322,8 +340,8 @@ class Progress(_message.Message):
     rows_planned: _builtins.int
     """Rows to be computed, from the plan (at the most, where there is a filter)."""
     rows_checkpointed: _builtins.int
-    """Rows whose value is computed and safe: in a checkpoint or a staged file. Where a view has several functions, each
-    row counts by how many of its values are.
+    """Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
+    functions, each row counts by how many of its values are.
     """
     rows_ready_to_commit: _builtins.int
     """Rows in complete column files that wait for their commit."""
@@ -332,9 +350,13 @@ class Progress(_message.Message):
     rows_skipped: _builtins.int
     """Rows that the filter left out."""
     rows_failed: _builtins.int
-    """Rows for which the function failed."""
+    """Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
+    or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+    number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
+    was committed. The error policy's `max_errors` is compared with it.
+    """
     rows_evaluated: _builtins.int
-    """Calls' worth of rows given to the function, retries not counted."""
+    """Calls' worth of rows given to the function, retries not counted: computed and failed ones."""
     fragments_planned: _builtins.int
     """Fragments with work."""
     fragments_committed: _builtins.int
@@ -361,6 +383,10 @@ class Progress(_message.Message):
     """Seconds left at that rate; 0 when unknown."""
     commits: _builtins.int
     """Table versions that the job's commits made."""
+    rows_computed: _builtins.int
+    """Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe."""
+    rows_failed_before: _builtins.int
+    """Rows of what was asked that had failed before the job and that it left as they are: still NULL."""
     def __init__(
         self,
         *,
@@ -386,10 +412,12 @@ class Progress(_message.Message):
         rows_per_second: _builtins.float = ...,
         eta_seconds: _builtins.float = ...,
         commits: _builtins.int = ...,
+        rows_computed: _builtins.int = ...,
+        rows_failed_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_seconds", b"checkpoint_seconds", "commit_seconds", b"commit_seconds", "commits", b"commits", "elapsed_seconds", b"elapsed_seconds", "eta_seconds", b"eta_seconds", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "read_seconds", b"read_seconds", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_seconds", b"udf_seconds", "write_seconds", b"write_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_seconds", b"checkpoint_seconds", "commit_seconds", b"commit_seconds", "commits", b"commits", "elapsed_seconds", b"elapsed_seconds", "eta_seconds", b"eta_seconds", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "read_seconds", b"read_seconds", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_seconds", b"udf_seconds", "write_seconds", b"write_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

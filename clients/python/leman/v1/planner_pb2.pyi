@@ -376,7 +376,7 @@ class PlanHeader(_message.Message):
     rows_to_compute: _builtins.int
     """Rows to be computed at the most (a filter may leave fewer)."""
     rows_failed_before: _builtins.int
-    """Rows that failed under this function version and these inputs, and stay failed."""
+    """Rows that failed under this function version and these inputs, and stay failed: they are in the table as such."""
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
     failed_only: _builtins.bool
@@ -619,6 +619,7 @@ class FragmentTask(_message.Message):
     CURRENT_FILE_FIELD_NUMBER: _builtins.int
     EXTEND_CURRENT_FIELD_NUMBER: _builtins.int
     ROW_STATES_FIELD_NUMBER: _builtins.int
+    ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     fragment_id: _builtins.int
     """Fragment id."""
     physical_rows: _builtins.int
@@ -642,6 +643,8 @@ class FragmentTask(_message.Message):
     bits say the state, the others the version: 0 the file's own, n the n-th of `older`, a list of [first half of the
     fingerprint, computed rows, failed rows].
     """
+    rows_failed_before: _builtins.int
+    """Rows of `current_file` that failed under this fingerprint and are not tried again: its successor has them too."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
         """Ranges that no checkpoint covers."""
@@ -674,10 +677,11 @@ class FragmentTask(_message.Message):
         current_file: _builtins.str = ...,
         extend_current: _builtins.bool = ...,
         row_states: _builtins.bytes = ...,
+        rows_failed_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["staged", b"staged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_prefix", b"checkpoint_prefix", "checkpoints", b"checkpoints", "current_file", b"current_file", "deleted_rows", b"deleted_rows", "extend_current", b"extend_current", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason", "row_states", b"row_states", "staged", b"staged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_prefix", b"checkpoint_prefix", "checkpoints", b"checkpoints", "current_file", b"current_file", "deleted_rows", b"deleted_rows", "extend_current", b"extend_current", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason", "row_states", b"row_states", "rows_failed_before", b"rows_failed_before", "staged", b"staged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,74 @@
+"""Counts the rows on which a job's function failed: each once it is stored, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from core.domain.work import FragmentResult, Hint
+
+
+@dataclass(slots=True)
+class _Told:
+    """Fragments that a running unit is through with, and the failed rows in them."""
+
+    fragments: set[int] = field(default_factory=set)
+    rows: int = 0
+
+
+class FailedRows:
+    """What units say of a fragment counts until its file says how many failed rows there are."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, int] = {}
+        self._files: dict[int, int] = {}
+        self._told: dict[str, _Told] = {}
+        self._running: dict[str, Hint] = {}
+        self._left: dict[int, int] = {}
+        # sums, as they are asked for with each message of a lane
+        self._sum = 0
+        self.left = 0
+
+    @property
+    def total(self) -> int:
+        """All of them by now."""
+        return self._sum + sum(self._at_hand(hint) for hint in self._running.values())
+
+    def hint(self, hint: Hint) -> None:
+        """A unit that runs."""
+        self._running[hint.unit_id] = hint
+        if hint.result is not None:
+            self._through(hint.unit_id, hint.result.fragment_id, hint.result.rows_failed)
+
+    def ended(self, unit_id: str, results: Iterable[FragmentResult]) -> None:
+        """A unit says nothing more. What it had stored of a fragment that it did not get through with counts too."""
+        for result in results:
+            self._through(unit_id, result.fragment_id, result.rows_failed)
+        last = self._running.pop(unit_id, None)
+        if last is not None:
+            self._add(last.fragment_id, self._at_hand(last))
+        self._told.pop(unit_id, None)
+
+    def staged(self, fragment_id: int, failed: int, left: int) -> None:
+        """A fragment's file has so many failed rows of the job; `left` had failed before and stay so."""
+        self._sum += failed - self._files.get(fragment_id, self._said.get(fragment_id, 0))
+        self._files[fragment_id] = failed
+        self.left += left - self._left.get(fragment_id, 0)
+        self._left[fragment_id] = left
+
+    def _through(self, unit_id: str, fragment_id: int, rows: int) -> None:
+        told = self._told.setdefault(unit_id, _Told())
+        if fragment_id not in told.fragments:
+            told.fragments.add(fragment_id)
+            told.rows += rows
+            self._add(fragment_id, rows)
+
+    def _add(self, fragment_id: int, rows: int) -> None:
+        self._said[fragment_id] = self._said.get(fragment_id, 0) + rows
+        if fragment_id not in self._files:
+            self._sum += rows
+
+    def _at_hand(self, last: Hint) -> int:
+        """Failed rows that a running unit has stored of the fragment at hand."""
+        told = self._told.get(last.unit_id, _Told())
+        return 0 if last.fragment_id in told.fragments else max(0, last.rows_failed - told.rows)

@@ -1,0 +1,166 @@
+"""Counts of failed rows while a job runs: each row once, never fewer than before, at the end those of the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from core.domain.job import Progress
+from core.domain.plan import OutputField, Plan, PlanHeader
+from core.domain.table import TableField
+from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from core.domain.work import FragmentResult, Hint, UnitOutcome
+from executor.jobs.tally import Tally
+from executor.refresh.tally import RefreshTally
+from executor.worker import meter as meter_module
+from tests.unit.executor_helpers import Lab
+
+UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), (pa.int64(),), entrypoint="m:f")
+OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c")
+
+
+def planned(rows: int = 100, failed_before: int = 0, tally: Tally | None = None) -> Tally:
+    tally = tally or Tally()
+    header = PlanHeader("/t", 1, "", OUTPUT, ("x",), UDF, "", "")
+    header = replace(header, rows_total=100, rows_to_compute=rows, rows_failed_before=failed_before)
+    tally.planned(Plan(header, ()), 0.0)
+    return tally
+
+
+def outcome(unit: str, **failed: int) -> UnitOutcome:
+    return UnitOutcome(unit, tuple(FragmentResult(int(f[1:]), rows_failed=n) for f, n in failed.items()))
+
+
+class Live:
+    """A tally that is told what a real unit says, and whose counts are looked at each time."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.tally = planned()
+        self.seen = [0]
+        lab.send = self.send  # type: ignore[method-assign]
+
+    def send(self, hint: Hint) -> None:
+        self.tally.hint(hint)
+        if hint.result is not None and hint.result.staged is not None:
+            self.stage(hint.result)
+        self.look()
+
+    def stage(self, result: FragmentResult) -> None:
+        assert result.staged is not None
+        self.tally.staged(result.fragment_id, 20, result.staged.rows_failed, result.failed_before or 0)
+
+    def look(self) -> None:
+        self.seen.append(self.tally.progress().rows_failed)
+
+
+@pytest.mark.parametrize("at_most", [3, 100])
+@pytest.mark.parametrize("dies_after", [None, 2, 9])
+def test_a_failed_row_counts_once_and_never_less_while_a_job_runs(tmp_path, monkeypatch, at_most, dies_after):
+    """Each row is hinted at; the worker may die in between, and another one goes on with what is stored."""
+    monkeypatch.setattr(meter_module, "_HINT_SECONDS", 0)
+
+    def odd(x: int) -> int:
+        if x % 4 == 1:
+            raise ValueError(x)
+        return x
+
+    lab = Lab(tmp_path)
+    live = Live(lab)
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+    context = lab.context(lab.udf(odd, error_policy=skip), checkpoint=CheckpointBounds(1, at_most))
+    works = [lab.work(context, i, [(0, 20)]) for i in (0, 1)]
+    if dies_after is not None:
+        dead = lab.send
+        told: list[Hint] = []
+
+        def send(hint: Hint) -> None:
+            if len(told) < dies_after:
+                dead(hint)
+            told.append(hint)
+
+        lab.send = send  # type: ignore[method-assign]
+        lab.run(context, *works)
+        live.tally.lost("u1")
+        live.look()
+        lab.send = live.send  # type: ignore[method-assign]
+    done = lab.run(context, *works, unit="u2", look_first=True)
+    live.tally.outcome(done)
+    live.look()
+    for result in done.results:
+        live.stage(result)
+    live.look()
+    assert live.seen == sorted(live.seen)
+    assert live.seen[-1] == 10
+    assert live.tally.rows_failed_before == 0
+
+
+def test_computed_rows_are_those_that_got_a_value(tmp_path):
+    def odd(x: int) -> int:
+        if x % 4 == 1:
+            raise ValueError(x)
+        return x
+
+    lab = Lab(tmp_path)
+    live = Live(lab)
+    context = lab.context(lab.udf(odd, error_policy=ErrorPolicy((ErrorRule(ErrorAction.SKIP),))))
+    live.tally.outcome(lab.run(context, lab.work(context, 0, [(0, 20)])))
+    progress = live.tally.progress()
+    assert (progress.rows_evaluated, progress.rows_computed, progress.rows_failed) == (20, 15, 5)
+
+
+def test_rows_of_a_unit_that_another_lane_stands_in_for_count_once():
+    tally = planned()
+    tally.hint(Hint("slow", 4, 4, 2, fragment_id=0))
+    tally.lost("slow")
+    assert tally.rows_failed == 2
+    tally.hint(Hint("slow", 6, 6, 3, fragment_id=0))  # comes late
+    tally.outcome(outcome("quick", f0=1))
+    tally.outcome(outcome("slow", f0=3))  # came back after all
+    assert tally.rows_failed == 3
+
+
+def test_rows_that_had_failed_before_are_not_those_of_the_job():
+    tally = planned(failed_before=7)
+    tally.outcome(outcome("u", f0=2))
+    tally.staged(0, 20, 6, failed_before=4)
+    assert (tally.rows_failed, tally.rows_failed_before, tally.budget_failed) == (2, 7, 2)
+
+
+def test_a_job_that_is_taken_over_goes_on_counting():
+    """Its first plan found 3 failed rows; 5 more failed and were committed before its executor died."""
+    tally = Tally()
+    tally.go_on(Progress(rows_total=100, rows_planned=97, rows_failed_before=3))
+    planned(rows=40, failed_before=8, tally=tally)
+    assert (tally.rows_failed, tally.rows_failed_before) == (5, 3)
+    tally.outcome(outcome("u", f0=2))
+    assert (tally.budget_failed, tally.budget_rows) == (7, 97)
+
+
+def test_a_refresh_that_is_taken_over_goes_on_counting():
+    """The stage holds 8 failed rows, of which 2 were there when the refresh began."""
+    tally = RefreshTally()
+    tally.inherit({"first/c": 4, "stage/c": 2})
+    part = planned(rows=40, failed_before=8)
+    part.own_failures(2)
+    tally.expect(100, 1)
+    tally.begin(part, "stage/c")
+    part.outcome(outcome("u", f0=1))
+    assert (tally.progress().rows_failed, part.budget_failed, part.budget_rows) == (13, 7, 100)
+
+
+def test_what_failed_in_a_stage_that_was_given_up_is_not_counted():
+    tally = RefreshTally()
+    for stage, rows in (("one", 3), ("one", 3), ("two", 1)):
+        tally.expect(100, 1)
+        part = planned(failed_before=rows)
+        part.own_failures(0)
+        tally.begin(part, f"{stage}/c")
+        assert tally.rows_failed == rows
+    tally.rows_committed = 100
+    tally.expect(10, 1)
+    part = planned()
+    tally.begin(part, "three/c")
+    part.outcome(outcome("u", f0=5))
+    assert tally.rows_failed == 6
