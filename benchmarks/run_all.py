@@ -28,6 +28,7 @@ NAMES = (
     "view_changes",
     "view_append",
     "skew",
+    "storage_latency",
     "resume",
     "checkpoint_overhead",
     "commit_rate",
@@ -54,6 +55,7 @@ _QUICK_ROWS = {
     "idle_memory": 20_000,
     "watchers": 2_000,
     "skew": 2_000,
+    "storage_latency": 2_000,
     "resume": 8_000,
     "checkpoint_overhead": 2_000,
 }

@@ -150,12 +150,34 @@ class FragmentResult:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of one unit, by what they went into."""
+    """Seconds of one unit, by what they went into. `load`: setting the function up, which no row is to blame for.
+    `fixed`: those of reading and storing that would have been the same with fewer rows, as storage answers late."""
 
     udf: float = 0.0
     read: float = 0.0
     checkpoint: float = 0.0
     write: float = 0.0
+    load: float = 0.0
+    fixed: float = 0.0
+
+    @property
+    def storing(self) -> float:
+        return self.checkpoint + self.write
+
+    @property
+    def by_rows(self) -> float:
+        """What the rows cost, as far as it grows with their number."""
+        return max(0.0, self.udf + self.read + self.storing - self.fixed)
+
+    def __add__(self, other: Timings) -> Timings:
+        return Timings(
+            self.udf + other.udf,
+            self.read + other.read,
+            self.checkpoint + other.checkpoint,
+            self.write + other.write,
+            self.load + other.load,
+            self.fixed + other.fixed,
+        )
 
 
 @dataclass(frozen=True, slots=True)

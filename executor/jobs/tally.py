@@ -100,7 +100,7 @@ class Tally:
             self._computed += result.rows_computed
             self._safe += result.rows_evaluated
             self._skipped += result.rows_skipped
-        self._times = _sum(self._times, outcome.timings)
+        self._times += outcome.timings
 
     def lost(self, unit_id: str) -> None:
         """A unit died: what it had made safe will be found again, the rest is computed again."""
@@ -153,15 +153,13 @@ class Tally:
     @property
     def seconds_per_row(self) -> float | None:
         """What a row costs a worker; None where nothing was evaluated."""
-        times = self._times
-        spent = times.udf + times.read + times.checkpoint + times.write
-        return spent / self._evaluated if self._evaluated else None
+        return self._times.by_rows / self._evaluated if self._evaluated else None
 
     def progress(self) -> Progress:
         """How far the job is now."""
         times = self._times
         for hint in self._running.values():
-            times = _sum(times, hint.timings)
+            times += hint.timings
         evaluated = self.rows_evaluated
         elapsed = self._clock() - self._begin
         rate = self._rate(evaluated, elapsed)
@@ -214,6 +212,7 @@ class Tally:
             "read": times.read,
             "checkpoint": times.checkpoint,
             "write": times.write,
+            "load": times.load,
             "commit": self.commit_seconds,
             "planning": self.planning_seconds,
         }
@@ -221,7 +220,3 @@ class Tally:
         if busy < elapsed / 2:
             return "scheduling"
         return max(spent, key=lambda name: spent[name])
-
-
-def _sum(a: Timings, b: Timings) -> Timings:
-    return Timings(a.udf + b.udf, a.read + b.read, a.checkpoint + b.checkpoint, a.write + b.write)

@@ -19,11 +19,10 @@ from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
 from executor.lanes.open_fragments import OpenFragment, OpenFragments
+from executor.lanes.sizes import Sizes
 
 _FIRST_BUDGET_SECONDS = 1.0
-_LEAST_SECONDS = 0.2
-_MOST_SECONDS = 30.0
-_OVERRUN = 3.0
+_LEAST_FIRST_SECONDS = 0.2
 _MOST_FRAGMENTS = 512  # in one unit: its description has to travel
 _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
 
@@ -31,7 +30,7 @@ _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the n
 def _first_budget(share: float) -> float:
     """Seconds for a lane that was dealt 1 / `share` of what lanes with work have on average: the others are done
     sooner, and nothing can be handed to them before it has come back."""
-    return max(_LEAST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
+    return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
 
 class Backlog:
@@ -51,13 +50,10 @@ class Backlog:
         self._open = OpenFragments(t for t in tasks if t.staged is None)
         self._fragments = self._open.by_id
         self._lanes = lanes
-        self._cost = seconds_per_row
+        self._sizes = Sizes(lanes, seconds_per_row)
         self._task_size = task_size
         self._diversity = diversity
         self._units = first_unit
-        self._computing = 0.0
-        self._storing = 0.0
-        self._evaluated = 0
         self._suspect_unit = ""
         self.outstanding = 0
 
@@ -88,7 +84,7 @@ class Backlog:
 
     def first_units(self) -> list[WorkUnit]:
         """Whole fragments dealt to the lanes, the largest first; empty where the pieces' size is known or given."""
-        if self._task_size or self._diversity or (self._cost is not None and self._expensive(self._cost)):
+        if self._task_size or self._diversity or self._expensive():
             return []
         hands: list[list[OpenFragment]] = [[] for _ in range(self._lanes)]
         lightest = [(0, lane) for lane in range(self._lanes)]
@@ -105,8 +101,9 @@ class Backlog:
             if hand
         ]
 
-    def _expensive(self, cost: float) -> bool:
-        return self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS
+    def _expensive(self) -> bool:
+        cost = self._sizes.seconds_per_row
+        return cost is not None and self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS
 
     def take(self) -> WorkUnit | None:
         """The next unit, or None where nothing can be handed out now."""
@@ -138,41 +135,34 @@ class Backlog:
             if works and not self._fits(fragment, rows):
                 break
             works.append(self._part(fragment, rows))
-            rows -= total(works[-1].ranges)
+            rows -= total(works[-1].ranges) + self._fixed_rows
             if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
                 break
         return works
 
-    def _target_seconds(self, cost: float) -> float:
-        guided = self.rows_left * cost / (2 * self._lanes)
-        return min(max(guided, _LEAST_SECONDS), _MOST_SECONDS)
+    @property
+    def _fixed_rows(self) -> int:
+        """Rows that cost as much as beginning with another fragment."""
+        return 0 if self._task_size else self._sizes.fixed_rows
 
     def _rows_to_take(self) -> int:
-        if self._task_size:
-            return self._task_size
-        if self._cost is None or self._cost <= 0:
-            return max(1, self.rows_left // (self._lanes * (self._diversity or 1)))
-        return max(1, int(self._target_seconds(self._cost) / self._cost))
+        """What one unit may cost, in rows."""
+        return self._task_size or self._sizes.rows(self.rows_left, self._open.waiting, self._diversity)
 
     def _budget(self, works: Sequence[FragmentWork]) -> float:
         if self._task_size:
             return 0.0
-        if not self._cost:
+        if not self._sizes.seconds_per_row:
             return _FIRST_BUDGET_SECONDS
-        expected = self._cost * sum(total(work.ranges) for work in works)
-        return _OVERRUN * max(expected, self._target_seconds(self._cost))
+        rows = sum(total(work.ranges) for work in works)
+        return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
         """What a unit did: ranges that come back, checkpoints, files; the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
-        times = outcome.timings
-        self._computing += times.udf + times.read
-        self._storing += times.checkpoint + times.write
-        self._evaluated += sum(r.rows_evaluated for r in outcome.results)
-        if self._evaluated:
-            self._cost = (self._computing + self._storing) / self._evaluated
+        self._sizes.note(outcome)
 
     def _note_result(self, result: FragmentResult) -> None:
         fragment = self._fragments[result.fragment_id]
@@ -238,13 +228,15 @@ class Backlog:
         return self._work(fragment, ranges)
 
     def _fits(self, fragment: OpenFragment, rows: int) -> bool:
-        """Whether all its missing rows are no more than `rows` and a crumb."""
-        return fragment.rows <= rows * (1 if self._task_size else 1.25)
+        """Whether all its missing rows cost no more than `rows` and a crumb."""
+        return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """The first `rows` missing rows, or all where it is not worth cutting: what is cut is stored once more."""
-        if self._fits(fragment, rows) or (not self._task_size and self._storing > self._computing):
+        """As many of its first missing rows as cost no more than `rows`, or all where it is not worth cutting: what is
+        cut is stored once more."""
+        if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
+        rows = max(1, rows - self._fixed_rows)
         taken: list[RowRange] = []
         left = list(fragment.missing)
         while rows > 0:

@@ -84,6 +84,8 @@ class OpenFragments:
         self._out_of_rows: list[OpenFragment] = []
         #: Rows that no unit has been given yet, suspects among them.
         self.rows_left = -sum(rows for rows, _ in self._largest)
+        #: Fragments with rows to hand out.
+        self.waiting = len(self._largest)
         #: Fragments that can be assembled now.
         self.ready = len(self._to_assemble)
         #: Fragments with ranges that another job is computing, settled ones too.
@@ -121,6 +123,7 @@ class OpenFragments:
         fragment.filed_suspects = suspects
         if rows == fragment.filed_rows:
             return
+        self.waiting += (rows > 0) - (fragment.filed_rows > 0)
         fragment.filed_rows = rows
         if not fragment.turn:
             self._file_by_size(fragment, rows)
@@ -137,6 +140,7 @@ class OpenFragments:
     def _close(self, fragment: OpenFragment) -> None:
         self.rows_left -= fragment.filed_rows + fragment.filed_suspects
         self.ready -= fragment.filed_to_assemble
+        self.waiting -= fragment.filed_rows > 0
         self._open -= 1
         fragment.closed = True
         if fragment.turn:

@@ -55,7 +55,7 @@ class FragmentPass:
         self._reader = tools.reader
         self._meter = tools.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
-        self._began = tools.clock()
+        self._fixed_before = tools.meter.fixed
         self._writer: FragmentWriter | None = None
         self._left_out = 0
         self._current = CurrentFile(context, work, tools.reader, self._field)
@@ -120,14 +120,16 @@ class FragmentPass:
         writer, work = self._writer, self._work
         if writer is None:
             raise RuntimeError("finish without a writer")
-        with self._meter.writing():
+        with self._meter.writing() as taken:
             deletions = self._reader.deletions(work.fragment_id) if work.deleted_rows else None
             staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:])
+        self._meter.waited(taken(), staged.size_bytes)
         crash_point("worker.file_written")
         record = self._record(staged, writer)
-        with self._meter.checkpointing():
+        with self._meter.checkpointing() as taken:
             self._checkpoints.store_failures()
             self._tools.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+        self._meter.waited(taken(), 0)
         crash_point("worker.record_stored")
         counts = self._meter.fragment
         self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
@@ -169,8 +171,9 @@ class FragmentPass:
         # a retry's checkpoints hold few rows of long ranges
         steps = self._known.small_steps if self._context.failed_only else self._known.steps
         for chunk in steps(covered):
-            with self._meter.writing():
+            with self._meter.writing() as taken:
                 pieces = self._known.settled(chunk)
+            self._meter.waited(taken(), sum(piece.values.nbytes for piece in pieces))
             pieces += self._came_back(chunk, pieces)
             with self._meter.writing():
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
@@ -233,12 +236,18 @@ class FragmentPass:
             return True
         if not self._tools.out_of_time():
             return False
-        return not self._checkpoints.has_let_go and self._seconds_left() > _GRACE_SECONDS
+        return not self._checkpoints.has_let_go and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
+
+    @property
+    def _seconds_again(self) -> float:
+        """What another unit would spend before it is as far as this one, which has read what is stored of the rest."""
+        return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
-        """At the pace so far, and where all rows that are left have to be evaluated."""
-        evaluated = self._meter.fragment.evaluated
-        return (total(self._work.ranges) - evaluated) * (self._tools.clock() - self._began) / max(1, evaluated)
+        """At the pace since the first call, and where all rows that are left have to be evaluated."""
+        evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
+        spent = self._tools.clock() - began if began is not None else 0.0
+        return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
         """A checkpoint turned out damaged: its rows are computed after all."""

@@ -121,11 +121,13 @@ class Checkpoints:
             return
         work, meter = self._work, self._tools.meter
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
-        with meter.checkpointing():
+        with meter.checkpointing() as taken:
             self.store_failures()
             # deleted rows first: a partial file has them as computed
             pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
-            self._tools.store[key] = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
+            batch = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
+            self._tools.store[key] = batch
+        meter.waited(taken(), batch.nbytes)
         crash_point("worker.checkpoint_stored")
         self.refs.append(CheckpointRef(key, covered))
         meter.stored(work.fragment_id, self.refs[-1])

@@ -35,6 +35,8 @@ class Evaluation:
         self._meter = tools.meter
         self._output = output
         self._failed = failed
+        #: When the function was called first for this fragment, and set up before; None: not yet.
+        self.began: float | None = None
 
     def all(self, chunk: Chunk) -> Iterator[Piece]:
         """Every row of a chunk, one slice after the other, whatever the time."""
@@ -69,8 +71,9 @@ class Evaluation:
         offsets = chunk.offsets[part]
         rows = chunk.rows.slice(part.start, len(offsets))
         fragment_id, condemned = self._work.fragment_id, self._work.condemned
-        with self._meter.evaluating():
-            evaluator = self._tools.evaluator()
+        evaluator = self._tools.evaluator()
+        if self.began is None:
+            self.began = self._tools.clock()
         self._meter.holds(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
 
         def call() -> tuple[Evaluated, float]:

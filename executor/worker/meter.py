@@ -13,6 +13,8 @@ from core.domain.work import FragmentResult, Hint, Sign, Timings
 from core.ports import HintSink
 
 _HINT_SECONDS = 0.25
+#: What takes longer to read or store than this is waiting for storage to answer, not for bytes.
+_BYTES_A_SECOND = 100e6
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class Meter:
     def __init__(self, unit_id: str, sink: HintSink) -> None:
         self._unit_id = unit_id
         self._sink = sink
-        self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write"), 0.0)
+        self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write", "load", "fixed"), 0.0)
         self._hinted = time.monotonic()
         self.fragment = FragmentCounts()
         self._done = FragmentCounts()
@@ -40,6 +42,11 @@ class Meter:
     @property
     def timings(self) -> Timings:
         return Timings(**self._seconds)
+
+    @property
+    def fixed(self) -> float:
+        """Seconds in which storage did not answer."""
+        return self._seconds["fixed"]
 
     @property
     def worked(self) -> float:
@@ -75,6 +82,22 @@ class Meter:
     def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         """Times the function; the value yields the seconds once the block is left."""
         return self._timed("udf")
+
+    def loading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """Times setting the function up: it is nothing that a row costs."""
+        return self._timed("load")
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """Times what comes before the first row is read, and is the same however few are."""
+        with self._timed("read") as taken:
+            yield
+        self.waited(taken(), 0)
+
+    def waited(self, seconds: float, size: int) -> None:
+        """So many seconds of reading or storing went by for `size` bytes: with fewer rows it would have been less, but
+        for the time in which storage did not answer."""
+        self._seconds["fixed"] += max(0.0, seconds - size / _BYTES_A_SECOND)
 
     def reading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         """Times reading inputs."""

@@ -20,6 +20,7 @@ ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
 _OFFSET_MASK = (1 << 32) - 1
 _CACHED = 2
+_CACHED_BYTES = 64 << 20
 _STEP_BYTES = 32 << 20
 _FIRST_ROWS = 4096
 
@@ -109,7 +110,7 @@ class CheckpointLost(Exception):
 
 
 class KnownRows:
-    """Rows of one fragment that need no evaluation. Holds at most two checkpoints in memory."""
+    """Rows of one fragment that need no evaluation. Holds two checkpoints in memory, or as many as are small."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class KnownRows:
         self._refs = sorted(refs, key=lambda r: r.range)
         self._current = current
         self._loaded: dict[str, Piece] = {}
+        self._loaded_bytes = 0
         self._row_bytes = 0.0
 
     def steps(self, covered: RowRange) -> Iterator[RowRange]:
@@ -185,7 +187,8 @@ class KnownRows:
                 piece = from_checkpoint(self._store[ref.key], self._kind)
             except KeyError:
                 raise CheckpointLost(ref) from None
-            while len(self._loaded) >= _CACHED:
-                self._loaded.pop(next(iter(self._loaded)))
             self._loaded[ref.key] = piece
+            self._loaded_bytes += piece.values.nbytes
+            while len(self._loaded) > _CACHED and self._loaded_bytes > _CACHED_BYTES:
+                self._loaded_bytes -= self._loaded.pop(next(iter(self._loaded))).values.nbytes
         return piece

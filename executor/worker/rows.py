@@ -21,6 +21,9 @@ from executor.worker.pieces import Piece
 from executor.worker.sql import SqlSource
 from executor.worker.tools import Tools
 
+#: What looking at a row costs at least, where a filter leaves out nearly all of them.
+_BYTES_A_ROW = 64
+
 
 class RowSource:
     """Reads what is asked for: the rows that the filter matches, or of these the ones that are marked as failed."""
@@ -35,11 +38,15 @@ class RowSource:
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:
         """Chunks in order that together cover the range."""
         source = self._failed(covered) if self._context.failed_only else self._matching(covered)
+        first = True
         while True:
-            with self._meter.reading():
+            with self._meter.reading() as taken:
                 chunk = next(source, None)
             if chunk is None:
                 return
+            if first:  # the file had to be opened for it
+                self._meter.waited(taken(), max(chunk.rows.nbytes, chunk.covered.rows * _BYTES_A_ROW))
+            first = False
             yield chunk
 
     def _failed(self, covered: RowRange) -> Iterator[Chunk]:

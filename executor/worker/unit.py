@@ -75,7 +75,7 @@ class UnitRunner:
         self._clock = clock
         self._stopped = stopped
         self._began = time.monotonic()
-        self._deadline = clock() + unit.budget_seconds if unit.budget_seconds else float("inf")
+        self._deadline: float | None = None
         self._evaluator: Evaluates | None = None
         kind = context.udf.kind
         fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance has cut SQL's
@@ -91,12 +91,14 @@ class UnitRunner:
         keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
         with keeper as leases, self._slices, self._watchdog:
             try:
-                reader = self._reader()
+                with self._meter.opening():
+                    reader = self._reader()
                 for work in self._unit.works:
                     if self._out_of_time() and work.ranges:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
                     else:
                         results.append(self._fragment(work, reader, leases))
+                        self._begin_budget()  # even where no row had to be evaluated
             except JobFailing as error:
                 failure = self._blame(error, reader)
             except LemanError as error:
@@ -117,7 +119,8 @@ class UnitRunner:
         busy: tuple[RowRange, ...] = ()
         found: tuple[CheckpointRef, ...] = ()
         if work.ranges:
-            grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
+            with self._meter.opening():
+                grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
             leases.add(scope, grant.granted)
             busy = grant.busy
             if grant.others_finished or self._unit.look_first:
@@ -153,8 +156,14 @@ class UnitRunner:
             self._slices,
         )
 
+    def _begin_budget(self) -> None:
+        """From the first call of the function on: what storage, or setting the function up, takes before is no reason
+        to come back with nothing done."""
+        if self._deadline is None and self._unit.budget_seconds:
+            self._deadline = self._clock() + self._unit.budget_seconds
+
     def _out_of_time(self) -> bool:
-        return self._stopped() or self._clock() >= self._deadline
+        return self._stopped() or (self._deadline is not None and self._clock() >= self._deadline)
 
     def _interval(self) -> float:
         seconds = self._context.checkpoint_seconds
@@ -163,21 +172,25 @@ class UnitRunner:
     def _loaded(self) -> Evaluates:
         """The function, loaded when the first row needs it."""
         if self._evaluator is None:
-            context = self._context
-            output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
-            if context.udf.kind is UdfKind.SQL:
-                self._evaluator = SqlValues(output, context.udf.error_policy)
-                return self._evaluator
-            self._evaluator = Evaluator(
-                load(context.udf),
-                context.udf.kind,
-                context.udf.name,
-                output,
-                context.udf.input_columns,
-                context.udf.error_policy,
-                watchdog=self._watchdog,
-            )
+            with self._meter.loading():
+                self._evaluator = self._load()
+            self._begin_budget()
         return self._evaluator
+
+    def _load(self) -> Evaluates:
+        context = self._context
+        output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+        if context.udf.kind is UdfKind.SQL:
+            return SqlValues(output, context.udf.error_policy)
+        return Evaluator(
+            load(context.udf),
+            context.udf.kind,
+            context.udf.name,
+            output,
+            context.udf.input_columns,
+            context.udf.error_policy,
+            watchdog=self._watchdog,
+        )
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """A column file that another job, or a dead attempt, finished since the plan was made."""

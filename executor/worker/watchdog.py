@@ -72,13 +72,18 @@ class Watchdog:
         self._calls: dict[int, Call] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Watchdog:
-        if self._seconds:
-            self._guard()
-            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-            self._thread.start()
         return self
+
+    def _start(self) -> None:
+        """With the first call: however long the function takes to be set up, no call has taken too long yet."""
+        with self._starting:
+            if self._thread is None:
+                self._guard()
+                self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+                self._thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -94,6 +99,8 @@ class Watchdog:
         if not self._seconds:
             yield call
             return
+        if self._thread is None:
+            self._start()
         self._calls[id(call)] = call
         try:
             yield call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+import statistics
 
 import pytest
 from hypothesis import given
@@ -115,15 +116,18 @@ def test_cheap_work_goes_out_as_one_unit_a_lane():
     assert all(w.finish for u in units for w in u.works)
 
 
-def makespan(sizes: list[int], lanes: int, cost: float) -> float:
-    """Seconds that lanes take, by a clock of their own, for fragments whose rows cost so much each."""
+def makespan(sizes: list[int], lanes: int, cost: float, fixed: float = 0.0, pieces: list[int] | None = None) -> float:
+    """Seconds that lanes take, by a clock of their own, for fragments whose rows cost so much each, and every part of
+    one `fixed` beside. `pieces` gets the rows of each part."""
     backlog = Backlog([task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)], lanes)
     now, order, free = 0.0, itertools.count(), lanes
     ends: list[tuple[float, int, UnitOutcome]] = []
     units = backlog.first_units()
     while not backlog.empty:
         while free and (unit := units.pop() if units else backlog.take()) is not None:
-            outcome, seconds = worked(unit, cost)
+            outcome, seconds = worked(unit, cost, fixed)
+            if pieces is not None:
+                pieces += [result.rows_evaluated for result in outcome.results if result.rows_evaluated]
             heapq.heappush(ends, (now + seconds, next(order), outcome))
             free -= 1
         now, _, outcome = heapq.heappop(ends)
@@ -132,7 +136,7 @@ def makespan(sizes: list[int], lanes: int, cost: float) -> float:
     return now
 
 
-def worked(unit: WorkUnit, cost: float) -> tuple[UnitOutcome, float]:
+def worked(unit: WorkUnit, cost: float, fixed: float = 0.0) -> tuple[UnitOutcome, float]:
     """What a lane does of a unit within its budget, and how long it takes."""
     results, able = [], round(unit.budget_seconds / cost) or 1 << 60
     before = able
@@ -146,7 +150,9 @@ def worked(unit: WorkUnit, cost: float) -> tuple[UnitOutcome, float]:
         refs = () if staged else tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in did)
         results.append(FragmentResult(work.fragment_id, refs, left, staged=staged, rows_evaluated=total(did)))  # type: ignore[arg-type]
     seconds = (before - able) * cost
-    return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=seconds)), seconds
+    waiting = fixed * sum(bool(result.rows_evaluated or result.staged) for result in results)
+    timings = Timings(udf=seconds, read=waiting / 2, write=waiting / 2, fixed=waiting)
+    return UnitOutcome(unit.unit_id, tuple(results), timings=timings), seconds + waiting
 
 
 @pytest.mark.parametrize("cost", [0.0004, 0.001, 0.01])
@@ -157,6 +163,40 @@ def test_a_fragment_with_most_of_the_rows_does_not_leave_lanes_idle(lanes, cost)
     small = rows // 10 // 7
     ideal = rows * cost / lanes
     assert makespan([rows - 7 * small, *[small] * 7], lanes, cost) <= 1.15 * ideal
+
+
+@pytest.mark.parametrize("fixed", [0.1, 0.5])
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_storage_that_answers_late_does_not_make_units_ever_smaller(lanes, fixed):
+    """Rows of a millisecond, and half a second of waiting for each part of a fragment."""
+    pieces: list[int] = []
+    sizes = [5000] * 2 * lanes
+    near = makespan(sizes, lanes, 0.001)
+    assert makespan(sizes, lanes, 0.001, fixed, pieces) <= 1.3 * near + 2 * fixed
+    assert statistics.median(pieces) * 0.001 >= 2 * fixed
+    assert sum(pieces) == sum(sizes)
+
+
+def test_fragments_of_few_rows_count_with_what_each_of_them_costs():
+    tasks = [task(i, 10, [RowRange(0, 10)]) for i in range(1000)]
+    backlog = Backlog(tasks, 1, seconds_per_row=0.01)
+    first = backlog.take()
+    assert first is not None
+    assert len(first.works) == 300, "thirty seconds of rows, as far as anybody knows"
+    outcome, _ = worked(first, 0.01, fixed=0.9)
+    backlog.note(outcome)
+    second = backlog.take()
+    assert second is not None
+    assert len(second.works) == 30, "a fragment takes a second, not a tenth"
+
+
+def test_the_time_that_a_function_takes_to_be_set_up_makes_no_row_dear():
+    backlog = Backlog([task(0, 100_000, [RowRange(0, 100_000)])], 1)
+    (unit,) = backlog.first_units()
+    measured(backlog, unit, Timings(udf=1.0, load=30.0), 1000)
+    following = backlog.take()
+    assert following is not None
+    assert total(following.works[0].ranges) == 30_000, "thirty seconds of a millisecond each"
 
 
 def test_a_lane_that_is_dealt_more_than_its_share_comes_back_sooner():

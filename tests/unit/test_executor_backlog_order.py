@@ -50,6 +50,10 @@ class PlainFragments:
         return sum(f.to_assemble for f in self)
 
     @property
+    def waiting(self) -> int:
+        return sum(bool(total(f.missing)) for f in self)
+
+    @property
     def busy(self) -> int:
         return sum(bool(f.busy) for f in self._all)
 
@@ -77,7 +81,9 @@ class PlainFragments:
 
 def anything(unit: WorkUnit, rng: random.Random) -> UnitOutcome:
     """Whatever a lane may say of a unit, sensible or not."""
-    timings = Timings(udf=rng.random(), write=rng.random() * rng.choice([0, 2]))
+    timings = Timings(
+        udf=rng.random(), write=rng.random() * rng.choice([0, 2]), fixed=rng.random() * rng.choice([0, 1])
+    )
     return UnitOutcome(unit.unit_id, tuple(_result(work, rng) for work in unit.works), timings=timings)
 
 

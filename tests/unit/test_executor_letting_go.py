@@ -172,8 +172,11 @@ class FakeMeter:
     worked: float = 0.0
     stored_to: list[int] = field(default_factory=list)
 
-    def checkpointing(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def checkpointing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        return contextlib.nullcontext(lambda: 0.0)
+
+    def waited(self, _seconds: float, _size: int) -> None:
+        pass
 
     def stored(self, _fragment_id: int, ref) -> None:
         self.stored_to.append(ref.range.end)

@@ -1,0 +1,136 @@
+"""A proxy in front of an S3-compatible server that holds each request back for a while and counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+_LIMIT = 1 << 20
+_BLOCK = 1 << 16
+_NO_BODY = {b"204", b"304"}
+
+Head = list[bytes]
+
+
+class DelayingProxy:
+    """HTTP/1.1, on a free port of the loopback, from a thread of its own. `delay_seconds` may be changed at any time.
+    `requests` counts (method, path without query)."""
+
+    def __init__(self, target_port: int, delay_seconds: float = 0.0) -> None:
+        self._target = target_port
+        self.delay_seconds = delay_seconds
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LIMIT))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        to_server = None
+        try:
+            server, to_server = await asyncio.open_connection("127.0.0.1", self._target, limit=_LIMIT)
+            while await self._exchange(client, to_client, server, to_server):
+                pass
+        except (EOFError, OSError):
+            return
+        finally:
+            for writer in (to_client, to_server):
+                if writer is not None:
+                    writer.close()
+
+    async def _exchange(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> bool:
+        """One request and its answer; False where the connection ends."""
+        head = await _head(client)
+        if not head:
+            return False
+        method, path = head[0].split(b" ")[:2]
+        self.requests[method.decode(), path.partition(b"?")[0].decode()] += 1
+        if self.delay_seconds:
+            await asyncio.sleep(self.delay_seconds)
+        if b"100-continue" in _fields(head).get(b"expect", b"").lower():
+            to_client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            head = [line for line in head if not line.lower().startswith(b"expect:")]
+        to_server.writelines(head)
+        await _pass_body(client, to_server, _fields(head))
+        await to_server.drain()
+        answer = await _head(server)
+        while answer and answer[0].split(b" ")[1] == b"100":
+            answer = await _head(server)
+        if not answer:
+            return False
+        to_client.writelines(answer)
+        fields, code = _fields(answer), answer[0].split(b" ")[1]
+        ended = False
+        if method != b"HEAD" and code not in _NO_BODY:
+            ended = b"content-length" not in fields and b"chunked" not in fields.get(b"transfer-encoding", b"")
+            await (_pass_rest(server, to_client) if ended else _pass_body(server, to_client, fields))
+        await to_client.drain()
+        return not ended
+
+
+async def _head(reader: asyncio.StreamReader) -> Head:
+    lines: Head = []
+    while line := await reader.readline():
+        lines.append(line)
+        if line in (b"\r\n", b"\n"):
+            return lines
+    return []
+
+
+def _fields(head: Head) -> dict[bytes, bytes]:
+    pairs = (line.split(b":", 1) for line in head[1:] if b":" in line)
+    return {name.strip().lower(): value.strip() for name, value in pairs}
+
+
+async def _pass_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fields: dict[bytes, bytes]) -> None:
+    if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
+        while True:
+            line = await reader.readline()
+            size = int(line.split(b";")[0], 16)
+            writer.writelines([line, await reader.readexactly(size + 2)])
+            if not size:
+                return
+    left = int(fields.get(b"content-length", b"0"))
+    while left:
+        block = await reader.read(min(left, _BLOCK))
+        if not block:
+            raise EOFError
+        writer.write(block)
+        left -= len(block)
+
+
+async def _pass_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while block := await reader.read(_BLOCK):
+        writer.write(block)

@@ -1,0 +1,72 @@
+"""How much work a unit is given, from what earlier ones took. Pure: no I/O, no clock.
+
+A fragment, or a part of one, costs its rows and something that is the same however few they are: storage has to answer
+before the first of them is read and after the last is stored. The two are kept apart. Rows that seemed dear because
+storage answers late would go out in pieces that shrink until nothing but waiting is left; so no piece is smaller than
+a few times what it costs to begin one.
+"""
+
+from __future__ import annotations
+
+from core.domain.work import Timings, UnitOutcome
+
+_LEAST_SECONDS = 0.2
+_MOST_SECONDS = 30.0
+_OVERRUN = 3.0
+#: The least of a unit, in terms of what one costs before its first row and after its last.
+_LEAST_FIXED = 4.0
+
+
+class Sizes:
+    """Of the units of one plan. `seconds_per_row` is what a row costs on one lane, as far as it is known."""
+
+    def __init__(self, lanes: int, seconds_per_row: float | None) -> None:
+        self._lanes = lanes
+        self.seconds_per_row = seconds_per_row
+        self._times = Timings()
+        self._rows = 0
+        self._parts = 0
+
+    def note(self, outcome: UnitOutcome) -> None:
+        """What a unit took."""
+        self._times += outcome.timings
+        self._rows += sum(r.rows_evaluated for r in outcome.results)
+        self._parts += sum(bool(r.rows_evaluated or r.staged is not None) for r in outcome.results)
+        if self._rows:
+            self.seconds_per_row = self._times.by_rows / self._rows
+
+    @property
+    def fixed_seconds(self) -> float:
+        """What a fragment, or a part of one, costs beside its rows."""
+        return self._times.fixed / self._parts if self._parts else 0.0
+
+    @property
+    def fixed_rows(self) -> int:
+        """The same as a number of rows that cost as much."""
+        return int(self.fixed_seconds / self.seconds_per_row) if self.seconds_per_row else 0
+
+    @property
+    def mostly_storing(self) -> bool:
+        """Storing rows takes longer than reading and computing them, without the time in which storage did not
+        answer: then it does not pay to have several units store parts of a fragment."""
+        return self._times.storing - self._times.fixed > self._times.udf + self._times.read
+
+    def seconds(self, rows: int, parts: int) -> float:
+        """What so many rows in so many fragments cost one lane."""
+        return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
+
+    def target(self, rows_left: int, fragments_left: int) -> float:
+        """Seconds for the next unit: a share of what is left, which shrinks towards the end (guided self-scheduling),
+        within bounds."""
+        guided = self.seconds(rows_left, fragments_left) / (2 * self._lanes)
+        return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
+
+    def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
+        """Rows for the next unit, with what its fragments cost beside their rows."""
+        if not self.seconds_per_row:
+            return max(1, rows_left // (self._lanes * (diversity or 1)))
+        return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
+
+    def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
+        """Seconds after which a unit comes back, done or not. Only where the cost of a row is known."""
+        return _OVERRUN * max(self.seconds(rows, parts), self.target(rows_left, fragments_left))
