@@ -23,7 +23,14 @@ from core.crash import crash_point
 from core.domain.garbage import StoredFile, Verdict
 from core.lance_io import committed_files
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.stored_files import TableVersions, data_folder, refresh_folder, remove, untouched_ranges
+from core.lance_io.stored_files import (
+    TableVersions,
+    data_folder,
+    refresh_folder,
+    remove,
+    unfinished_elsewhere,
+    untouched_ranges,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +51,12 @@ class GarbageCollector:
         """Version of the table, and verdicts. Files are listed before the versions are read and the jobs last: what is
         written or begins meanwhile is either not listed or known to be in use."""
         TableVersions(self._uri)  # no table: no folders to list
-        files = [*self._store.files(), *data_folder(self._uri), *refresh_folder(self._uri)]
+        files = [
+            *self._store.files(),
+            *data_folder(self._uri),
+            *refresh_folder(self._uri),
+            *unfinished_elsewhere(self._uri),
+        ]
         now = time.time()
         self._versions = TableVersions(self._uri)
         uses = self._uses(self._versions, files)

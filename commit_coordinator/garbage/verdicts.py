@@ -81,7 +81,7 @@ def judge(inventory: Inventory) -> list[Verdict]:
     for file in inventory.files:
         if file.folder == DATA and file.name not in inventory.uses.files:
             verdicts.append(_verdict(inventory, file, *_data_use(file, named)))
-        elif file.folder == REFRESH:
+        elif file.folder not in (CHECKPOINTS, DATA):
             verdicts.append(_verdict(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
     return verdicts
 
@@ -181,11 +181,11 @@ def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool
 
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Files that are written but not named by anything yet look like garbage for a while. Whoever asks for the age 0
-    while no job is open says that nobody writes; other writers than Leman's use the data folder too, though."""
+    while no job is open says that nobody writes; other writers than Leman's use the table's own folders too, though."""
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
     forced = inventory.older_than == 0 and not inventory.jobs
-    foreign = kind is StoredKind.UNFINISHED and file.folder == DATA
+    foreign = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
     return 0.0 if forced and not foreign else max(inventory.older_than, DAY)
 
 

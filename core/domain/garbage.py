@@ -13,7 +13,7 @@ DAY = 86400.0
 DEFAULT_AGE = 7 * DAY
 
 #: What Lance writes into before a file has its name; it stays when the writer dies.
-UNFINISHED_NAME = re.compile(r"\.tmp\w+|.+\.lance#\d+")
+UNFINISHED_NAME = re.compile(r"\.tmp\w+|.+#\d+")
 
 
 class StoredKind(enum.Enum):

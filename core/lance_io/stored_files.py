@@ -22,6 +22,12 @@ from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
 
+#: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
+_OF_LANCE = ("_versions", "_transactions", "_deletions")
+_INDICES = "_indices"
+#: Files that are deleted after one look at their folder.
+_AT_ONCE = 1000
+
 
 class TableVersions:
     """Everything that refers to a table's data files. Raises NotFound (TABLE_NOT_FOUND), Unavailable."""
@@ -59,10 +65,26 @@ class TableVersions:
 
 def data_folder(uri: str) -> list[StoredFile]:
     """The files of the data folder that Leman wrote, and unfinished ones; by name."""
+    return [f for f in _listed(uri, "data") if is_installable(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def unfinished_elsewhere(uri: str) -> list[StoredFile]:
+    """What killed writers left of manifests, transactions, deletions and indices; by folder and name."""
+    folders = [*_OF_LANCE, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
+    return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def _listed(uri: str, folder: str) -> list[StoredFile]:
     filesystem, root = filesystem_of(uri)
-    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/data", allow_not_found=True))
-    ours = [i for i in infos if i.is_file and (is_installable(i.base_name) or UNFINISHED_NAME.fullmatch(i.base_name))]
-    return [StoredFile("data", i.base_name, i.size, i.mtime_ns / 1e9) for i in sorted(ours, key=lambda i: i.base_name)]
+    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/{folder}", allow_not_found=True))
+    files = [StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9) for i in found if i.is_file]
+    return sorted(files, key=lambda f: f.name)
+
+
+def _folders(uri: str, folder: str) -> list[str]:
+    filesystem, root = filesystem_of(uri)
+    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/{folder}", allow_not_found=True))
+    return sorted(i.base_name for i in found if i.type is pafs.FileType.Directory)
 
 
 def is_installable(name: str) -> bool:
@@ -80,10 +102,7 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 
 def refresh_folder(uri: str) -> list[StoredFile]:
     """Lists of rows to be evicted from a view, by name; such a file goes once it is committed."""
-    filesystem, root = filesystem_of(uri)
-    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{REFRESH_FOLDER}", allow_not_found=True))
-    found = sorted((i for i in infos if i.is_file), key=lambda i: i.base_name)
-    return [StoredFile(REFRESH_FOLDER, i.base_name, i.size, i.mtime_ns / 1e9) for i in found]
+    return _listed(uri, REFRESH_FOLDER)
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
@@ -104,18 +123,22 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 def remove(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     """Deletes those of the files that are still what they were when they were listed; yields each that is gone.
 
-    Raises Unavailable (STORE_UNAVAILABLE); the same call again goes on.
+    Whether they are is told by listing their folders again: of one and the same object a store gives milliseconds in a
+    list and seconds when it is asked for it alone. Raises Unavailable (STORE_UNAVAILABLE); the same call again goes on.
     """
     filesystem, root = filesystem_of(uri)
-    for file in files:
-        path = f"{root}/{file.folder}/{file.name}"
+    wanted = list(files)
+    for at in range(0, len(wanted), _AT_ONCE):
+        part = wanted[at : at + _AT_ONCE]
         with _readable(uri):
-            info = filesystem.get_file_info(path)
-            if info.is_file and info.mtime_ns / 1e9 != file.modified:
+            now = {(f.folder, f.name): f for folder in {f.folder for f in part} for f in _listed(uri, folder)}
+        for file in part:
+            found = now.get((file.folder, file.name))
+            if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
                 continue  # written anew since
-            with contextlib.suppress(FileNotFoundError):
-                filesystem.delete_file(path)
-        yield file
+            with _readable(uri), contextlib.suppress(FileNotFoundError):
+                filesystem.delete_file(f"{root}/{file.folder}/{file.name}")
+            yield file
 
 
 def _snapshot(uri: str, dataset: lance.LanceDataset) -> TableSnapshot:

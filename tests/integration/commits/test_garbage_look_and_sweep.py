@@ -9,14 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
+from core.checkpoints.lance_store import LanceCheckpointStore
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import NotFound, Unavailable
+from core.lance_io import stored_files
 from core.lance_io.column_files import digest_of
 from core.lance_io.open_jobs import open_jobs
 from executor.jobs.history import History
@@ -208,6 +211,76 @@ def test_what_is_written_anew_after_the_look_stays(lake):
     os.utime(path, (time.time() + 1, time.time() + 1))
     assert collector.sweep(verdicts) == []
     assert key in lake.store
+
+
+class LikeAnObjectStore(pafs.FileSystemHandler):
+    """A list of a folder says when files were written to the millisecond; asked for one of them it says the second."""
+
+    def __init__(self) -> None:
+        self._local = pafs.LocalFileSystem()
+
+    def get_type_name(self):
+        return "like an object store"
+
+    def normalize_path(self, path):
+        return self._local.normalize_path(path)
+
+    def get_file_info(self, paths):
+        return [self._at(info, 1_000_000_000) for info in self._local.get_file_info(paths)]
+
+    def get_file_info_selector(self, selector):
+        return [self._at(info, 1_000_000) for info in self._local.get_file_info(selector)]
+
+    def _at(self, info, step):
+        if not info.is_file:
+            return info
+        return pafs.FileInfo(info.path, info.type, size=info.size, mtime_ns=info.mtime_ns // step * step)
+
+    def delete_file(self, path):
+        self._local.delete_file(path)
+
+    def _unused(self, *_):
+        raise NotImplementedError
+
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = _unused
+    open_input_stream = open_input_file = open_output_stream = open_append_stream = _unused
+
+
+def test_files_go_where_a_list_and_a_look_at_one_file_differ(lake, monkeypatch):
+    made = lake.plan()
+    for task in made.tasks:
+        lake.checkpoint(task, 0, ROWS)
+    lake.fill(made)
+    for number, path in enumerate(sorted(Path(lake.uri, "_checkpoints").iterdir())):
+        os.utime(path, ns=(0, 1_700_000_000_123_456_789 + number))
+    system = pafs.PyFileSystem(LikeAnObjectStore())
+    monkeypatch.setattr(stored_files, "filesystem_of", lambda uri: (system, uri))
+    monkeypatch.setattr(LanceCheckpointStore, "_filesystem", lambda store: (system, store._root))
+    one = next(Path(lake.uri, "_checkpoints").iterdir())
+    (alone,) = system.get_file_info([str(one)])
+    assert alone.mtime_ns % 1_000_000_000 == 0
+    assert [f.modified % 1 > 0 for f in lake.store.files()] == [True] * 2
+    assert collect(lake) == ["SETTLED"] * 2
+    assert not list(Path(lake.uri, "_checkpoints").iterdir())
+
+
+def test_what_killed_writers_left_in_any_folder_of_the_table_goes(lake):
+    """Whoever writes to a table has half-written files in its folders: only those of yesterday are nobody's."""
+    lake.open().create_scalar_index("c", "BTREE")
+    (index,) = Path(lake.uri, "_indices").iterdir()
+    folders = [Path(lake.uri, name) for name in ("_versions", "_transactions", "_deletions", "data")]
+    left = [folder / ".tmpQ7x" for folder in (*folders, index)] + [index / "page_data.lance#1"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half of it")
+    before = {path for path in Path(lake.uri).rglob("*") if path.is_file()}
+    assert collect(lake) == [], "they may be being written"
+    then = time.time() - 2 * DAY
+    for path in left:
+        os.utime(path, (then, then))
+    assert collect(lake) == ["UNFINISHED"] * 6
+    assert {path for path in Path(lake.uri).rglob("*") if path.is_file()} == before - set(left)
+    assert lake.open().to_table().num_rows == 2 * ROWS
 
 
 def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
