@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from core.config import Settings
-from core.coordination.leases import JobLeases
+from core.coordination.leases import Answer, JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
@@ -91,6 +91,7 @@ class JobManager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._losing: set[asyncio.Task[None]] = set()
+        self._lost: set[str] = set()
         self._costs = Costs()
         self._requests = Requests()
 
@@ -176,7 +177,7 @@ class JobManager:
         task.add_done_callback(lambda _: self._tasks.pop(run.board.job.job_id, None))
 
     async def _supervise(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
-        beat = asyncio.create_task(self._heartbeat(run.board.job.job_id))
+        beat = asyncio.create_task(self._heartbeat(run))
         try:
             await work
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
@@ -194,10 +195,28 @@ class JobManager:
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
             del self._runs[job_id]
 
-    async def _heartbeat(self, job_id: str) -> None:
+    async def _heartbeat(self, run: JobRun | RefreshRun) -> None:
+        """Keeps the lease. Where it was not kept all the time, history says whether the job is still ours."""
+        beaten = time.monotonic()
         while True:
             await asyncio.sleep(self._leases.lease_seconds / 3)
-            await self._leases.renew(job_id)
+            in_time = time.monotonic() - beaten < self._leases.lease_seconds
+            beaten = time.monotonic()
+            kept = await self._leases.renew(run.board.job.job_id)
+            if not (kept and in_time):
+                await self._check_ours(run)
+
+    async def _check_ours(self, run: JobRun | RefreshRun) -> None:
+        job = run.board.job
+        database = self._databases[job.spec.database]
+        try:
+            stored = await self._pool.run(database.history.find, job.job_id)
+        except (OSError, LemanError) as error:
+            _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
+            return
+        if stored is not None and not same_attempt(stored, job):
+            database.jobs[job.job_id] = stored
+            self._lose(job.job_id)
 
     async def _save(self, job: Job) -> Job:
         """Writes a job's state into history and returns the one that counts: who finds another one there stops."""
@@ -216,6 +235,7 @@ class JobManager:
             return
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
         run.board.lose()
+        self._lost.add(job_id)
         stopping = asyncio.create_task(asyncio.to_thread(run.cancel))
         self._losing.add(stopping)
         stopping.add_done_callback(self._losing.discard)
@@ -337,8 +357,7 @@ class JobManager:
 
     async def _wait_and_adopt(self, database: _Database, job_id: str) -> None:
         try:
-            while not await self._leases.acquire(job_id):  # noqa: ASYNC110 - Redis tells nobody when a key expires
-                await asyncio.sleep(self._leases.lease_seconds / 3)
+            await self._until_free(database.jobs[job_id])
             await self._reload(database)
             job = database.jobs[job_id]
             if job.state.terminal:
@@ -347,6 +366,20 @@ class JobManager:
                 await self._adopt(job)
         except Exception:  # noqa: BLE001 whoever asks for the job next tries again
             _log.exception("job not taken over", job_id=job_id)
+
+    async def _until_free(self, job: Job) -> None:
+        """Waits for the job's lease. Where Redis cannot be asked nobody can prove that the executor is dead: then it is
+        waited for longer, and longer with each attempt, so that two that live do not take the job from one another."""
+        pause, unknown_since = self._leases.lease_seconds / 3, None
+        while (answer := await self._leases.acquire(job.job_id)) is not Answer.OURS:
+            now = time.monotonic()
+            unknown_since = (unknown_since or now) if answer is Answer.UNKNOWN else None
+            patience = self._leases.patience(job.attempt, lost=job.job_id in self._lost)
+            if unknown_since is not None and now - unknown_since >= patience:
+                return
+            if unknown_since == now:
+                _log.warning("redis does not say who has a job; it is taken over later", job_id=job.job_id, s=patience)
+            await asyncio.sleep(pause)
 
     async def _adopt(self, job: Job) -> None:
         """Takes over a job whose executor died: from the plan on, as everything finished is found there. Who writes the

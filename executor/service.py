@@ -105,7 +105,8 @@ class ExecutorService:
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
-        leases = JobLeases(settings.redis.url.get_secret_value(), owner)
+        alone = bool(settings.embedded.database)
+        leases = JobLeases(settings.redis.url.get_secret_value(), owner, alone=alone)
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             await self._manager.open_database(settings.embedded.database)

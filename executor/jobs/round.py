@@ -89,15 +89,10 @@ class Round:
         try:
             await all_or_first(self._compute(), asyncio.shield(committing), self._watching(committing))
         except BaseException:
-            # what is finished stays finished, also where the job ends early
             await self._services.spark.stop_job(self._board.job.job_id)
             await self._services.local.stop_job(self._board.job.job_id)
             await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
-            self._committer.close()
-            if self._board.lost:
-                committing.cancel()
-            with contextlib.suppress(LemanError):
-                await committing
+            await self._end_commits(committing)
             raise
         finally:
             self._board.tally.units = self._backlog.units_made
@@ -111,6 +106,16 @@ class Round:
             return None
         why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
         return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable)
+
+    async def _end_commits(self, committing: asyncio.Future[None]) -> None:
+        """Of a job that ends early: what is finished is committed, unless the job is another executor's by now."""
+        if self._board.lost:
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+            return
+        self._committer.close()
+        with contextlib.suppress(LemanError):
+            await committing
 
     def _collect_staged(self) -> None:
         staged = [t for t in self._plan.tasks if t.staged is not None]

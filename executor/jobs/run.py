@@ -193,7 +193,8 @@ async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> No
 async def end_by(run: Run, error: LemanError) -> None:
     """Ends a job by an error; one that another executor has taken over is left to it."""
     if error.reason == ATTEMPT_FENCED:
-        run.board.lose()
+        await run.board.leave()
+        return
     if run.cancelling:
         await run.end(JobState.CANCELLED)
     else:

@@ -18,6 +18,7 @@ from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.rpc.blocking import BlockingPool
+from executor.lanes.cancelled import Cancelled
 from executor.lanes.local_runner import LocalRunner
 from executor.manager import JobManager
 
@@ -32,18 +33,27 @@ class BusySpark:
 
     def __init__(self) -> None:
         self.at_work = asyncio.Event()
+        self.cancelled: list[str] = []
+        self._told: list[asyncio.Future[None]] = []
 
     async def run_lanes(self, *_: object) -> None:
+        told = asyncio.get_running_loop().create_future()
+        self._told.append(told)
         self.at_work.set()
-        await asyncio.Event().wait()
+        await told
+        raise Cancelled
 
     async def stop_job(self, _: str) -> None:
         return
 
-    def cancel(self, _: str) -> None:
-        return
+    def cancel(self, job_id: str) -> None:
+        """From any thread."""
+        self.cancelled.append(job_id)
+        for told in self._told:
+            told.get_loop().call_soon_threadsafe(lambda told=told: told.done() or told.set_result(None))
 
-    forget = cancel
+    def forget(self, _: str) -> None:
+        return
 
 
 class Planner:
@@ -88,7 +98,7 @@ async def _nothing(*_: object) -> None:
 class Executor:
     """A job manager, and the process around it."""
 
-    def __init__(self, database: Path, settings: Settings | None = None) -> None:
+    def __init__(self, database: Path, settings: Settings | None = None, leases: Any = None) -> None:
         self.database = str(database)
         self.spark = BusySpark()
         self.planner = Planner()
@@ -109,7 +119,7 @@ class Executor:
                 release=_nothing,
             )
 
-        self.jobs = JobManager(settings, services, JobLeases("", "me"), self.pool)
+        self.jobs = JobManager(settings, services, leases or JobLeases("", "me"), self.pool)
 
     async def works(self) -> None:
         async with asyncio.timeout(10):

@@ -1,0 +1,153 @@
+"""Leases of jobs in a real Redis: who has one, and what is no lease although it lies under its key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from core.coordination.leases import Answer, JobLeases
+from tests.redis_process import RedisProcess
+
+KEY = "leman:job:j"
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path) as running:
+        yield running
+
+
+def connection(server: RedisProcess) -> redis.Redis:
+    return redis.Redis.from_url(server.url)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Leases(JobLeases):
+    """With a clock that the test moves."""
+
+    def __init__(self, url: str, owner: str) -> None:
+        self.time = Clock()
+        super().__init__(url, owner, clock=self.time)
+
+
+def asked(leases: Sequence[JobLeases], *questions: Any) -> list[Any]:
+    """The answers, one after the other on one event loop; then the leases' connections are closed."""
+
+    async def ask() -> list[Any]:
+        try:
+            return [await question() for question in questions]
+        finally:
+            for each in leases:
+                await each.close()
+
+    return asyncio.run(ask())
+
+
+def test_one_has_it_until_it_is_given_up(server):
+    first, second = JobLeases(server.url, "first"), JobLeases(server.url, "second")
+    answers = asked(
+        [first, second],
+        lambda: first.acquire("j"),
+        lambda: second.acquire("j"),
+        lambda: first.acquire("j"),
+        lambda: first.renew("j"),
+        lambda: second.renew("j"),
+        lambda: first.release("j"),
+        lambda: second.acquire("j"),
+        lambda: first.renew("j"),
+    )
+    ours, held = Answer.OURS, Answer.HELD
+    assert answers == [ours, held, ours, True, False, None, ours, False]
+
+
+def test_a_lease_that_was_forgotten_is_taken_again_and_history_is_asked(server):
+    leases = JobLeases(server.url, "me")
+    client = connection(server)
+
+    async def flush() -> None:
+        client.flushall()
+
+    assert asked(
+        [leases], lambda: leases.acquire("j"), flush, lambda: leases.renew("j"), lambda: leases.renew("j")
+    ) == [
+        Answer.OURS,
+        None,
+        False,
+        True,
+    ]
+    assert client.get(KEY) == b"me"
+    assert 0 < client.pttl(KEY) <= 10_000
+
+
+@pytest.mark.parametrize("expiry", [{}, {"px": 3_600_000}], ids=["no expiry", "a clock that was set back"])
+def test_what_does_not_expire_as_a_lease_does_is_taken_after_a_few_lifetimes(server, expiry):
+    leases = Leases(server.url, "me")
+    client = connection(server)
+    client.set(KEY, "somebody", **expiry)
+
+    async def wait(seconds: float) -> None:
+        leases.time.now += seconds
+
+    def ask() -> Any:
+        return leases.acquire("j")
+
+    answers = asked([leases], ask, lambda: wait(29), ask, lambda: wait(1.5), ask)
+    assert answers == [Answer.HELD, None, Answer.HELD, None, Answer.OURS]
+    assert 0 < client.pttl(KEY) <= 10_000
+
+
+def test_a_holder_that_renews_is_never_pushed_out(server):
+    holder, leases = JobLeases(server.url, "holder"), Leases(server.url, "me")
+    client = connection(server)
+
+    async def wait() -> None:
+        leases.time.now += 20
+
+    async def set_back() -> None:
+        client.pexpire(KEY, 3_600_000)
+
+    def ask() -> Any:
+        return leases.acquire("j")
+
+    renew = [lambda: holder.renew("j"), ask, wait]
+    answers = asked(
+        [holder, leases], lambda: holder.acquire("j"), ask, set_back, ask, wait, *renew, *renew, set_back, ask
+    )
+    assert Answer.OURS not in answers[1:]
+
+
+def test_a_key_of_another_kind_is_no_lease(server):
+    leases = Leases(server.url, "me")
+    connection(server).hset(KEY, "a", "b")
+
+    async def wait() -> None:
+        leases.time.now += 31
+
+    assert asked([leases], lambda: leases.acquire("j"), wait, lambda: leases.acquire("j")) == [
+        Answer.HELD,
+        None,
+        Answer.OURS,
+    ]
+
+
+def test_without_redis_nothing_is_known_and_who_is_alone_need_not_wait(server):
+    server.pause()
+    leases = JobLeases(server.url, "me")
+    assert asked([leases], lambda: leases.acquire("j"), lambda: leases.renew("j")) == [Answer.UNKNOWN, False]
+    server.resume()
+    assert leases.patience(1, lost=False) == 60.0
+    assert leases.patience(3, lost=False) == 240.0
+    assert JobLeases(server.url, "me", alone=True).patience(1, lost=False) == 0.0
+    assert JobLeases("", "me").patience(1, lost=False) == 0.0
+    assert JobLeases("", "me").patience(1, lost=True) == 60.0
