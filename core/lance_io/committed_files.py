@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from core import seal
 from core.domain.plan import StagedFile
 from core.lance_io.column_files import digest_of
 from core.lance_io.opening import filesystem_of
 
 FOLDER = "_committed"
-FORMAT = 1
-_ENDING = ".json"
+_ENDING = ".files"
+#: First line of a note. One for each file follows: name, size, digest. The note's own name is a digest of all of it.
+_HEADER = "leman committed files 1"
 #: So many notes are left as they are: making one of them would gain nothing.
 _FEW = 16
 _TRIES = 3
@@ -106,10 +106,10 @@ def _read(uri: str, names: Sequence[str]) -> _Found:
             with filesystem.open_input_stream(f"{root}/{FOLDER}/{name}") as stream:
                 content = bytes(stream.read())
             size += len(content)
-            files.update(_decode(content))
+            files.update(_decode(name, content))
         except FileNotFoundError:
             vanished = True
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             damaged[name] = str(error)
     return _Found(files, damaged, vanished, size)
 
@@ -122,9 +122,9 @@ def _names(uri: str) -> list[str]:
 
 def _write(uri: str, files: Mapping[str, Committed]) -> str:
     """The name of the note, which follows from its content."""
-    stored = {name: [committed.size_bytes, committed.digest] for name, committed in files.items()}
-    content = seal.seal({"format": FORMAT, "files": stored})
-    name = f"{hashlib.sha256(content).hexdigest()[:32]}{_ENDING}"
+    lines = [f"{name} {committed.size_bytes} {committed.digest}" for name, committed in files.items()]
+    content = "\n".join([_HEADER, *lines, ""]).encode()
+    name = _name_of(content)
     filesystem, root = filesystem_of(uri)
     folder = f"{root}/{FOLDER}"
     if not isinstance(filesystem, pafs.LocalFileSystem):  # an object appears whole or not at all
@@ -145,6 +145,13 @@ def _put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
         stream.write(content)
 
 
-def _decode(content: bytes) -> dict[str, Committed]:
-    document = seal.unseal(content)
-    return {str(name): Committed(int(size), str(digest)) for name, (size, digest) in document["files"].items()}
+def _name_of(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:32]}{_ENDING}"
+
+
+def _decode(name: str, content: bytes) -> dict[str, Committed]:
+    if _name_of(content) != name:
+        raise ValueError("it does not have the content that it was written with")
+    _, *lines = content.decode().splitlines()
+    parts = (line.split(" ") for line in lines)
+    return {file: Committed(int(size), digest) for file, size, digest in parts}

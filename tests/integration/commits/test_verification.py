@@ -186,7 +186,7 @@ def test_data_of_others_is_missed_and_its_rows_are_counted(world):
     [
         ("_leman/udfs/f@v1.json", Subject.FUNCTION),
         ("_leman/udfs/*.bundle", Subject.BUNDLE),
-        ("t.lance/_committed/*.json", Subject.NOTE),
+        ("t.lance/_committed/*.files", Subject.NOTE),
         ("t.lance/_checkpoints/*_range-*.lance", Subject.CHECKPOINT),
         ("t.lance/_checkpoints/*_file.lance", Subject.RECORD),
     ],
