@@ -11,6 +11,7 @@ from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
+from core.domain.udf import ColumnBinding
 from core.domain.verification import Finding, Flaw, Looked, Subject
 from core.errors import DataLoss, LemanError
 from core.lance_io import committed_files
@@ -136,39 +137,32 @@ class TableCheck:
         for column in snapshot.fields:
             try:
                 bound = binding.read(column.arrow)
-                known = bound is None or self._is_registered(bound.udf_name, bound.udf_version)
             except DataLoss as error:
-                yield (
-                    column.name,
-                    Looked(
-                        Subject.COLUMN,
-                        0,
-                        True,
-                        (self._about(Subject.COLUMN, Flaw.DAMAGED, error, snapshot, column.name),),
-                    ),
-                )
+                found = self._about(Subject.COLUMN, Flaw.DAMAGED, error.message, snapshot, column.name)
+                yield column.name, Looked(Subject.COLUMN, findings=(found,))
                 continue
             if bound is not None:
-                what = f"function {bound.udf_name}@{bound.udf_version} is not registered: register it again"
-                missing = Finding(
-                    Subject.FUNCTION, Flaw.MISSING, self._folder, what, self._table, (column.name,), -1, 0
-                )
-                yield column.name, Looked(Subject.COLUMN, findings=() if known else (missing,))
+                yield column.name, Looked(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
 
-    def _is_registered(self, name: str, version: str) -> bool:
-        """A damaged definition is there: it is told with the functions, where the column is named."""
-        return f"{name}@{version}.json" in self._functions
-
-    @cached_property
-    def _functions(self) -> frozenset[str]:
-        return frozenset(self._registry.names())
+    def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
+        """What keeps a column from being computed: its function is damaged, or gone."""
+        try:
+            if self._registry.find(bound.udf_name, bound.udf_version) is not None:
+                return ()
+            flaw, what = Flaw.MISSING, f"it is not registered. Register {bound.function} again"
+        except DataLoss as error:
+            flaw, what = Flaw.DAMAGED, error.message
+        except OSError as error:
+            flaw, what = Flaw.UNREADABLE, f"its definition cannot be read ({error}). Make it readable"
+        message = f"Column {column} of {self._table} cannot be computed by its function {bound.function}: {what}"
+        return (self._about(Subject.FUNCTION, flaw, message, snapshot, column),)
 
     def _view(self, snapshot: TableSnapshot) -> Looked | None:
         try:
             definition = view_metadata.from_metadata(snapshot.metadata)
         except DataLoss as error:
-            return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, Flaw.DAMAGED, error, snapshot),))
+            return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, Flaw.DAMAGED, error.message, snapshot),))
         return None if definition is None else Looked(Subject.VIEW)
 
-    def _about(self, subject: Subject, flaw: Flaw, error: DataLoss, snapshot: TableSnapshot, *columns: str) -> Finding:
-        return Finding(subject, flaw, self._folder, error.message, self._table, columns, -1, snapshot.live_rows)
+    def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:
+        return Finding(subject, flaw, self._folder, what, self._table, columns, -1, snapshot.live_rows)

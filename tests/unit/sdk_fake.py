@@ -315,6 +315,22 @@ class _Servicer(
 
         return self._answer("DropView", request, context, drop)
 
+    def VerifyDatabase(self, request, context) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
+        kinds = commit_pb2.VerificationFinding
+        first = commit_pb2.VerifyDatabaseResponse(resume_token="half", table="docs")
+        first.counts.add(subject=kinds.SUBJECT_COLUMN_FILE, looked=2, bytes=100)
+        last = commit_pb2.VerifyDatabaseResponse()
+        last.counts.add(subject=kinds.SUBJECT_COLUMN_FILE, looked=1, flawed=1, bytes=50)
+        last.counts.add(subject=kinds.SUBJECT_DATA_FILE, looked=3, unverifiable=3)
+        found = last.findings.add(subject=kinds.SUBJECT_COLUMN_FILE, flaw=kinds.FLAW_DAMAGED, path="docs.lance/data/a")
+        found.message, found.table, found.fragment_id, found.rows = "a is damaged: restore it", "docs", 4, 10
+        found.columns.append("n")
+        answers = [last] if request.resume_token == "half" else [first, last]
+        for answer in self._answer("VerifyDatabase", request, context, answers):
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "made up")
+            yield answer
+
     def CollectGarbage(self, request, context):
         answer = commit_pb2.CollectGarbageResponse(
             version=7, files_removed=2, bytes_removed=1234, files_kept=3, bytes_kept=9

@@ -39,6 +39,7 @@ from leman._query import Query
 from leman._sql import SqlExpression, sql
 from leman._table import Table
 from leman._udf import UDF, udf
+from leman._verify import Finding, Verification, Verified
 from leman._view import View
 from leman._view_model import RefreshPlan, ViewColumn, ViewFunction, ViewInfo, ViewQuery
 from leman.error_handling import ErrorHandlingConfig, Fail, Retry, Skip
@@ -52,6 +53,7 @@ __all__ = [
     "Database",
     "ErrorHandlingConfig",
     "Fail",
+    "Finding",
     "FragmentDecision",
     "Job",
     "JobCancelled",
@@ -78,6 +80,8 @@ __all__ = [
     "Table",
     "TableInfo",
     "UdfInfo",
+    "Verification",
+    "Verified",
     "View",
     "ViewColumn",
     "ViewFunction",

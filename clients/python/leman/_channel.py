@@ -87,6 +87,11 @@ class Services:
         stub: Any = jobs_pb2_grpc.JobServiceStub(self._channel("executor"))
         return stub.WatchJob(request, timeout=timeout, metadata=self._metadata())
 
+    def verify(self, request: Any, *, timeout: float) -> Any:
+        """Opens CommitService.VerifyDatabase. Iterating over it raises grpc.RpcError; `explain` says what it means."""
+        stub: Any = commit_pb2_grpc.CommitServiceStub(self._channel("commit_coordinator"))
+        return stub.VerifyDatabase(request, timeout=timeout, metadata=self._metadata())
+
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
         """The Leman error for a failed call of `service`. Raise it `from None`."""
         endpoints = self._endpoints

@@ -22,6 +22,7 @@ from leman._registration import Registration
 from leman._retry import retry_job
 from leman._table import Table, check_name
 from leman._udf import UDF
+from leman._verify import Verification, verify
 from leman._view import View
 from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
@@ -188,6 +189,20 @@ class Database:
         """
         request = commit_pb2.DropViewRequest(database=self.uri, name=check_name(name, "view"), force=force)
         self._services.commits("DropView", request)
+
+    @boundary
+    def verify(
+        self, *, resume_token: str = "", progress: Callable[[Verification], object] | None = None
+    ) -> Verification:
+        """Reads all that the database keeps, compares it with the digests of what was written, and says what does not
+        match: functions and their bundles, metadata of columns and views, job history, checkpoints, and every file that
+        was committed. Changes nothing. Files that others or a compaction wrote have no digest: it is seen that they
+        are there and can be read, and they count as not verifiable.
+
+        `progress` is called with what was found so far. Its `resume_token` lets a later call go on from there, which
+        then tells about the rest alone. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
+        """
+        return verify(self._services, self.uri, resume_token, progress)
 
     @boundary
     def table_names(self) -> list[str]:

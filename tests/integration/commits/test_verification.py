@@ -184,7 +184,7 @@ def test_data_of_others_is_missed_and_its_rows_are_counted(world):
 @pytest.mark.parametrize(
     ("pattern", "subject"),
     [
-        ("_leman/udfs/f@v1.json", Subject.FUNCTION),
+        ("_leman/udfs/sql@*.json", Subject.FUNCTION),
         ("_leman/udfs/*.bundle", Subject.BUNDLE),
         ("t.lance/_committed/*.files", Subject.NOTE),
         ("t.lance/_checkpoints/*_range-*.lance", Subject.CHECKPOINT),
@@ -199,6 +199,14 @@ def test_what_lies_beside_the_tables_is_compared_too(world, pattern, subject):
     assert (finding.subject, finding.flaw) == (subject, Flaw.DAMAGED)
     assert finding.path == str(path.relative_to(world.folder))
     assert contents(world.folder) == before
+
+
+def test_a_damaged_function_is_told_with_the_columns_that_it_computes(world):
+    flip(world.only("_leman/udfs/f@v1.json"))
+    first, second = everything(world.folder).findings
+    assert (first.path, first.flaw, first.columns) == ("_leman/udfs/f@v1.json", Flaw.DAMAGED, ())
+    assert (second.table, second.columns, second.flaw, second.rows) == ("t", ("c",), Flaw.DAMAGED, 4 * ROWS)
+    assert "Register the function again" in second.message
 
 
 def test_a_bundle_that_is_gone_is_missed_by_its_function(world):

@@ -6,13 +6,13 @@ import sys
 
 import typer
 
-from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system, _views
+from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system, _verify, _views
 
 app = typer.Typer(
     name="leman",
     help="Keeps computed columns of Lance tables up to date.",
     epilog="Try `leman demo` first; then `leman tables ls PATH`. Exit codes: 0 ok, 1 failed, 2 usage,"
-    " 3 finished with failed rows.",
+    " 3 finished with failed rows, or with findings.",
     invoke_without_command=True,
     rich_markup_mode="rich" if sys.stderr.isatty() else None,
     add_completion=False,
@@ -34,6 +34,7 @@ app.command("plan")(_backfill.plan)
 app.command("backfill")(_backfill.backfill)
 app.command("errors")(_jobs.errors)
 app.command("refresh")(_views.refresh)
+app.command("verify")(_verify.verify)
 app.add_typer(_jobs.app, name="jobs")
 app.add_typer(_catalog.tables, name="tables")
 app.add_typer(_catalog.udfs, name="udfs")

@@ -1,0 +1,77 @@
+"""A commit coordinator of one's own, for what needs no other service and must leave the database as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leman._channel import Endpoints, Services
+from leman.errors import StartFailed
+
+_SECONDS = 60.0
+_GOODBYE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    endpoints: Endpoints
+
+    def locate(self) -> Endpoints:
+        return self.endpoints
+
+
+@contextlib.contextmanager
+def lone_coordinator() -> Iterator[Services]:
+    """Runs one as a child of this process, on loopback, under a token that nobody else knows. It keeps no files.
+
+    Raises StartFailed.
+    """
+    token = secrets.token_urlsafe(32)
+    ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
+    environment = {**os.environ, **{f"LEMAN_SERVER__{key}": value for key, value in ours.items()}}
+    environment["LEMAN_EMBEDDED__DATABASE"] = ""
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "commit_coordinator"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        timer = threading.Timer(_SECONDS, child.kill)
+        timer.start()
+        try:
+            line = child.stdout.readline() if child.stdout is not None else b""
+            timer.cancel()
+            if not line:
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip().splitlines()
+                raise StartFailed("\n".join(["a commit coordinator did not come up", *said[-15:]]))
+            address = f"127.0.0.1:{json.loads(line)['port']}"
+            services = Services(_Here(Endpoints("", "", address, token)))
+            try:
+                yield services
+            finally:
+                services.close()
+        finally:
+            timer.cancel()
+            _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(_GOODBYE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
