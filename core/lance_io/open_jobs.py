@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import pyarrow as pa
 
+from core import seal
 from core.domain.garbage import OpenJob
-from core.domain.job import Job, counted
+from core.domain.job import Job, JobState, counted
 from core.errors import Unavailable
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
@@ -18,13 +21,25 @@ def open_jobs(uri: str) -> list[OpenJob]:
     database, _, name = uri.rpartition("/")
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]))
     try:
-        rows = log.read(["table", "record"])
+        rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     except (OSError, ValueError) as error:
         raise Unavailable("STORE_UNAVAILABLE", f"The job history of {database} cannot be read: {error}") from None
     jobs: dict[str, Job] = {}
+    damaged: dict[str, OpenJob] = {}
     for row in rows:
-        if row["table"] == name.removesuffix(TABLE_ENDING):
-            job = msgspec.json.decode(str(row["record"]), type=Job)
+        if row["table"] != name.removesuffix(TABLE_ENDING):
+            continue
+        try:
+            job = msgspec.json.decode(seal.unseal_text(str(row["record"])), type=Job)
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
+        except ValueError:  # what lies beside the record says enough to let the job's files be
+            if not JobState(row["state"]).terminal:
+                job_id = str(row["job_id"])
+                damaged[job_id] = OpenJob(job_id, str(row["column"]), _seconds(row["created_at"]))
     found = [OpenJob(job.job_id, job.spec.column, job.created_at) for job in jobs.values() if not job.state.terminal]
+    found += [job for job_id, job in damaged.items() if job_id not in jobs]
     return sorted(found, key=lambda job: job.created_at)
+
+
+def _seconds(at: object) -> float:
+    return at.timestamp() if isinstance(at, datetime) else 0.0

@@ -13,6 +13,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
+from core import seal
 from core.checkpoints.lance_store import LanceCheckpointStore
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
@@ -308,6 +309,19 @@ def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
     history.save(replace(taken_over, state=JobState.CANCELLED))
     assert open_jobs(lake.uri) == []
     assert collect(lake) == ["SETTLED"]
+
+
+def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monkeypatch):
+    history = History(lake.database)
+    history.prepare()
+    now = time.time()
+    jobs = [Job(f"job-{state.value}", "", state, BackfillSpec(lake.database, "t", "c"), now, now) for state in JobState]
+    for job in jobs:
+        history.save(job)
+    monkeypatch.setattr(seal, "is_whole", lambda _: False)
+    found = open_jobs(lake.uri)
+    assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
+    assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)
 
 
 def test_no_table_and_an_unreadable_history(lake, tmp_path):
