@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,24 +52,32 @@ class Grant:
     """Answer to a reservation: `granted` is ours until released or expired, `busy` is someone else's.
 
     `others_finished` is True when another holder has released finished work in this scope since it was first reserved:
-    look at the checkpoint store again before computing.
+    look at the checkpoint store again before computing. `holds` are the reservations that `busy` is due to, each with a
+    mark that changes whenever it is renewed. `overtaken`: a later attempt at the job reserves here; stop.
     """
 
     granted: tuple[RowRange, ...]
     busy: tuple[RowRange, ...]
     others_finished: bool
+    holds: tuple[str, ...] = ()
+    overtaken: bool = False
 
 
 class Reservations(Protocol):
     """Who is computing what, so that two jobs do not compute the same rows. Saves work; correctness never rests on it.
 
-    A scope is one fragment's values (settlement S27). Holders are jobs: a job never hands out a row twice at once, and
-    takes over by itself what one of its dead workers held. What a dead job held expires.
+    A scope is one fragment's values (settlement S27). Holders are attempts at jobs, `job#attempt`: a job never hands
+    out a row twice at once, and takes over by itself what one of its dead workers held, or an earlier attempt, dead or
+    not. What a dead job held expires.
     """
 
-    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str) -> Grant: ...
+    def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
+        """Takes what is free. Those `ignored`, out of `Grant.holds`, count as free if they were not renewed since."""
+        ...
 
-    def renew(self, scopes: Iterable[str], holder: str) -> None: ...
+    def renew(self, scopes: Iterable[str], holder: str) -> bool:
+        """False: a later attempt at the job reserves in one of the scopes; stop."""
+        ...
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
         """Gives granted ranges back; `finished` says that their results are stored."""

@@ -159,8 +159,8 @@ class ExecutorService:
     async def _latest_version(self, database: str, table: str) -> int:
         return await self._pool.run(LanceTables().latest_version, table_uri(database, table))
 
-    async def _release(self, job_id: str, scopes: Sequence[str]) -> None:
-        await self._pool.run(self._reservations.release_all, scopes, job_id)
+    async def _release(self, holder: str, scopes: Sequence[str]) -> None:
+        await self._pool.run(self._reservations.release_all, scopes, holder)
 
     async def _carry_over(self, plan: Plan, stopped: Callable[[], bool]) -> int:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))

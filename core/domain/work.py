@@ -35,7 +35,7 @@ class WorkContext:
     `errors_told`. A lane at work says every `beat_seconds` that
     it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
     failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
-    given: the table then holds row ids of it."""
+    given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`."""
 
     job_id: str
     uri: str
@@ -58,6 +58,18 @@ class WorkContext:
     failed_only: bool = False
     versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
+    attempt: int = 1
+    ignored_holds: tuple[str, ...] = ()
+
+    @property
+    def holder(self) -> str:
+        """As whom its units reserve rows."""
+        return holder_of(self.job_id, self.attempt)
+
+
+def holder_of(job_id: str, attempt: int) -> str:
+    """As whom the units of an attempt at a job reserve rows."""
+    return f"{job_id}#{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +144,10 @@ class UnitFailure:
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job. `rows_failed`
-    are those that are stored, in a checkpoint or the file. `failed_before`: rows of the `staged` file that had failed
-    before the request and that it leaves so; None: as the plan says."""
+    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job, which has the
+    `holds` (see `core.ports.Grant`). `rows_failed` are those that are stored, in a checkpoint or the file.
+    `failed_before`: rows of the `staged` file that had failed before the request and that it leaves so; None: as the
+    plan says."""
 
     fragment_id: int
     checkpoints: tuple[CheckpointRef, ...] = ()
@@ -146,6 +159,7 @@ class FragmentResult:
     rows_failed: int = 0
     rows_skipped: int = 0
     failed_before: int | None = None
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

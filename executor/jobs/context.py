@@ -12,7 +12,7 @@ from core.udf import blobs
 from executor.worker.error_store import errors_uri
 
 
-def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContext:
+def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds: tuple[str, ...] = ()) -> WorkContext:
     """Bounds given with the call win over those of the function."""
     udf = header.udf
     field = blobs.values_field(header.output.field.arrow)
@@ -52,4 +52,6 @@ def work_context(job: Job, header: PlanHeader, settings: Settings) -> WorkContex
         beat_seconds=settings.writer.stall_round_seconds / 2,
         failed_only=header.failed_only,
         versions=header.versions,
+        attempt=job.attempt,
+        ignored_holds=ignored_holds,
     )

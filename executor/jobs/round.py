@@ -18,11 +18,14 @@ from executor.jobs.services import Services, lanes_of
 from executor.jobs.waiting import all_or_first
 from executor.lanes.backlog import Backlog
 from executor.lanes.handed_over import HandedOver
+from executor.lanes.holds import Holds
 from executor.lanes.losses import Losses, in_hand
 from executor.lanes.stalls import LaneWatch
 from executor.lanes.verdict import describe, judge
 from executor.worker.unit import STORAGE_ERROR
 
+#: Reason of a refusal where another writer of the column came first.
+_FASTER = "FRAGMENT_CHANGED"
 #: Times that Spark may give up before a lane has asked for a unit.
 _FRUITLESS = 3
 #: Reasons of a unit's failure after which a new plan may help.
@@ -32,17 +35,19 @@ _REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 @dataclass(frozen=True, slots=True)
 class Unsettled:
     """Why a plan was not worked off: fragments that another job has, and what was refused. `unusable`: of the files
-    that were refused some would have been as wrong on a table that nobody changed."""
+    that were refused some would have been as wrong on a table that nobody changed. `overtaken`: whatever was refused,
+    another writer of the same column was faster."""
 
     waiting: int
     why: str
     unusable: bool = False
+    overtaken: bool = False
 
 
 class Round:
     """Works through one plan: hands out units, collects what they did, has it committed."""
 
-    def __init__(self, board: JobBoard, plan: Plan, services: Services, cost: float | None) -> None:
+    def __init__(self, board: JobBoard, plan: Plan, services: Services, cost: float | None, holds: Holds) -> None:
         self._board = board
         self._plan = plan
         self._services = services
@@ -57,7 +62,8 @@ class Round:
             diversity=spec.task_shuffle_diversity,
             first_unit=board.tally.units,
         )
-        self._context: WorkContext = work_context(board.job, plan.header, services.settings)
+        self._holds = holds
+        self._context: WorkContext = work_context(board.job, plan.header, services.settings, holds.dead)
         self._committer = Committer(
             services.commits,
             plan.header,
@@ -91,7 +97,7 @@ class Round:
         except BaseException:
             await self._services.spark.stop_job(self._board.job.job_id)
             await self._services.local.stop_job(self._board.job.job_id)
-            await self._services.release(self._board.job.job_id, self._backlog.scopes_out)
+            await self._services.release(self._context.holder, self._backlog.scopes_out)
             await self._end_commits(committing)
             raise
         finally:
@@ -105,7 +111,8 @@ class Round:
         if not rejected and not waiting and not self._trouble:
             return None
         why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
-        return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable)
+        overtaken = not self._trouble and all(v.reason == _FASTER for v in self._committer.rejected)
+        return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable, overtaken=overtaken)
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
         """Of a job that ends early: what is finished is committed, unless the job is another executor's by now."""
@@ -274,6 +281,8 @@ class Round:
             self._came_back(outcome)
             return
         self._backlog.note(outcome)
+        for result in outcome.results:
+            self._holds.seen(result)
         self._board.tally.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,8 +20,11 @@ from executor.jobs.services import Services, lanes_of
 from executor.jobs.takeover import begin_attempt
 from executor.jobs.waiting import patiently
 from executor.lanes.cancelled import Cancelled
+from executor.lanes.holds import Holds
 
 _ROUNDS_WITHOUT_PROGRESS = 5
+#: In a row, in which another writer of the column was faster: of so many jobs on one fragment each is through once.
+_ROUNDS_OVERTAKEN = 500
 
 
 class JobRun:
@@ -36,6 +40,10 @@ class JobRun:
         self._failed_in = failed_in
         self._cost: float | None = None
         self._planned = False
+        writer = services.settings.writer
+        self._holds = Holds(
+            services.settings.executor.reservation_ttl_seconds, writer.stall_idle_rounds * writer.stall_round_seconds
+        )
         if job.attempt > 1:
             self.board.tally.go_on(job.progress)
 
@@ -115,19 +123,32 @@ class JobRun:
 
     async def _rounds(self, plan: Plan) -> None:
         tally = self.board.tally
-        idle = 0
+        idle = overtaken = 0
         while plan.tasks:
             plan = await self._carry_over(plan)
             evaluated, committed = tally.rows_evaluated, tally.fragments_committed
-            unsettled = await Round(self.board, plan, self._services, self._cost).work()
+            unsettled = await Round(self.board, plan, self._services, self._cost, self._holds).work()
+            self._tell_waits()
             if unsettled is None:
                 return
             self._cost = tally.seconds_per_row or self._cost
             # rows of a file that is refused again and again are computed again and again
             moved = tally.rows_evaluated != evaluated and not unsettled.unusable
-            idle = 0 if moved or tally.fragments_committed != committed else idle + 1
-            await self._pause(unsettled, idle)
+            if moved or tally.fragments_committed != committed:
+                idle = overtaken = 0
+            elif unsettled.overtaken and overtaken < _ROUNDS_OVERTAKEN:
+                overtaken += 1  # who was faster has got on, and is through one day
+            elif not unsettled.waiting:
+                idle += 1
+            await self._pause(unsettled, idle, overtaken)
             plan = await self.plan()
+
+    def _tell_waits(self) -> None:
+        """What other jobs have reserved and this one waits for, since when."""
+        stalls, news = self._holds.turn()
+        for stall in news:
+            self.board.note("stall", stall.message)
+        self.board.update(stalls=tuple(stalls))
 
     async def _carry_over(self, plan: Plan) -> Plan:
         """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
@@ -142,14 +163,14 @@ class JobRun:
             self.board.tally.carried(plan)
         return plan
 
-    async def _pause(self, unsettled: Unsettled, idle: int) -> None:
+    async def _pause(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
         if self.cancelling:
             raise Cancelled(self.board.job.job_id)
         if unsettled.waiting:
-            # another job is computing these rows: look again soon, for as long as it lives
-            if idle <= 1:
+            # another job is computing these rows: look again soon, for as long as it renews its reservations
+            if self._holds.turns <= 1:
                 self.board.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
-            await asyncio.sleep(min(0.1 * 2**idle, 1.0))
+            await asyncio.sleep(min(0.1 * 2 ** min(self._holds.turns, 4), 1.0))
             return
         if idle >= _ROUNDS_WITHOUT_PROGRESS:
             raise Aborted(
@@ -158,8 +179,9 @@ class JobRun:
                 "What was finished is kept; run the backfill again.",
             )
         self.board.note("replan", f"planning again: {unsettled.why}")
-        if idle:
-            await asyncio.sleep(min(0.05 * 2**idle, 1.0))
+        if idle or overtaken:
+            longest = min(0.05 * 2 ** min(max(idle, overtaken), 5), 1.0)
+            await asyncio.sleep(random.uniform(longest / 2, longest))
 
 
 class Run(Protocol):

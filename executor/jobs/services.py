@@ -23,7 +23,7 @@ class Services:
     that counts (see `History.save`), `forget_file(uri, task, file)` deletes the records of a column file,
     `save_error(job, row)` stores the row that ended a job, `save_followed(plan)` what a plan found out about compacted
     files.
-    `release(job_id, scopes)` gives back what killed workers had reserved,
+    `release(holder, scopes)` gives back what killed workers had reserved,
     `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
 
     settings: Settings

@@ -73,7 +73,8 @@ class UnitRunner:
         self._errors = errors
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
-        self._stopped = stopped
+        self._keeper = _LeaseKeeper(reservations, context.holder, context.lease_seconds)
+        self._asked_to_stop = stopped
         self._began = time.monotonic()
         self._deadline: float | None = None
         self._evaluator: Evaluates | None = None
@@ -88,8 +89,7 @@ class UnitRunner:
         """Never raises for what the function or the store does: that is in the outcome."""
         results: list[FragmentResult] = []
         failure = None
-        keeper = _LeaseKeeper(self._reservations, self._context.job_id, self._context.lease_seconds)
-        with keeper as leases, self._slices, self._watchdog:
+        with self._keeper as leases, self._slices, self._watchdog:
             try:
                 with self._meter.opening():
                     reader = self._reader()
@@ -117,12 +117,18 @@ class UnitRunner:
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
         scope = work.scope
         busy: tuple[RowRange, ...] = ()
+        holds: tuple[str, ...] = ()
         found: tuple[CheckpointRef, ...] = ()
         if work.ranges:
             with self._meter.opening():
-                grant = self._reservations.reserve(scope, work.ranges, self._context.job_id)
+                grant = self._reservations.reserve(
+                    scope, work.ranges, self._context.holder, self._context.ignored_holds
+                )
             leases.add(scope, grant.granted)
-            busy = grant.busy
+            if grant.overtaken:
+                leases.overtaken = True
+                return FragmentResult(work.fragment_id, left=work.ranges)
+            busy, holds = grant.busy, grant.holds
             if grant.others_finished or self._unit.look_first:
                 staged = self._staged_meanwhile(work)
                 if staged is not None:
@@ -137,9 +143,13 @@ class UnitRunner:
         result = FragmentPass(self._context, work, self._tools(reader)).run()
         leases.drop(scope, finished=True)
         # the executor has to know of them: another unit may finish the fragment
-        result = replace(result, busy=busy, checkpoints=(*found, *result.checkpoints))
+        result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
         self._meter.hint(result)
         return result
+
+    def _stopped(self) -> bool:
+        """Asked to stop, or overtaken by a later attempt at the job: its executor may be frozen and say nothing."""
+        return self._keeper.overtaken or self._asked_to_stop()
 
     def _tools(self, reader: FragmentReader) -> Tools:
         return Tools(
@@ -230,13 +240,15 @@ class UnitRunner:
 
 
 class _LeaseKeeper:
-    """Renews what a unit has reserved, at a third of the lease, until it is given back."""
+    """Renews what a unit has reserved, at a third of the lease, until it is given back. `overtaken`: a later attempt at
+    the job has it."""
 
     def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
         self._reservations = reservations
         self._holder = holder
         self._pause = lease_seconds / 3
         self._held: dict[str, tuple[RowRange, ...]] = {}
+        self.overtaken = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -263,4 +275,5 @@ class _LeaseKeeper:
 
     def _renew(self) -> None:
         while not self._stop.wait(self._pause):
-            self._reservations.renew(list(self._held), self._holder)
+            if not self._reservations.renew(list(self._held), self._holder):
+                self.overtaken = True

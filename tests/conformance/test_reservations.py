@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import redis as redis_py
 
 from core.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from core.domain.ranges import RowRange, merge
@@ -110,6 +111,78 @@ def test_a_lease_ends_unless_it_is_renewed(reservations):
         reservations.renew(["s"], "a")
     assert reservations.reserve("s", [whole], "b").busy == (whole,)
     assert until_free(reservations, "b", whole) >= LEASE_SECONDS / 4
+
+
+def test_a_later_attempt_takes_over_what_an_earlier_one_holds_which_learns_it(reservations):
+    whole = RowRange(0, 10)
+    reservations.reserve("s", [whole], "job-1#1")
+    assert reservations.renew(["s"], "job-1#1")
+    taken = reservations.reserve("s", [whole], "job-1#2")
+    assert (taken.granted, taken.busy, taken.overtaken) == ((whole,), (), False)
+    assert not reservations.renew(["s"], "job-1#1")
+    assert reservations.renew(["s"], "job-1#2")
+    late = reservations.reserve("s", [whole, RowRange(20, 30)], "job-1#1")
+    assert late.overtaken
+    assert late.busy == (whole,)
+    reservations.release("s", [whole], "job-1#1", finished=False)
+    assert reservations.reserve("s", [whole], "job-2#1").busy == (whole,), "an earlier attempt gives nothing back"
+
+
+def test_attempts_of_other_jobs_are_others(reservations):
+    whole = RowRange(0, 10)
+    reservations.reserve("s", [whole], "job-1#1")
+    for other in ("job-10#2", "job#2", "job-1#1#2", "job-2"):
+        grant = reservations.reserve("s", [whole], other)
+        assert (grant.granted, grant.overtaken) == ((), False)
+    assert reservations.renew(["s"], "job-1#1")
+
+
+def test_a_hold_says_whose_it_is_and_changes_when_it_is_renewed(reservations):
+    reservations.reserve("s", [RowRange(0, 10)], "job-1#1")
+    reservations.reserve("s", [RowRange(20, 30)], "job-2#1")
+    (hold,) = reservations.reserve("s", [RowRange(0, 15)], "job-3#1").holds
+    assert hold.startswith("0-10-job-1#1=")
+    assert reservations.reserve("s", [RowRange(5, 8)], "job-3#1").holds == (hold,)
+    threading.Event().wait(0.01)
+    reservations.renew(["s"], "job-1#1")
+    assert reservations.reserve("s", [RowRange(0, 10)], "job-3#1").holds != (hold,)
+    assert reservations.reserve("s", [RowRange(10, 20)], "job-4#1").busy == (RowRange(10, 15),)
+
+
+def test_a_hold_that_is_ignored_is_nobodys_unless_it_was_renewed(reservations):
+    whole = RowRange(0, 10)
+    reservations.reserve("s", [whole], "job-1#1")
+    (hold,) = reservations.reserve("s", [whole], "job-2#1").holds
+    threading.Event().wait(0.01)
+    reservations.renew(["s"], "job-1#1")
+    (renewed,) = reservations.reserve("s", [whole], "job-2#1", [hold]).holds
+    assert reservations.reserve("s", [whole], "job-2#1", [hold, renewed]).granted == (whole,)
+    assert reservations.reserve("s", [whole], "job-3#1").busy == (whole,)
+
+
+@pytest.mark.parametrize("field", ["0-60-somebody", "0-60-somebody#7", "0-60-"])
+def test_a_field_that_never_expires_can_be_ignored(redis, field):
+    """Written by somebody else, or before the clock of Redis was set back; and it comes back again and again."""
+    reservations, whole = RedisReservations(redis.url, LEASE_SECONDS), RowRange(0, 60)
+    client = redis_client(redis)
+    for _ in range(2):
+        client.hset("leman:reservation:s", field, "99999999999999")
+        (hold,) = reservations.reserve("s", [whole], "job#1").holds or (f"{field}=99999999999999",)
+        assert reservations.reserve("s", [whole], "job#1", [hold]).granted == (whole,)
+
+
+def test_fields_that_are_no_reservations_count_for_nothing(redis):
+    reservations, whole = RedisReservations(redis.url, LEASE_SECONDS), RowRange(0, 60)
+    client = redis_client(redis)
+    for field, value in (("junk", "1"), ("0-60-job", "soon"), ("-", ""), ("a-b-c", "99999999999999")):
+        client.hset("leman:reservation:s", field, value)
+    assert reservations.reserve("s", [whole], "job#1").granted == (whole,)
+    assert reservations.renew(["s"], "job#1")
+    assert reservations.reserve("s", [whole], "other#1").busy == (whole,)
+
+
+def redis_client(server: RedisProcess) -> redis_py.Redis:
+    return redis_py.Redis.from_url(server.url)
 
 
 def test_without_redis_everything_is_granted_and_quickly(redis):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from core import keys, row_states
+from core.coordination.reservations import InProcessReservations
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
@@ -442,3 +443,36 @@ def test_a_full_dictionary_fails_the_job_with_what_to_do(tmp_path):
     assert outcome.failure is not None
     assert outcome.failure.reason == "UDF_FAILED"
     assert "larger index type" in outcome.failure.message
+
+
+class OvertakenReservations(InProcessReservations):
+    """A later attempt at the job reserves the same rows after the first one has begun."""
+
+    def renew(self, scopes, holder):
+        for scope in list(scopes):
+            self.reserve(scope, [RowRange(0, 2000)], "job-1#2")
+        return super().renew(scopes, holder)
+
+
+def test_a_unit_of_an_attempt_that_was_overtaken_stops(tmp_path):
+    """Its executor may be frozen, and tell it nothing."""
+
+    def slow(x):
+        import threading
+
+        threading.Event().wait(0.002)
+        return x
+
+    lab = Lab(tmp_path, rows=2000, per_fragment=2000)
+    lab.reservations = OvertakenReservations(0.03)
+    context = lab.context(lab.udf(slow), lease_seconds=0.03)
+    work = lab.work(context, 0, [(0, 2000)])
+    result = lab.run(context, work).results[0]
+    assert 0 < result.rows_evaluated < 2000
+    assert result.staged is None
+    assert result.left == (RowRange(result.rows_evaluated, 2000),)
+    assert [c.range for c in result.checkpoints] == [RowRange(0, result.rows_evaluated)], "what was done is kept"
+    lab.reservations = InProcessReservations(60)
+    lab.reservations.reserve(work.scope, [RowRange(5, 6)], "job-1#2")
+    late = lab.run(context, work).results[0]
+    assert (late.left, late.rows_evaluated) == (work.ranges, 0)

@@ -20,6 +20,7 @@ from core.errors import Unavailable
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round
 from executor.jobs.run import JobRun
+from executor.lanes.holds import Holds
 from executor.lanes.local_runner import LocalRunner
 
 
@@ -145,7 +146,7 @@ def services_of(spark: Any, commits: object) -> Any:
 async def work(spark: Any) -> Any:
     board = JobBoard(JOB)
     async with asyncio.timeout(10):
-        unsettled = await Round(board, a_plan(), services_of(spark, Commits()), None).work()
+        unsettled = await Round(board, a_plan(), services_of(spark, Commits()), None, Holds(6.0, 30.0)).work()
         await asyncio.sleep(0)
     return unsettled, board.tally.fragments_committed
 

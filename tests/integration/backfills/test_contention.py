@@ -1,0 +1,149 @@
+"""Jobs that want rows of one fragment at once: all end right, rows are computed once, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+import redis
+from pydantic import SecretStr
+
+from commit_coordinator.requests import AddColumnsRequest
+from core.config import Settings
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.domain.udf import UdfDefinition, UdfKind
+from core.lance_io.tables import LanceTables
+from core.udf.registry import UdfRegistry
+from executor.jobs.run import JobRun
+from planner.catalog import Catalog, NewColumn
+from planner.snapshot import PlanReader
+from tests.integration.views.histories.harness import System
+from tests.redis_process import RedisProcess
+
+ROWS = 240
+LEASE_SECONDS = 0.5
+SEEN: list[int] = []
+
+
+def double(x: int) -> int:
+    SEEN.append(x)
+    time.sleep(0.002)
+    return 2 * x
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[System]:
+    running = System()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path) as running:
+        yield running
+
+
+class Contest:
+    """One table with one fragment, and jobs that run at once."""
+
+    def __init__(self, system: System, folder: Path, server: RedisProcess) -> None:
+        SEEN.clear()
+        self._system = system
+        self.database = str(folder)
+        self.uri = f"{folder}/t.lance"
+        lance.write_dataset(pa.table({"x": pa.array(range(ROWS))}), self.uri, enable_stable_row_ids=True)
+        UdfRegistry(self.database).put(
+            UdfDefinition("double", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint=f"{__name__}:double")
+        )
+        wanted = Catalog(LanceTables()).addition(self.database, "t", [NewColumn("y", "double", "1")], "")
+        request = AddColumnsRequest(wanted.uri, "", wanted.request_id, wanted.schema)
+        system._runner.run(system._lanes.submit(request))
+        defaults = Settings()
+        self._settings = defaults.model_copy(
+            update={
+                "redis": defaults.redis.model_copy(update={"url": SecretStr(server.url)}),
+                "executor": defaults.executor.model_copy(update={"reservation_ttl_seconds": LEASE_SECONDS}),
+                "writer": defaults.writer.model_copy(update={"stall_idle_rounds": 1, "stall_round_seconds": 0.5}),
+            }
+        )
+
+    def run(self, *filters: str) -> list[JobRun]:
+        """Jobs with these filters, begun at once; all have ended."""
+        services = replace(self._system.services, settings=self._settings)
+        runs = []
+        for n, where in enumerate(filters):
+            spec = BackfillSpec(self.database, "t", "y", where=where)
+            runs.append(JobRun(Job(f"job-{n}", "", JobState.PLANNING, spec, 0, 0), services))
+
+        async def all_at_once() -> None:
+            async with asyncio.timeout(120):
+                await asyncio.gather(*(self._run(run) for run in runs))
+
+        self._system._runner.run(all_at_once())
+        return runs
+
+    async def _run(self, run: JobRun) -> None:
+        plan = await run.plan()
+        if not await run.ended_at_once(plan):
+            await run.run(plan)
+
+    def scope(self) -> str:
+        """What the fragment's rows are reserved under."""
+        (task,) = PlanReader(LanceTables()).plan(BackfillSpec(self.database, "t", "y")).tasks
+        return f"{task.fragment_id}:{task.fingerprint}"
+
+    def values(self) -> dict[int, Any]:
+        data = lance.dataset(self.uri).to_table(columns=["x", "y"])
+        return dict(zip(data["x"].to_pylist(), data["y"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def contest(system, tmp_path, server) -> Contest:
+    return Contest(system, tmp_path, server)
+
+
+def test_jobs_with_overlapping_filters_all_end_right(contest):
+    filters = [f"x >= {10 * n} AND x < {10 * n + 120}" for n in range(12)]
+    runs = contest.run(*filters)
+    assert [(run.board.job.state, run.board.job.error) for run in runs] == [(JobState.DONE, None)] * len(filters)
+    assert contest.values() == {x: 2 * x if x < 230 else None for x in range(ROWS)}
+    assert set(SEEN) == set(range(230))
+
+
+@pytest.mark.parametrize("field", ["0-240-somebody", "0-240-job-dead#1"], ids=["foreign", "a clock that was set back"])
+def test_a_reservation_that_does_not_expire_is_told_and_then_ignored(contest, server, field):
+    """It is written again and again, too."""
+    client, over = redis.Redis.from_url(server.url), threading.Event()
+    key = f"leman:reservation:{contest.scope()}"
+
+    def hold() -> None:
+        while not over.wait(0.02):
+            client.hset(key, field, "99999999999999")
+
+    client.hset(key, field, "99999999999999")
+    holding = threading.Thread(target=hold)
+    holding.start()
+    begun = time.monotonic()
+    try:
+        (run,) = contest.run("")
+    finally:
+        over.set()
+        holding.join()
+    assert (run.board.job.state, run.board.job.stalls) == (JobState.DONE, ())
+    assert time.monotonic() - begun >= 3 * LEASE_SECONDS
+    told = [event.message for event in run.board._events if event.kind == "stall"]
+    holder = field.split("-", 2)[2].partition("#")[0]
+    assert told
+    assert told[0].startswith(f"rows 0 to {ROWS - 1} of fragment 0 are reserved by {holder}; waiting for ")
+    assert sorted(SEEN) == list(range(ROWS))
+    assert contest.values() == {x: 2 * x for x in range(ROWS)}
