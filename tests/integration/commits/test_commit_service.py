@@ -411,3 +411,36 @@ def test_full_lane_is_resource_exhausted(table, monkeypatch):
     refused, later = run(scenario)
     assert refused[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LANE_FULL")
     assert later.outcomes[0].status == Outcome.STATUS_COMMITTED
+
+
+# ------------------------------------------------------------------- verification
+
+
+def test_a_database_is_verified_over_grpc_and_gone_on_with(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("commit_coordinator.verification.verifier.REPORT_THINGS", 1)
+    planner = Planner(table)
+
+    async def scenario():
+        async with coordinator() as stub:
+            await stub.SubmitCommit(message(planner, 0, 1))
+            asked = commit_pb2.VerifyDatabaseRequest(database=str(tmp_path))
+            whole = [answer async for answer in stub.VerifyDatabase(asked)]
+            asked.resume_token = whole[2].resume_token
+            rest = [answer async for answer in stub.VerifyDatabase(asked)]
+            codes = []
+            for database, token in ((str(tmp_path), "bad"), (f"{tmp_path}/none", ""), ("", ""), ("relative", "")):
+                request = commit_pb2.VerifyDatabaseRequest(database=database, resume_token=token)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.VerifyDatabase(request).read()
+                codes.append(error_from_rpc(caught.value).reason)
+            return whole, rest, codes
+
+    whole, rest, codes = run(scenario)
+    assert rest == whole[3:]
+    assert [bool(answer.resume_token) for answer in whole] == [True] * (len(whole) - 1) + [False]
+    kinds = commit_pb2.VerificationFinding
+    missing = [f for answer in whole for f in answer.findings]
+    assert [(f.subject, f.flaw, list(f.columns)) for f in missing] == [
+        (kinds.SUBJECT_FUNCTION, kinds.FLAW_MISSING, ["c"])  # nobody registered it here
+    ]
+    assert codes == ["BAD_PAGE_TOKEN", "DATABASE_NOT_FOUND", "BAD_DATABASE", "BAD_DATABASE"]

@@ -14,7 +14,9 @@ import pytest
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lane import Limits
 from commit_coordinator.requests import Status
+from commit_coordinator.verification.verifier import verify
 from commit_coordinator.views.requests import ViewFile
+from core.domain.verification import Subject
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import Aborted, AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from core.lance_io import history
@@ -22,6 +24,7 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
 from core.lance_io.views.order import in_view_order
 from core.lance_io.views.source import SourceRows, plain
+from core.views import metadata as view_metadata
 from tests.integration.commits.commit_helpers import between, reasons, submit
 from tests.integration.commits.view_commit_helpers import DATA, SCHEMA, View, one, values
 
@@ -227,6 +230,30 @@ def test_a_splice_is_one_version_with_everything(view):
     view.open().validate()
     view.open().optimize.compact_files()
     assert view.rows() == rows
+
+
+def test_every_file_of_a_view_can_be_verified(view):
+    view.filled(30)
+    told = view_metadata.updates(view.definition())
+    one(view.splice(appended=[view.appended(100, 101)], swapped=[view.swapped(1, -1)], evicted=[0], metadata=told))
+    counts, findings = verified(view.database)
+    assert findings == []
+    installed = {file.path for f in LanceTables().snapshot(view.uri).fragments for file in f.files}
+    assert counts[Subject.COLUMN_FILE].unverifiable == 0
+    assert counts[Subject.COLUMN_FILE].looked >= len(installed)
+    assert counts[Subject.VIEW].looked == 1
+    damaged = Path(view.uri, "data", min(installed))
+    damaged.write_bytes(damaged.read_bytes().replace(b"LANC", b"LANG"))
+    (finding,) = verified(view.database)[1]
+    assert (finding.subject, finding.path) == (Subject.COLUMN_FILE, f"v.lance/data/{damaged.name}")
+
+
+def verified(database):
+    counts, findings = {}, []
+    for report in verify(database, None):
+        counts |= report.tally.counts
+        findings += report.tally.findings
+    return counts, findings
 
 
 def test_a_splice_can_replace_everything(view):
