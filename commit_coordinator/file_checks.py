@@ -10,20 +10,19 @@ from commit_coordinator.group_commit import Candidate
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import Replacement, ReplaceRequest
 from core.domain.plan import StagedFile
-from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
+from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import committed_files
 from core.lance_io.commits import InstallableFile, StagedFiles
 from core.rpc.blocking import BlockingPool
+from core.storage import failed
 
 
 def note_files(uri: str, staged: Sequence[StagedFile]) -> None:
-    """See `core.lance_io.committed_files`. Raises Unavailable (STORE_UNAVAILABLE)."""
+    """See `core.lance_io.committed_files`. Raises what `core.storage.failed` gives."""
     try:
         committed_files.note(uri, staged)
     except OSError as error:
-        raise Unavailable(
-            "STORE_UNAVAILABLE", f"What is about to be committed to {uri} cannot be noted now: {error}", uri=uri
-        ) from None
+        raise failed(error, f"What is about to be committed to {uri} cannot be noted now: {error}", uri) from None
 
 
 class FileChecks:
@@ -37,7 +36,7 @@ class FileChecks:
 
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
         """One for each fragment of the request, in its order; what the sound files hold is noted, for whoever
-        verifies the table later. Raises Unavailable (STORE_UNAVAILABLE)."""
+        verifies the table later. Raises what `core.storage.failed` gives."""
         size = -(-len(request.replacements) // self._width)
         shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
         checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))
@@ -56,6 +55,5 @@ class FileChecks:
         except (NotFound, DataLoss, FailedPrecondition) as error:
             return Rejection(error.reason, error.message)
         except OSError as error:
-            raise Unavailable(
-                "STORE_UNAVAILABLE", f"Column file {replacement.staged.file} cannot be read now: {error}"
-            ) from None
+            said = f"Column file {replacement.staged.file} cannot be read now: {error}"
+            raise failed(error, said, request.uri) from None

@@ -157,6 +157,7 @@ class Lane:
             for candidate in turn:
                 candidate.verdict = candidate.verdict or preconditions.rejected(candidate, lost)
         except LemanError as error:
+            await self._look_once_more(turn)
             _close_all(turn, error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must hear of it
             await self._look_once_more(turn)

@@ -34,6 +34,7 @@ _POLL_SECONDS = 1.0
 _RUNS_KEPT = 200
 #: Earlier jobs that are named as those in which rows failed.
 _FAILED_IN = 5
+_SAVE_AGAIN_SECONDS = 3.0
 
 SaveJob = Callable[[Job], Awaitable[Job]]
 
@@ -92,6 +93,7 @@ class JobManager:
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._losing: set[asyncio.Task[None]] = set()
         self._lost: set[str] = set()
+        self._unsaved: dict[str, asyncio.Task[None]] = {}
         self._costs = Costs()
         self._requests = Requests()
 
@@ -186,12 +188,13 @@ class JobManager:
             await run.board.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._save)
         finally:
             beat.cancel()
-        await self._leases.release(run.board.job.job_id)
+        if run.board.job.job_id not in self._unsaved:
+            await self._leases.release(run.board.job.job_id)
         if run.board.lost:
             self._runs.pop(run.board.job.job_id, None)
             return
         self._costs.learn(run.board.job, run.board.tally.seconds_per_row)
-        ended = [job_id for job_id in self._runs if job_id not in self._tasks]
+        ended = [job_id for job_id in self._runs if job_id not in self._tasks and job_id not in self._unsaved]
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
             del self._runs[job_id]
 
@@ -222,11 +225,36 @@ class JobManager:
         """Writes a job's state into history and returns the one that counts: who finds another one there stops."""
         database = self._databases[job.spec.database]
         database.jobs[job.job_id] = job
-        kept = await self._pool.run(database.history.save, job)
+        try:
+            kept = await self._pool.run(database.history.save, job)
+        except (LemanError, OSError) as error:
+            if not job.state.terminal:
+                raise
+            # whoever waits for the job hears of its end also where nothing can be written
+            self._save_later(database, job, error)
+            return job
         database.jobs[job.job_id] = kept
         if not same_attempt(kept, job):
             self._lose(job.job_id)
         return kept
+
+    def _save_later(self, database: _Database, job: Job, error: Exception) -> None:
+        _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))
+        if job.job_id not in self._unsaved:
+            self._unsaved[job.job_id] = asyncio.create_task(self._keep_saving(database, job))
+
+    async def _keep_saving(self, database: _Database, job: Job) -> None:
+        """Until it is in history. The lease is held until then: nobody takes a job over that has ended."""
+        try:
+            while True:
+                await asyncio.sleep(_SAVE_AGAIN_SECONDS)
+                await self._leases.renew(job.job_id)
+                with contextlib.suppress(LemanError, OSError):
+                    database.jobs[job.job_id] = await self._pool.run(database.history.save, job)
+                    return
+        finally:
+            del self._unsaved[job.job_id]
+            await self._leases.release(job.job_id)
 
     def _lose(self, job_id: str) -> None:
         """Another executor has the job: ends what runs for it here, and says nothing more about it."""
@@ -434,7 +462,7 @@ class JobManager:
         for job_id in running:
             self._services.local.cancel(job_id)
             self._services.spark.cancel(job_id)
-        tasks = [*self._adopting.values(), *self._tasks.values()]
+        tasks = [*self._adopting.values(), *self._tasks.values(), *self._unsaved.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,7 +20,7 @@ from core.udf import binding, sql, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import from_metadata
-from planner.question import check_inputs, defined_column, inputs_of
+from planner.question import check_format, check_inputs, defined_column, inputs_of
 
 _KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
 
@@ -90,6 +90,7 @@ class Catalog:
             raise FailedPrecondition(
                 "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
             )
+        check_format(snapshot)
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         asked = request_id or uuid.uuid4().hex

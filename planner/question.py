@@ -16,6 +16,8 @@ from core.views import metadata
 
 #: Lance moves it whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
+#: Of Lance's file formats, in which a column can be in a file of its own.
+OLDEST_FORMAT = (2, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,20 @@ def check_spec(spec: BackfillSpec) -> None:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:
         raise InvalidArgument("BAD_REQUEST", "udf_version needs udf_name", field="spec.udf_name")
+
+
+def check_format(table: TableSnapshot) -> None:
+    """Raises FailedPrecondition (FILE_FORMAT_NOT_SUPPORTED) for a table in Lance's first file format: no column can be
+    added to it without writing it anew."""
+    if table.file_format < OLDEST_FORMAT:
+        written = "{}.{}".format(*table.file_format)
+        raise FailedPrecondition(
+            "FILE_FORMAT_NOT_SUPPORTED",
+            f"Table {table.uri} is written in Lance's file format {written}, and computed columns need 2.0 at least. "
+            "Write it anew: lance.write_dataset(lance.dataset(uri), new_uri, data_storage_version='stable')",
+            uri=table.uri,
+            file_format=written,
+        )
 
 
 def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:

@@ -30,7 +30,7 @@ from core.udf.registry import UdfRegistry
 from planner.evidence import Evidence, open_inputs, sift
 from planner.following import carried, follow
 from planner.planning import draft, followed
-from planner.question import Question, at_version, check_spec, defined_column, resolve, with_filter
+from planner.question import Question, at_version, check_format, check_spec, defined_column, resolve, with_filter
 from planner.reuse import Sight, look, unnamed
 
 _log = structlog.get_logger(__name__)
@@ -90,6 +90,7 @@ class PlanReader:
         check_spec(spec)
         uri = table_uri(spec.database, spec.table)
         table = self._tables.snapshot(uri)
+        check_format(table)
         registry = self._registry(canonical_database(spec.database))
         _, bound = defined_column(table, spec.column)
         udf, bound_udf = _functions(registry, spec, bound)

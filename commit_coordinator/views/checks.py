@@ -22,6 +22,7 @@ from core.lance_io.views.order import view_rows
 from core.lance_io.views.placeholders import stage_placeholders
 from core.lance_io.views.source import SourceRows
 from core.rpc.blocking import BlockingPool
+from core.storage import failed
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids
 
@@ -68,7 +69,7 @@ class ViewChecks:
         except LemanError as error:
             return Prepared(request, error=error)
         except OSError as error:
-            raise Unavailable("STORE_UNAVAILABLE", f"Files of {self._uri} cannot be used now: {error}") from None
+            raise failed(error, f"Files of {self._uri} cannot be used now: {error}", self._uri) from None
 
     async def _checked(self, files: Sequence[ViewFile], use: str) -> list[Checked]:
         if not files:

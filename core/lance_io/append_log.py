@@ -11,6 +11,7 @@ import lance
 import pyarrow as pa
 
 from core.lance_io.opening import open_latest, open_version
+from core.storage import refusal
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
@@ -57,15 +58,22 @@ class AppendLog:
         Lance would keep one."""
         if self._open() is not None:
             return
-        if "://" not in self._uri:
-            Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # somebody else was faster
+        try:
+            if "://" not in self._uri:
+                Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             lance.write_dataset(self._schema.empty_table(), self._uri, mode="create")
+        except OSError as error:  # somebody else was faster, unless the storage refuses
+            self._raise_refusal(error)
 
     def append(self, rows: Sequence[dict[str, object]]) -> int:
-        """Adds rows in one version, and says which. Raises OSError where the store refuses."""
+        """Adds rows in one version, and says which. Raises FailedPrecondition where the storage refuses (see
+        `core.storage`), and OSError."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        version = int(lance.write_dataset(table, self._uri, mode="append").version)
+        try:
+            version = int(lance.write_dataset(table, self._uri, mode="append").version)
+        except OSError as error:
+            self._raise_refusal(error)
+            raise
         self._appended += 1
         if self._appended >= _COMPACT_AFTER:
             self._appended = 0
@@ -99,6 +107,11 @@ class AppendLog:
         with contextlib.suppress(OSError):
             dataset.optimize.compact_files()
             dataset.cleanup_old_versions(older_than=_KEEP)
+
+    def _raise_refusal(self, error: OSError) -> None:
+        refused = refusal(error, self._uri)
+        if refused is not None:
+            raise refused from error
 
     def _open(self) -> lance.LanceDataset | None:
         try:

@@ -16,12 +16,15 @@ from lance.fragment import DataFile as LanceDataFile
 
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.errors import FailedPrecondition, InvalidArgument, LemanError
 from core.lance_io import attempts, column_files
 from core.lance_io.deletions import Deletions, are_still_deleted
+from core.lance_io.failing import table_error
 from core.lance_io.history import CommitRecord, History
 from core.lance_io.opening import open_latest
+from core.lance_io.panics import is_panic
 from core.lance_io.tables import INCARNATION_KEY, fields_of
+from core.storage import refusal
 from core.udf import binding
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
@@ -32,7 +35,12 @@ _REFUSED = (
     "Fragment being replaced not found",
     "no changes were made",
 )
-_MISSING = ("not found", "Not found", "No such file", "Not a directory")
+#: What Lance raises for requests that it would refuse again, and how it says so in others.
+_DEFINITE = (ValueError, TypeError, NotImplementedError)
+_DEFINITE_SIGNS = (
+    *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
+    *("LanceError(InvalidInput)", "LanceError(NotSupported)", "LanceError(InvalidRef)", "LanceError(FieldNotFound)"),
+)
 #: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
 _RESERVED_NAMES = frozenset(
     {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
@@ -115,13 +123,13 @@ class TableHandle:
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
         """The latest version, with those of the named fragments that exist.
 
-        Raises NotFound (TABLE_NOT_FOUND) and Unavailable (STORE_UNAVAILABLE).
+        Raises what `failing.table_error` gives.
         """
         before = self._incarnation()
         try:
             self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
-            raise _open_error(self._uri, error) from None
+            raise table_error(self._uri, error) from None
         if self._incarnation() != before:
             self._history = History()
         return self._snapshot(fragment_ids)
@@ -140,7 +148,7 @@ class TableHandle:
         transaction = lance.Transaction(
             base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
         )
-        with commit_outcomes():
+        with commit_outcomes(self._uri):
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)
 
@@ -173,7 +181,7 @@ class TableHandle:
         if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
             return base.version
         _check_new_columns(base, schema)
-        with commit_outcomes():
+        with commit_outcomes(self._uri):
             if not base.incarnation:
                 self._dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
             try:
@@ -198,7 +206,7 @@ class TableHandle:
         if not changed:
             return base.version
         operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
-        with commit_outcomes():
+        with commit_outcomes(self._uri):
             self._dataset = lance.LanceDataset.commit(
                 self._dataset,
                 lance.Transaction(base.version, operation, str(uuid.uuid4())),
@@ -212,7 +220,7 @@ class TableHandle:
         said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
         operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
         transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()))
-        with commit_outcomes():
+        with commit_outcomes(self._uri):
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)
 
@@ -250,30 +258,40 @@ def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 
 
 def open_table(uri: str) -> lance.LanceDataset:
-    """The latest version. Raises NotFound (TABLE_NOT_FOUND) and Unavailable (STORE_UNAVAILABLE)."""
+    """The latest version. Raises what `failing.table_error` gives."""
     try:
         return open_latest(uri)
     except (OSError, ValueError) as error:
-        raise _open_error(uri, error) from None
-
-
-def _open_error(uri: str, error: Exception) -> LemanError:
-    if any(sign in str(error) for sign in _MISSING):
-        return NotFound("TABLE_NOT_FOUND", f"Table {uri} does not exist", uri=uri)
-    return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {_first_line(error)}", uri=uri)
+        raise table_error(uri, error) from None
 
 
 @contextlib.contextmanager
-def commit_outcomes() -> Iterator[None]:
-    """Turns what Lance raises in a commit into one of the two things that it can mean."""
+def commit_outcomes(uri: str) -> Iterator[None]:
+    """Turns what Lance raises in a commit into one of the three things that it can mean: CommitConflict, CommitUnclear,
+    or FailedPrecondition where the same commit would be refused again: by the storage (see `core.storage`) or by Lance
+    (COMMIT_REFUSED)."""
     try:
         yield
     except (LemanError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Lance's Rust is no Exception
         refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
-        outcome = CommitConflict if refused or isinstance(error, CommitConflictError) else CommitUnclear
-        raise outcome(_first_line(error)) from error
+        if refused or isinstance(error, CommitConflictError):
+            raise CommitConflict(_first_line(error)) from error
+        definite = refusal(error, uri) or _definite(uri, error)
+        if definite is not None:
+            raise definite from error
+        raise CommitUnclear(_first_line(error)) from error
+
+
+def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
+    """A panic is one too: Lance is sure to panic again. Whether it did so before or after the commit, a look tells."""
+    text = str(error)
+    if not (is_panic(error) or isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)):
+        return None
+    return FailedPrecondition(
+        "COMMIT_REFUSED", f"Lance refuses this commit to {uri}, and would again: {_first_line(error)}", uri=uri
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -44,6 +44,9 @@ _REPEATED = {"files", "fragments"}
 _FOOTER = struct.Struct("<QHH4s")
 _MAGIC = b"LANC"
 _LENGTH_BYTES = 4
+#: Names of manifests count down from here, so that the latest comes first.
+LAST_VERSION = (1 << 64) - 1
+NAME_DIGITS = 20
 
 
 def read_fragments(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
@@ -69,7 +72,7 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
 
 def file_name(version: int) -> str:
     """Of a version's manifest in the folder `_versions`, in tables whose latest version is to be listed first."""
-    return f"{(1 << 64) - 1 - version:020d}.manifest"
+    return f"{LAST_VERSION - version:0{NAME_DIGITS}d}.manifest"
 
 
 def position_in(content: bytes) -> int:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from core import seal
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
-from core.errors import Unavailable
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
+from core.storage import failed
 
 
 def open_jobs(uri: str) -> list[OpenJob]:
@@ -23,7 +23,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
     try:
         rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     except (OSError, ValueError) as error:
-        raise Unavailable("STORE_UNAVAILABLE", f"The job history of {database} cannot be read: {error}") from None
+        raise failed(error, f"The job history of {database} cannot be read: {error}", database) from None
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}
     for row in rows:

@@ -9,14 +9,20 @@ import lance
 import pyarrow.fs as pafs
 
 _TRIES = 5
+#: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
+NO_VERSION = "the manifest is that of no version"
 
 
 def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
     """Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
-    one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises."""
+    one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises, and
+    ValueError for a manifest of zeros."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            return lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
+            found = lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
+            if not found.version:
+                raise ValueError(NO_VERSION)
+            return found
         except (ValueError, OSError):
             if not tries_left or not has_versions(uri):
                 raise

@@ -6,6 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 _PANIC = "PanicException"
+_SAID = "Lance panicked: "
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
+    return type(error).__name__ == _PANIC or (isinstance(error, OSError) and str(error).startswith(_SAID))
 
 
 @contextlib.contextmanager
@@ -15,5 +21,5 @@ def panics_as_errors() -> Iterator[None]:
         yield
     except BaseException as error:
         if type(error).__name__ == _PANIC:
-            raise OSError(f"Lance panicked: {error}") from None
+            raise OSError(f"{_SAID}{error}") from None
         raise

@@ -14,13 +14,13 @@ from core import keys, row_states
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.errors import Unavailable
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
+from core.storage import failed
 
 #: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
 _OF_LANCE = ("_versions", "_transactions", "_deletions")
@@ -150,4 +150,4 @@ def _readable(uri: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read now: {error}", uri=uri) from None
+        raise failed(error, f"Files of table {uri} cannot be used now: {error}", uri) from None

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import cases, dialect, expressions, filters
 from core.lance_io.dialect import Dialect
+from core.lance_io.failing import table_error
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
@@ -28,7 +29,6 @@ _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
-_MISSING = ("was not found", "Not found:", "No such file", "Not a directory")
 _COLUMNS_LISTED = 40
 _NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
@@ -62,7 +62,7 @@ class LanceTables:
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
         """A version of the table (0: latest).
 
-        Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
+        Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND) and what else `failing.table_error` gives.
         """
         dataset = self._open(uri, version)
         found = snapshot_of(uri, dataset, ())
@@ -75,7 +75,7 @@ class LanceTables:
         return replace(found, fragments=fragments)
 
     def latest_version(self, uri: str) -> int:
-        """Number of the latest version. Raises NotFound (TABLE_NOT_FOUND), Unavailable (STORE_UNAVAILABLE)."""
+        """Number of the latest version. Raises what `failing.table_error` gives."""
         return int(self._open(uri, 0).version)
 
     def check_filter(self, uri: str, where: str) -> None:
@@ -139,24 +139,19 @@ class LanceTables:
         try:
             return open_version(uri, version, self._options)
         except (ValueError, OSError) as error:
-            raise self._open_error(uri, version, str(error)) from None
+            raise self._open_error(uri, version, error) from None
 
-    def _open_error(self, uri: str, version: int, message: str) -> LemanError:
-        if not any(sign in message for sign in _MISSING):
-            return Unavailable("STORE_UNAVAILABLE", f"Table {uri} cannot be read: {clean_message(message)}", uri=uri)
-        if version:
-            latest = self._open(uri, 0).latest_version
-            return NotFound(
-                "VERSION_NOT_FOUND",
-                f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
-                uri=uri,
-                version=version,
-                latest_version=latest,
-            )
+    def _open_error(self, uri: str, version: int, error: Exception) -> LemanError:
+        found = table_error(uri, error, version)
+        if not version or found.reason != "TABLE_NOT_FOUND":
+            return found
+        latest = self._open(uri, 0).latest_version
         return NotFound(
-            "TABLE_NOT_FOUND",
-            f"There is no table at {uri}: check the database path and the table name, or create it first",
+            "VERSION_NOT_FOUND",
+            f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
             uri=uri,
+            version=version,
+            latest_version=latest,
         )
 
 

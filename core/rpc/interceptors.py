@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
+from core import storage
 from core.errors import Internal, LemanError, Unauthenticated
 from core.rpc import status
 from core.rpc.activity import Activity
@@ -169,6 +170,9 @@ class _Call:
     def _known(self, error: Exception) -> LemanError:
         if isinstance(error, LemanError):
             return error
+        refused = storage.refusal(error, "")
+        if refused is not None:
+            return refused
         if isinstance(error, grpc.RpcError):
             return status.error_from_rpc(error)
         self._error = error

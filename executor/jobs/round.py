@@ -36,12 +36,13 @@ _REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 class Unsettled:
     """Why a plan was not worked off: fragments that another job has, and what was refused. `unusable`: of the files
     that were refused some would have been as wrong on a table that nobody changed. `overtaken`: whatever was refused,
-    another writer of the same column was faster."""
+    another writer of the same column was faster. `failing`: files could not be used."""
 
     waiting: int
     why: str
     unusable: bool = False
     overtaken: bool = False
+    failing: bool = False
 
 
 class Round:
@@ -112,7 +113,8 @@ class Round:
             return None
         why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
         overtaken = not self._trouble and all(v.reason == _FASTER for v in self._committer.rejected)
-        return Unsettled(0 if rejected or self._trouble else waiting, why, unusable=unusable, overtaken=overtaken)
+        pending = 0 if rejected or self._trouble else waiting
+        return Unsettled(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(self._trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
         """Of a job that ends early: what is finished is committed, unless the job is another executor's by now."""

@@ -116,7 +116,7 @@ class JobRun:
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leaves the job in a terminal state; the row that is to blame is kept first."""
         if self.board.blamed is not None:
-            await self._services.save_error(self.board.job, self.board.blamed)
+            await save_blamed(self.board, self._services)
         if self.board.tally.rows_failed_before:
             self.board.update(failed_in=self._failed_in(self.board.job))
         await self.board.end(state, error, self._services.save_job)
@@ -173,10 +173,10 @@ class JobRun:
             await asyncio.sleep(min(0.1 * 2 ** min(self._holds.turns, 4), 1.0))
             return
         if idle >= _ROUNDS_WITHOUT_PROGRESS:
+            what = "Files of the table cannot be read or written" if unsettled.failing else "The table keeps changing"
             raise Aborted(
                 "NO_PROGRESS",
-                f"The table keeps changing under the job, or its storage fails: {unsettled.why}. "
-                "What was finished is kept; run the backfill again.",
+                f"{what} under the job: {unsettled.why}. What was finished is kept; run the backfill again.",
             )
         self.board.note("replan", f"planning again: {unsettled.why}")
         if idle or overtaken:
@@ -195,6 +195,16 @@ class Run(Protocol):
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leaves the job in a terminal state."""
         ...
+
+
+async def save_blamed(board: JobBoard, services: Services) -> None:
+    """Keeps the row that a job failed on. A job ends also where that cannot be stored."""
+    if board.blamed is None:
+        return
+    try:
+        await services.save_error(board.job, board.blamed)
+    except (LemanError, OSError) as error:
+        board.note("error", f"the row that is to blame is not stored: {error}")
 
 
 async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> None:

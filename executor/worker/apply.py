@@ -19,7 +19,7 @@ from core.crash import crash_point
 from core.domain.plan import CheckpointRef, StagedFile
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, WorkContext
-from core.errors import Internal
+from core.errors import Internal, LemanError
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from executor.worker.checkpointing import Checkpoints
@@ -91,7 +91,7 @@ class FragmentPass:
             return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
         except BaseException:
             self._writer = None
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, LemanError):
                 self._checkpoints.flush()
             raise
         return self._finish() if self._writer is not None else self._result(left=[])

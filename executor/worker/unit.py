@@ -30,6 +30,7 @@ from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.sourced import SourcedReader
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
+from core.storage import refusal
 from core.udf.loading import load
 from executor.worker.apply import FragmentPass
 from executor.worker.evaluate import Evaluator, JobFailing
@@ -105,7 +106,10 @@ class UnitRunner:
                 failure = UnitFailure(error.reason, error.message)
             except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
                 said = str(error).partition(", /")[0]  # then comes a place in Lance's own source
+                refused = refusal(error, self._context.uri)
                 failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {said}")
+                if refused is not None:
+                    failure = UnitFailure(refused.reason, refused.message)
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _reader(self) -> FragmentReader:

@@ -16,6 +16,7 @@ from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
 from planner.catalog import check_not_scratch
+from planner.question import check_format
 from planner.views.alteration import ViewChange, alter, filled_by
 from planner.views.query import resolve
 from planner.views.snapshot import set_rows_of
@@ -57,6 +58,7 @@ class ViewCatalog:
             _check_same(database, name, asked, made_by(made.metadata))
         source_database = canonical_database(query.database or home)
         source = self._tables.snapshot(table_uri(source_database, query.table))
+        check_format(source)
         registry = self._registry(home)
         resolved = resolve(
             replace(query, database=source_database),

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from core.config import Settings
-from core.domain.job import Job, JobState
+from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
+from core.errors import FailedPrecondition
+from executor import manager
+from executor.jobs.history import History
 from tests.unit.manager_helpers import Executor
 
 
@@ -59,3 +62,36 @@ def test_a_job_that_executors_die_over_is_given_up(database):
     job = lives(database, ["stop", *["die"] * most])
     assert (job.state, job.error.reason) == (JobState.FAILED, "EXECUTOR_LOST")
     assert f"died {most} times" in job.error.message
+
+
+def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(database, monkeypatch):
+    monkeypatch.setattr(manager, "_SAVE_AGAIN_SECONDS", 0.01)
+
+    async def live() -> tuple[Job, Job, Job]:
+        executor = Executor(database)
+        job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.works()
+        full, save = asyncio.Event(), History.save
+
+        def refuse(self: History, job: Job) -> Job:
+            full.set()
+            raise FailedPrecondition("STORAGE_FULL", "no space left")
+
+        monkeypatch.setattr(History, "save", refuse)
+        await executor.jobs.cancel(str(database), job.job_id)
+        executor.jobs._tasks[job.job_id].cancel() if job.job_id in executor.jobs._tasks else None
+        run = executor.jobs._runs[job.job_id]
+        await run.end(JobState.FAILED, JobError("FailedPrecondition", "STORAGE_FULL", "no space left"))
+        ended = await executor.job(job.job_id)
+        stored = await asyncio.to_thread(History(str(database)).find, job.job_id)
+        monkeypatch.setattr(History, "save", save)
+        async with asyncio.timeout(10):
+            while executor.jobs._unsaved:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        kept = await asyncio.to_thread(History(str(database)).find, job.job_id)
+        await executor.stop()
+        return ended, stored, kept
+
+    ended, stored, kept = asyncio.run(live())
+    assert (ended.state, stored.state, kept.state) == (JobState.FAILED, JobState.RUNNING, JobState.FAILED)
+    assert kept.error.reason == "STORAGE_FULL"

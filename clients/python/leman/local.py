@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import pyarrow as pa
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
+    FailedPrecondition,
     InvalidArgument,
     LemanError,
     MissingDependency,
@@ -29,6 +32,12 @@ INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_REFUSALS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "STORAGE_FULL"),
+    errno.EROFS: "STORAGE_READ_ONLY",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "STORAGE_DENIED"),
+}
 
 
 def prepare() -> None:
@@ -53,7 +62,8 @@ def read_table(uri: str, columns: list[str] | None, where: str | None) -> pa.Tab
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
-    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, Unavailable, MissingDependency."""
+    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
+    FailedPrecondition (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), Unavailable."""
     lance = _lance()
     rows = _plain_rows(as_arrow(data))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
@@ -193,6 +203,9 @@ def _told(uri: str, version: int | None = None) -> Iterator[None]:
         raise
     except (OSError, ValueError) as error:
         said = str(error).partition(", /")[0].partition("\n")[0]  # then comes a place in Lance's own source
+        refused = storage_refusal(error)
+        if refused:
+            raise FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused) from error
         if "not found" in said.lower() and version is not None:
             raise VersionNotFound(f"the table at {uri} has no version {version} (any more)") from error
         if "not found" in said.lower():
@@ -200,6 +213,14 @@ def _told(uri: str, version: int | None = None) -> Iterator[None]:
         if "LanceError(IO)" in said or (isinstance(error, OSError) and error.errno):
             raise Unavailable(f"{uri} cannot be read or written: {said}", reason="STORE_UNAVAILABLE") from error
         raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
+
+
+def storage_refusal(error: BaseException) -> str:
+    """The reason where a storage refuses until somebody does something about it (as the services name it); else
+    empty."""
+    number = getattr(error, "errno", None)
+    found = _OS_ERROR.search(str(error))
+    return _REFUSALS.get(number or (int(found[1]) if found else 0), "")
 
 
 def _exists(lance: Any, uri: str) -> bool:

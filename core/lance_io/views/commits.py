@@ -110,7 +110,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
     """
     made = with_request(schema, request_id)
     properties = history.view_properties(request_id, job_id, "LayPlaceholders", len(files))
-    with commit_outcomes():
+    with commit_outcomes(uri):
         if files:
             template = _template(made)
             layout = template.get_fragments()[0].metadata.files[0]
@@ -132,7 +132,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
 
 
 def find(uri: str) -> lance.LanceDataset | None:
-    """The table at a uri, if there is one. Raises Unavailable (STORE_UNAVAILABLE)."""
+    """The table at a uri, if there is one. Raises what `open_table` raises but for that."""
     try:
         return open_table(uri)
     except NotFound:
@@ -148,7 +148,7 @@ def complete_creation(uri: str) -> int:
     """Gives a view its incarnation where it has none yet: Lance cannot do that together with the rows."""
     dataset = open_table(uri)
     if not dataset.config().get(INCARNATION_KEY):
-        with commit_outcomes():
+        with commit_outcomes(uri):
             dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
     return int(dataset.version)
 
@@ -179,7 +179,7 @@ def splice(dataset: lance.LanceDataset, change: Splice, operation: str, request_
         str(uuid.uuid4()),
         history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
     )
-    with commit_outcomes():
+    with commit_outcomes(dataset.uri):
         return int(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT).version)
 
 

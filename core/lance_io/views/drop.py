@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from core.domain.view import STAGE_PREFIX
-from core.errors import DataLoss, FailedPrecondition, NotFound, Unavailable
+from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import stage as view_stage
 from core.locations import table_uri
+from core.storage import failed
 from core.views.metadata import QUERY, from_metadata
 
 _STAGE = STAGE_PREFIX + "{}_[0-9a-f]{{16}}"
@@ -65,4 +66,4 @@ def drop(database: str, name: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Unavailable("STORE_UNAVAILABLE", f"The view {uri} cannot be removed: {error}") from None
+        raise failed(error, f"The view {uri} cannot be removed: {error}", uri) from None

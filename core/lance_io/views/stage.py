@@ -23,13 +23,14 @@ from lance.fragment import write_fragments
 from core import keys, row_states
 from core.crash import crash_point
 from core.domain.view import SOURCE_ROW_ID
-from core.errors import Aborted, NotFound, Unavailable
+from core.errors import Aborted, NotFound
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
+from core.storage import failed, refusal
 
 _DIGEST_KEY = "leman.stage"
 _COLUMNS_KEY = "leman.stage.columns"
@@ -168,7 +169,7 @@ def lay(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> S
         try:
             laid = _laid(uri, digest, parts, columns)
         except (OSError, ValueError, RuntimeError, NotFound) as error:  # Lance has all of them for a table that changed
-            raise taken(uri, error) from error
+            raise refusal(error, uri) or taken(uri, error) from error
         if laid.digest != digest:
             raise taken(uri, "it is being laid anew")
         return laid
@@ -212,7 +213,7 @@ def stages(database: str, named: re.Pattern[str]) -> list[str]:
     try:
         entries = system.get_file_info(pafs.FileSelector(root))
     except OSError as error:
-        raise Unavailable("STORE_UNAVAILABLE", f"The database {database} cannot be listed: {error}") from None
+        raise failed(error, f"The database {database} cannot be listed: {error}", database) from None
     found = (entry.base_name for entry in entries if entry.base_name.endswith(TABLE_ENDING))
     return [
         f"{database.rstrip('/')}/{name}" for name in sorted(found) if named.fullmatch(name.removesuffix(TABLE_ENDING))
@@ -229,7 +230,7 @@ def drop(uri: str) -> None:
             return
         except OSError as error:  # somebody wrote into it meanwhile
             if not tries_left:
-                raise Unavailable("STORE_UNAVAILABLE", f"The stage {uri} cannot be removed: {error}") from None
+                raise failed(error, f"The stage {uri} cannot be removed: {error}", uri) from None
         else:
             return
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.table import DataFile
-from core.errors import InvalidArgument, NotFound, Unavailable
+from core.errors import DataLoss, InvalidArgument, NotFound
 from core.lance_io import manifest
 from core.lance_io.relative_time import pin
 from core.lance_io.tables import LanceTables
@@ -109,9 +109,9 @@ def test_what_is_missing_is_told_apart(uri, tmp_path, uri_end, version, reason, 
 def test_a_table_that_cannot_be_read_is_not_called_missing(uri, tmp_path):
     for file in (tmp_path / "t.lance" / "_versions").iterdir():
         file.write_bytes(b"garbage")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(DataLoss) as caught:
         TABLES.snapshot(uri)
-    assert caught.value.reason == "STORE_UNAVAILABLE"
+    assert caught.value.reason == "TABLE_DAMAGED"
     assert ".rs:" not in caught.value.message
 
 

@@ -1,0 +1,80 @@
+"""What it means that Lance cannot open a table: it is not there, damaged, of a later release, or out of reach."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
+from core.lance_io import manifest
+from core.lance_io.opening import NO_VERSION, filesystem_of
+from core.storage import failed, refusal
+
+_MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
+#: Lance on a manifest of which it has all bytes.
+_DAMAGED = re.compile(
+    r"failed to decode Protobuf|sufficient data|file size is too small|Invalid range|LanceError\(Schema\)|CorruptFile|"
+    rf"Unknown Lance storage version|{NO_VERSION}"
+)
+_TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+_RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
+
+
+def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
+    """The error of a table of which Lance cannot open a version (0: the latest). NotFound (TABLE_NOT_FOUND) where the
+    version is not there; DataLoss (TABLE_DAMAGED); FailedPrecondition (STORAGE_DENIED, TABLE_NOT_SUPPORTED);
+    Unavailable (STORE_UNAVAILABLE) where it may be another time."""
+    text = _RUST_PATH.sub("", str(error)).partition("\n")[0].strip()
+    refused = refusal(error, uri)
+    if refused is not None:
+        return refused
+    if any(sign in text for sign in _MISSING):
+        return NotFound(
+            "TABLE_NOT_FOUND",
+            f"There is no table at {uri}: check the database path and the table name, or create it first",
+            uri=uri,
+        )
+    if _TOO_NEW.search(text):
+        return FailedPrecondition(
+            "TABLE_NOT_SUPPORTED", f"Table {uri} needs a later release of Lance than this service has: {text}", uri=uri
+        )
+    path, is_damaged = _look(uri, version)
+    if path and (is_damaged or _DAMAGED.search(text)):
+        return DataLoss(
+            "TABLE_DAMAGED",
+            f"Table {uri} is damaged: its manifest {path} cannot be decoded ({text}). Put it back from a backup; "
+            "where there is none, move it away, and the version before it is the latest one",
+            uri=uri,
+            path=path,
+        )
+    return failed(error, f"Table {uri} cannot be read: {text}", uri)
+
+
+def _look(uri: str, version: int) -> tuple[str, bool]:
+    """The manifest of a version, and whether it is none; empty where it cannot be read."""
+    filesystem, root = filesystem_of(uri)
+    try:
+        found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
+        paths = {_version_of(entry.base_name): entry.path for entry in found if entry.base_name.endswith(".manifest")}
+        path = paths.get(version) if version else paths[max(paths)]
+        if path is None:
+            return "", False
+        with filesystem.open_input_stream(path) as stream:
+            content = bytes(stream.readall())
+    except (OSError, ValueError):
+        return "", False
+    try:
+        manifest.message_in(content)
+    except ValueError:
+        return path, True
+    return path, False
+
+
+def _version_of(name: str) -> int:
+    """By the name of its manifest; the older kind of name has the number as it is."""
+    stem = Path(name).stem
+    if not stem.isdecimal():
+        return -1
+    return manifest.LAST_VERSION - int(stem) if len(stem) == manifest.NAME_DIGITS else int(stem)

@@ -1,0 +1,76 @@
+"""What a storage says when it refuses: the one place that reads errno and messages of file systems and object stores.
+
+Lance, pyarrow and Python say the same thing in three ways; only Python's errors always have an errno.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from core.errors import FailedPrecondition, LemanError, Unavailable
+
+FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
+#: Reasons that waiting does not help with: somebody has to do something about the storage.
+REASONS = frozenset({FULL, READ_ONLY, DENIED})
+
+_BY_NUMBER = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: FULL,
+    errno.EROFS: READ_ONLY,
+    errno.EACCES: DENIED,
+    errno.EPERM: DENIED,
+}
+_NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
+#: What object stores answer: the codes of S3, Google Cloud Storage and Azure.
+_BY_CODE = {
+    FULL: re.compile(r"InsufficientStorage|StorageFull|QuotaExceeded|storageQuotaExceeded|507 Insufficient"),
+    DENIED: re.compile(r"AccessDenied|\b403 Forbidden|AuthorizationPermissionMismatch|InsufficientAccountPermissions"),
+}
+_PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
+_DO = {
+    FULL: "has no space left. Make room, or raise its quota, and send the request again",
+    READ_ONLY: "is read-only. Make it writable, and send the request again",
+    DENIED: "may not be used in this way by the user that the service runs as. Grant the rights, and send the request "
+    "again",
+}
+_LONGEST = 300
+
+
+def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
+    """The error (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED) where the storage refuses until somebody does
+    something about it; None where it says something else. `path`: what was to be read or written, unless the error
+    itself names a place."""
+    reason = _reason(error)
+    if reason is None:
+        return None
+    text = str(error)
+    found = _PATH.search(text)
+    place = next((part for part in found.groups() if part), "") if found else getattr(error, "filename", None)
+    place = str(place or path)
+    said = text.partition(", /")[0].partition("\n")[0][:_LONGEST]
+    return FailedPrecondition(
+        reason, f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})", path=place
+    )
+
+
+def failed(error: BaseException, message: str, path: str) -> LemanError:
+    """The error of a storage that could not be used: what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the
+    message."""
+    return refusal(error, path) or Unavailable("STORE_UNAVAILABLE", message, uri=path)
+
+
+def _reason(error: BaseException) -> str | None:
+    if not isinstance(error, OSError | ValueError | RuntimeError):
+        return None
+    number = getattr(error, "errno", None)
+    text = str(error)
+    if number is None:
+        found = _NUMBER.search(text)
+        number = int(found[1] or found[2]) if found else None
+    if number is not None:
+        return _BY_NUMBER.get(number)
+    if not isinstance(error, OSError):
+        return None
+    return next((reason for reason, codes in _BY_CODE.items() if codes.search(text)), None)

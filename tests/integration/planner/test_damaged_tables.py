@@ -1,0 +1,114 @@
+"""Tables that cannot be opened: what is wrong with them is said at once, with what to do about it."""
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.plan import BackfillSpec
+from core.domain.view import ViewQuery
+from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound, Unavailable
+from core.lance_io.commits import open_table
+from core.lance_io.failing import table_error
+from core.lance_io.tables import LanceTables
+from core.udf.validation import NewColumn
+from planner.catalog import Catalog
+from planner.snapshot import PlanReader
+from planner.views.catalog import ViewCatalog
+
+
+@pytest.fixture
+def uri(tmp_path):
+    """Two versions."""
+    table = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"x": [1]}), table, enable_stable_row_ids=True)
+    lance.write_dataset(pa.table({"x": [2]}), table, mode="append")
+    return table
+
+
+def latest_manifest(uri):
+    return min(Path(uri, "_versions").glob("*.manifest"))
+
+
+def damage(uri, how):
+    path = latest_manifest(uri)
+    content = path.read_bytes()
+    path.write_bytes(
+        {"empty": b"", "text": b"nonsense", "half": content[: len(content) // 2], "zeros": bytes(5000)}[how]
+    )
+    return path
+
+
+@pytest.mark.parametrize("how", ["empty", "text", "half", "zeros"])
+@pytest.mark.parametrize("open_it", [LanceTables().snapshot, LanceTables().latest_version, open_table])
+def test_a_damaged_manifest_is_named(uri, how, open_it):
+    path = damage(uri, how)
+    with pytest.raises(DataLoss) as caught:
+        open_it(uri)
+    assert (caught.value.reason, caught.value.facts) == ("TABLE_DAMAGED", {"uri": uri, "path": str(path)})
+    path.unlink()  # as the message says
+    assert LanceTables().latest_version(uri) == 1
+
+
+def test_a_manifest_that_lance_alone_cannot_decode_is_damaged(uri):
+    path = latest_manifest(uri)
+    path.write_bytes(path.read_bytes().replace(b"int64", b"\xff\xff\xff\xff\xff"))
+    with pytest.raises(DataLoss, match="cannot be decoded"):
+        LanceTables().snapshot(uri)
+
+
+def test_an_older_version_that_is_damaged(uri):
+    max(Path(uri, "_versions").glob("*.manifest")).write_bytes(b"nonsense")
+    assert LanceTables().snapshot(uri).version == 2
+    with pytest.raises(DataLoss, match="damaged"):
+        LanceTables().snapshot(uri, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "reason"),
+    [
+        ("LanceError(IO): Generic S3 error: connection reset", Unavailable, "STORE_UNAVAILABLE"),
+        ("Dataset at path t.lance was not found", NotFound, "TABLE_NOT_FOUND"),
+        ("LanceError(IO): Permission denied (os error 13)", FailedPrecondition, "STORAGE_DENIED"),
+        (
+            "Not supported: This dataset cannot be read by this version of Lance. Flags: 1024",
+            FailedPrecondition,
+            "TABLE_NOT_SUPPORTED",
+        ),
+    ],
+)
+def test_what_else_lance_says_of_a_table_that_is_whole(uri, said, kind, reason):
+    found = table_error(uri, OSError(said))
+    assert (type(found), found.reason) == (kind, reason)
+
+
+def test_lance_says_so_of_a_table_that_needs_a_later_release(uri):
+    path = latest_manifest(uri)
+    content = path.read_bytes()
+    assert b"\x48\x02\x50\x02" in content  # flags for readers and writers: row ids are stable
+    path.write_bytes(content.replace(b"\x48\x02\x50\x02", b"\x48\x40\x50\x40"))
+    with pytest.raises(LemanError) as caught:
+        LanceTables().snapshot(uri)
+    assert caught.value.reason == "TABLE_NOT_SUPPORTED"
+
+
+def asks(database):
+    """What begins with a table."""
+    column = NewColumn("c", "", "", sql_expression="x + 1")
+    return [
+        lambda: Catalog(LanceTables()).addition(database, "old", [column], ""),
+        lambda: PlanReader(LanceTables()).plan(BackfillSpec(database, "old", "x")),
+        lambda: ViewCatalog(LanceTables()).creation(database, "v", ViewQuery("", "old", ())),
+    ]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_the_first_file_format_is_refused_with_a_way_out(tmp_path, at):
+    old, new = str(tmp_path / "old.lance"), str(tmp_path / "new.lance")
+    lance.write_dataset(pa.table({"x": [1]}), old, data_storage_version="0.1")
+    with pytest.raises(FailedPrecondition) as caught:
+        asks(str(tmp_path))[at]()
+    assert (caught.value.reason, caught.value.facts["file_format"]) == ("FILE_FORMAT_NOT_SUPPORTED", "0.1")
+    lance.write_dataset(lance.dataset(old), new, data_storage_version="stable")
+    assert LanceTables().snapshot(new).file_format >= (2, 0)
