@@ -213,8 +213,9 @@ class System:
         return found
 
     def clean(self) -> set[str]:
-        """All versions but the latest are cleaned away; keys of fragment records whose files went with them."""
-        self.open().cleanup_old_versions(older_than=dt.timedelta(0))
+        """All versions but the latest, and those with a tag, are cleaned away; keys of records whose files went
+        with them."""
+        self.open().cleanup_old_versions(older_than=dt.timedelta(0), error_if_tagged_old_versions=False)
         records = [k for k in self._store.list_keys() if keys.parse_record_key(k) is not None]
         files = {key: record.file for key in records if (record := read_record(self._store, key)) is not None}
         left = LanceTables().existing_data_files(self.uri, files.values())

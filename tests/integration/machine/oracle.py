@@ -141,6 +141,7 @@ class Oracle:
         self._handed_on: dict[Slot, dict[str, frozenset[int]]] = {}  # what was carried over: from link to link
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
+        self._installed: dict[str, int] = {}  # token of each column file, by its name
         self._of_retries: set[tuple[str, tuple[object, ...]]] = set()  # (checkpoint key, what it was written under)
 
     # what happens to the table
@@ -451,8 +452,8 @@ class Oracle:
         file = fragment.files.get(part.fingerprint.column)
         return file is not None and fragment.live <= file.known(part.fingerprint)
 
-    def landed(self, part: Asked) -> None:
-        """The file for that part was installed."""
+    def landed(self, part: Asked, name: str) -> None:
+        """The file of that name was installed for that part: perhaps one that a restore had taken away before."""
         column = next(c for c in self.state.columns.values() if c.identity == part.fingerprint.column)
         fragment = self.state.fragments[part.fragment]
         file = fragment.files.get(column.identity)
@@ -467,7 +468,7 @@ class Oracle:
                 value, _ = self._values(column.function, part.fingerprint.version, i, arguments[1])
                 self.state.rows[i][column.identity] = value
         fragment.files[column.identity] = made
-        fragment.tokens[column.identity] = next(self._numbers)
+        fragment.tokens[column.identity] = self._installed.setdefault(name, next(self._numbers))
 
 
 def _loose(slot: Slot) -> Slot:

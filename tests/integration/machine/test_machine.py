@@ -32,6 +32,12 @@ _ROUNDS = 6
 _MEMORY = Path("/dev/shm")  # fsync is not what is tested here
 LONG = bool(os.environ.get("LEMAN_LONG"))
 
+_COLUMNS = [pa.field("x", pa.int64()), pa.field("z", pa.int64())]
+#: Without and with a primary key, which Lance knows by a field's metadata and does not enforce.
+_SCHEMAS = (
+    pa.schema([pa.field("id", pa.int64()), *_COLUMNS]),
+    pa.schema([pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"}), *_COLUMNS]),
+)
 EVERYTHING = Where()
 FILTERS = [
     Where("z >= 5", ("z",), lambda r: r["z"] is not None and r["z"] >= 5),
@@ -71,6 +77,7 @@ class Machine(RuleBasedStateMachine):
         self.system = System(self.folder, register=self.registers)
         self.oracle = Oracle(value)
         self.next_id = 0
+        self.keyed = False
         self.late: list[tuple[object, str, list[Asked]]] = []
 
     def teardown(self) -> None:
@@ -99,7 +106,8 @@ class Machine(RuleBasedStateMachine):
                 "id": pa.array(ids, pa.int64()),
                 "x": pa.array([None if (i + seed) % 19 == 0 else (i * 31 + seed) % 50 for i in ids], pa.int64()),
                 "z": pa.array([None if (i + seed) % 23 == 0 else (i + seed) % 9 for i in ids], pa.int64()),
-            }
+            },
+            schema=_SCHEMAS[self.keyed],
         )
 
     def _rows_for_oracle(self, rows: pa.Table) -> dict[int, dict[int, int | None]]:
@@ -147,6 +155,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(seed=numbers)
     def begin(self, seed: int) -> None:
+        self.keyed = bool(seed % 2)
         rows = self._new_rows(ROWS, seed)
         stable = self.stable_row_ids
         lance.write_dataset(rows, self.system.uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=stable)
@@ -190,7 +199,8 @@ class Machine(RuleBasedStateMachine):
                 "id": pa.array(ids, pa.int64()),
                 "x": pa.array([seed % 60] * len(ids), pa.int64()),
                 "z": pa.array([seed % 9] * len(ids), pa.int64()),
-            }
+            },
+            schema=_SCHEMAS[self.keyed],
         )
         both = pa.concat_tables([old, rows])
         source = both.rename_columns([{"x": self._x()}.get(n, n) for n in both.column_names])
@@ -222,6 +232,42 @@ class Machine(RuleBasedStateMachine):
         self.system.open().optimize.compact_files(target_rows_per_fragment=PER_FRAGMENT)
         self.oracle.compact(self._layout())
         self._step("compact", changed=self.system.open().version != before)
+
+    @rule(column=st.sampled_from(["x", "z", "c", "c"]), kind=st.sampled_from(["BTREE", "BITMAP", "ZONEMAP"]))
+    def index(self, column: str, kind: str) -> None:
+        """Somebody makes an index, perhaps of a computed column: no value is another one for it.
+
+        None on `id`: where the key of a merge has one, Lance writes the merged columns of fragments anew in place,
+        which the rule `rewrite` is about.
+        """
+        name = self._x() if column == "x" else column
+        if not self._has(name):
+            self.optimize_indices()
+            return
+        self.system.open().create_scalar_index(name, kind, name=f"index of {name}", replace=True)
+        self._step("index")
+
+    @rule()
+    def optimize_indices(self) -> None:
+        before = self.system.open().version
+        self.system.open().optimize.optimize_indices()
+        self._step("optimize_indices", changed=self.system.open().version != before)
+
+    @rule()
+    def compact_indexed(self) -> None:
+        """Compaction writes in its transaction what it did to each index."""
+        self.index("z", "BTREE")
+        self.compact()
+
+    @rule(number=numbers)
+    def tag(self, number: int) -> None:
+        """A version gets a name, and is not cleaned away from then on."""
+        tags = self.system.open().tags
+        name = f"tag {number % 3}".replace(" ", "-")
+        if name in tags.list():
+            tags.delete(name)
+        tags.create(name, self.system.open().version)
+        self._compare()
 
     @rule(compacted=st.booleans(), untold=st.booleans())
     def clean(self, compacted: bool, untold: bool) -> None:
@@ -498,7 +544,7 @@ class Machine(RuleBasedStateMachine):
             assert refused.value.reason == "COLUMN_NOT_DEFINED"
             return
         result = self.system.submit(request)
-        self._land(spec.column, parts, verdicts(result))
+        self._land(spec.column, parts, verdicts(result), {f: staged.file for f, staged in made.staged.items()})
         tasks = {t.fragment_id: t for t in made.plan.tasks}
         for fragment, (_, reason) in verdicts(result).items():
             if reason.startswith(("FILE_", "ROW", "TYPE_")):
@@ -514,7 +560,9 @@ class Machine(RuleBasedStateMachine):
         found = self.oracle.state.columns.get(name)
         return found is not None and all(part.fingerprint.column == found.identity for part in parts.values())
 
-    def _land(self, name: str, parts: dict[int, Asked], found: dict[int, tuple[Status, str]]) -> None:
+    def _land(
+        self, name: str, parts: dict[int, Asked], found: dict[int, tuple[Status, str]], files: dict[int, str]
+    ) -> None:
         for fragment, (status, reason) in found.items():
             part = parts[fragment]
             if status is Status.ALREADY_CURRENT:  # a restore brought equal values back
@@ -524,7 +572,7 @@ class Machine(RuleBasedStateMachine):
             assert allowed or status is Status.REJECTED, f"fragment {fragment} was installed, its base had changed"
             assert not allowed or status is Status.COMMITTED, f"fragment {fragment} was refused: {reason}"
             if status is Status.COMMITTED:
-                self.oracle.landed(part)
+                self.oracle.landed(part, files[fragment])
 
     def _keep_late(self, spec, made: Made, parts: dict[int, Asked], fragments: list[int]) -> None:
         if fragments:
@@ -543,8 +591,9 @@ class Machine(RuleBasedStateMachine):
             outcomes = ()  # refused as a whole
         installed = {o.fragment_id for o in outcomes if o.version > before}
         assert installed == allowed, f"installed: {installed}, its base is unchanged: {allowed}"
+        files = {r.fragment_id: r.staged.file for r in request.replacements}
         for fragment in installed:
-            self.oracle.landed(parts[fragment])
+            self.oracle.landed(parts[fragment], files[fragment])
         self._step("late_commit", changed=self.system.open().version != before)
 
     @rule(name=names, version=versions, where=st.one_of(st.just(EVERYTHING), filters), number=numbers)

@@ -96,9 +96,21 @@ class ServicesMachine(Machine):
         self._check(seen, job.progress.rows_evaluated, parts, {p.fragment for p in written})
         for key in set(self._keys()) - before:
             self._note(key, parts, layout)
+        files = self._files_of(spec.column)
         for part in written:
-            self.oracle.landed(part)
+            self.oracle.landed(part, files[part.fragment])
         return len(seen)
+
+    def _files_of(self, column: str) -> dict[int, str]:
+        """Fragment → the file that holds the column there."""
+        dataset = self.system.open()
+        field = dataset.lance_schema.field(column).id()
+        return {
+            fragment.fragment_id: file.path
+            for fragment in dataset.get_fragments()
+            for file in fragment.metadata.files
+            if field in file.fields
+        }
 
     def _parts(self, spec: BackfillSpec, version: int, where: Where) -> dict[int, Asked]:
         """A job plans again where a staged file is refused because a restore brought rows back."""
