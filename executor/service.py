@@ -101,6 +101,7 @@ class ExecutorService:
             save_error=self._save_error,
             save_followed=self._save_followed,
             release=self._release,
+            keep=self._keep,
             carry_over=self._carry_over,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
@@ -158,6 +159,9 @@ class ExecutorService:
 
     async def _latest_version(self, database: str, table: str) -> int:
         return await self._pool.run(LanceTables().latest_version, table_uri(database, table))
+
+    async def _keep(self, holder: str, scopes: Sequence[str]) -> None:
+        await self._pool.run(self._reservations.renew, scopes, holder)
 
     async def _release(self, holder: str, scopes: Sequence[str]) -> None:
         await self._pool.run(self._reservations.release_all, scopes, holder)

@@ -35,7 +35,8 @@ class WorkContext:
     `errors_told`. A lane at work says every `beat_seconds` that
     it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
     failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
-    given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`."""
+    given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`.
+    `of_latest`: the plan was asked for the table's latest version."""
 
     job_id: str
     uri: str
@@ -60,6 +61,7 @@ class WorkContext:
     input_source: InputSource | None = None
     attempt: int = 1
     ignored_holds: tuple[str, ...] = ()
+    of_latest: bool = True
 
     @property
     def holder(self) -> str:

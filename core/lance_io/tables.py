@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from core.lance_io import cases, dialect, expressions, filters
 from core.lance_io.dialect import Dialect
 from core.lance_io.failing import table_error
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
-from core.lance_io.opening import filesystem_of, open_version
+from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.locations import TABLE_ENDING, canonical_database
 from core.udf import blobs
@@ -153,6 +153,14 @@ class LanceTables:
             version=version,
             latest_version=latest,
         )
+
+
+def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
+    """Name of the file that holds a column in the latest version of a fragment; empty: none does. Raises what Lance
+    raises where the table cannot be opened."""
+    fragment = open_latest(uri).get_fragment(fragment_id)
+    files = fragment.metadata.files if fragment is not None else []
+    return next((file._path for file in files if not set(field_ids).isdisjoint(file.fields)), "")
 
 
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:

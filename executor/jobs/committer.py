@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from core.crash import crash_point
 from core.domain.job import Attempt, FragmentVerdict
@@ -43,6 +43,8 @@ class Committer:
         self._tenth = max(1, fragments // 10)
         self._interval = interval_seconds
         self._note = note
+        #: Told of the fragments that there is an answer for.
+        self.settled: Callable[[Collection[int]], Awaitable[None]] = _nobody_waits
         self._ready: deque[Replacement] = deque()
         self.files: dict[int, str] = {}
         self._since = 0.0
@@ -139,5 +141,10 @@ class Committer:
             else:
                 self._tally.rejected(verdict.fragment_id)
                 self.rejected.append(verdict)
+        await self.settled([verdict.fragment_id for verdict in verdicts])
         committed = sum(v.committed for v in verdicts)
         self._note("commit", f"{committed} of {len(batch)} fragments are in version {version}")
+
+
+async def _nobody_waits(_fragment_ids: Collection[int]) -> None:
+    """Where nothing was left reserved."""

@@ -54,4 +54,5 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         versions=header.versions,
         attempt=job.attempt,
         ignored_holds=ignored_holds,
+        of_latest=not job.spec.read_version,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from core.domain.plan import FragmentTask, Plan
@@ -75,6 +76,8 @@ class Round:
             interval_seconds=services.settings.executor.commit_interval_seconds,
             note=board.note,
         )
+        self._committer.settled = self._give_back
+        self._left: dict[int, str] = {}
         self._first: list[WorkUnit] = self._backlog.first_units()
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
@@ -94,11 +97,12 @@ class Round:
         self._collect_staged()
         committing = asyncio.create_task(self._committer.run())
         try:
-            await all_or_first(self._compute(), asyncio.shield(committing), self._watching(committing))
+            work = self._compute(), self._watching(committing), self._keeping(committing)
+            await all_or_first(*work, asyncio.shield(committing))
         except BaseException:
             await self._services.spark.stop_job(self._board.job.job_id)
             await self._services.local.stop_job(self._board.job.job_id)
-            await self._services.release(self._context.holder, self._backlog.scopes_out)
+            await self._services.release(self._context.holder, [*self._backlog.scopes_out, *self._left.values()])
             await self._end_commits(committing)
             raise
         finally:
@@ -158,6 +162,20 @@ class Round:
             self._freed.set()
             await self._services.dispatcher.close(job_id)
         self._committer.close()
+
+    # what workers left reserved
+
+    async def _keeping(self, until: asyncio.Future[None]) -> None:
+        """Other jobs wait for fragments whose files wait for their commit."""
+        while not (await asyncio.wait((until,), timeout=self._context.lease_seconds / 3))[0]:
+            if self._left:
+                await self._services.keep(self._context.holder, list(self._left.values()))
+
+    async def _give_back(self, fragment_ids: Collection[int]) -> None:
+        """There is an answer for these fragments: whoever waits for them plans again."""
+        scopes = [self._left.pop(i) for i in fragment_ids if i in self._left]
+        if scopes:
+            await self._services.release(self._context.holder, scopes)
 
     # lanes that say nothing any more
 
@@ -236,6 +254,9 @@ class Round:
     def _note_staged(self, result: FragmentResult) -> None:
         if result.staged is not None:
             self._losses.settled(result.fragment_id)
+            if self._context.where:
+                task = self._tasks[result.fragment_id]
+                self._left[result.fragment_id] = f"{task.fragment_id}:{task.fingerprint}"
             self._committer.add(self._tasks[result.fragment_id], result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:

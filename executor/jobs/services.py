@@ -23,7 +23,8 @@ class Services:
     that counts (see `History.save`), `forget_file(uri, task, file)` deletes the records of a column file,
     `save_error(job, row)` stores the row that ended a job, `save_followed(plan)` what a plan found out about compacted
     files.
-    `release(holder, scopes)` gives back what killed workers had reserved,
+    `release(holder, scopes)` gives back what killed workers had reserved, `keep(holder, scopes)` renews what others
+    left,
     `carry_over(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many checkpoints."""
 
     settings: Settings
@@ -38,6 +39,7 @@ class Services:
     save_error: Callable[[Job, RowFailure], Awaitable[None]]
     save_followed: Callable[[Plan], Awaitable[None]]
     release: Callable[[str, Sequence[str]], Awaitable[None]]
+    keep: Callable[[str, Sequence[str]], Awaitable[None]]
     carry_over: Callable[[Plan, Callable[[], bool]], Awaitable[int]]
 
 

@@ -29,6 +29,7 @@ from core.domain.work import (
 from core.errors import LemanError
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.sourced import SourcedReader
+from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
 from core.storage import refusal
 from core.udf.loading import load
@@ -133,6 +134,10 @@ class UnitRunner:
                 leases.overtaken = True
                 return FragmentResult(work.fragment_id, left=work.ranges)
             busy, holds = grant.busy, grant.holds
+            if grant.others_finished and self._was_replaced(work):
+                # a new plan knows which rows it has
+                leases.drop(scope, finished=False)
+                return FragmentResult(work.fragment_id, busy=work.ranges)
             if grant.others_finished or self._unit.look_first:
                 staged = self._staged_meanwhile(work)
                 if staged is not None:
@@ -145,6 +150,8 @@ class UnitRunner:
                 work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
         self._meter.begin_fragment(work.fragment_id)
         result = FragmentPass(self._context, work, self._tools(reader)).run()
+        if self._context.where and result.staged is not None:
+            leases.leave(scope)
         leases.drop(scope, finished=True)
         # the executor has to know of them: another unit may finish the fragment
         result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
@@ -205,6 +212,12 @@ class UnitRunner:
             context.udf.error_policy,
             watchdog=self._watchdog,
         )
+
+    def _was_replaced(self, work: FragmentWork) -> bool:
+        """Whether a job with another filter has installed another file for the column than the plan saw."""
+        if not (self._context.where and self._context.of_latest):
+            return False
+        return current_file(self._context.uri, work.fragment_id, self._context.output_field_ids) != work.current_file
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """A column file that another job, or a dead attempt, finished since the plan was made."""
@@ -276,6 +289,13 @@ class _LeaseKeeper:
         ranges = self._held.pop(scope, ())
         if ranges:
             self._reservations.release(scope, ranges, self._holder, finished=finished)
+
+    def leave(self, scope: str) -> None:
+        """What is reserved stays so until the executor gives it back, when the unit's file is committed: other jobs,
+        with other filters, wait for that, as they cannot use the file before. All that is said now is that there is
+        one."""
+        if self._held.pop(scope, ()):
+            self._reservations.release(scope, (), self._holder, finished=True)
 
     def _renew(self) -> None:
         while not self._stop.wait(self._pause):

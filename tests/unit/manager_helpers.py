@@ -117,6 +117,7 @@ class Executor:
                 lanes=2,
                 save_job=save_job,
                 release=_nothing,
+                keep=_nothing,
             )
 
         self.jobs = JobManager(settings, services, leases or JobLeases("", "me"), self.pool)

@@ -140,6 +140,7 @@ def services_of(spark: Any, commits: object) -> Any:
         commits=commits,
         lanes=2,
         release=release,
+        keep=release,
     )
 
 

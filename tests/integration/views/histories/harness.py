@@ -194,6 +194,7 @@ class System:
             _nothing,
             _nothing,
             _nothing,
+            _nothing,
             _carry_over,
         )
 
