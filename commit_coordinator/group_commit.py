@@ -51,7 +51,8 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     for candidate in ready:
         candidate.verdict = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
     if version > base.table.version + 1:
-        _recheck_inputs(Base(table.current([fragment_id for fragment_id, _ in files])), ready)
+        after = table.current([fragment_id for fragment_id, _ in files])
+        _recheck_inputs(Base(after, _past(table, ready)), ready)
 
 
 def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:
@@ -97,7 +98,7 @@ def _base(table: TableHandle, request: AddColumnsRequest | BeginAttemptRequest |
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:
     """The base, and the candidates that may be installed on it. Decides about the others."""
     undecided = [c for c in candidates if c.verdict is None]
-    base = Base(table.latest({c.replacement.fragment_id for c in undecided}))
+    base = Base(table.latest({c.replacement.fragment_id for c in undecided}), _past(table, undecided))
     for candidate in undecided:
         refusal = preconditions.refuse_request(base, candidate)
         candidate.verdict = refusal or preconditions.decide(base, candidate)
@@ -107,6 +108,12 @@ def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, li
         if candidate.verdict is None and rejection is not None:
             candidate.verdict = preconditions.rejected(candidate, rejection)
     return base, [c for c in undecided if c.verdict is None]
+
+
+def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, TableSnapshot]:
+    """The older versions that inputs were read from, as far as they are still there."""
+    found = {n: table.past(n) for n in {c.request.inputs_version for c in candidates} if n}
+    return {n: snapshot for n, snapshot in found.items() if snapshot is not None}
 
 
 def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:

@@ -67,6 +67,7 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
         replacements=replacements,
         input_field_ids=tuple(replace.input_field_ids),
         attempt=message.attempt,
+        inputs_version=replace.inputs_version,
     )
 
 

@@ -7,6 +7,7 @@ begins with these checks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,13 +37,20 @@ class Item:
 class Base:
     """The version of the table that a commit builds on, with the fragments that it touches."""
 
-    def __init__(self, table: TableSnapshot) -> None:
+    def __init__(self, table: TableSnapshot, past: Mapping[int, TableSnapshot] | None = None) -> None:
+        """`past`: older versions of the table that requests name, as far as they are still there."""
         self.table = table
+        self._past = {n: (old, {f.fragment_id: f for f in old.fragments}) for n, old in (past or {}).items()}
         self._fragments = {fragment.fragment_id: fragment for fragment in table.fragments}
         self._inputs: dict[tuple[str, tuple[int, ...]], frozenset[int] | None] = {}
 
     def fragment(self, item: Item) -> Fragment | None:
         return self._fragments.get(item.replacement.fragment_id)
+
+    def past(self, item: Item) -> tuple[TableSnapshot, Fragment | None] | None:
+        """The version that the request's inputs were read from, and the item's fragment in it; None: it is gone."""
+        found = self._past.get(item.request.inputs_version)
+        return None if found is None else (found[0], found[1].get(item.replacement.fragment_id))
 
     def current_files(self, item: Item) -> tuple[str, ...]:
         """Names of the output column's files in the item's fragment."""
@@ -160,11 +168,39 @@ class SameInputs:
         fragment = base.fragment(item)
         if fragment is None:
             return None
+        if item.request.inputs_version:
+            return _of_then(base, item, fragment)
         ids = base.input_ids(item.request)
         if ids is not None and fragment.files_of(ids) == tuple(sorted(set(item.replacement.input_files))):
             return None
         what = "An input column was dropped" if ids is None else "The input columns' data changed"
         return Rejection("INPUT_CHANGED", f"{what} in fragment {fragment.fragment_id} since the plan: plan again")
+
+
+def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
+    """As `SameInputs`, of a file whose inputs were read from an older version: it has to say so in its name, where the
+    next plan sees that it is not current."""
+    version, ids = item.request.inputs_version, item.request.input_field_ids
+    found = base.past(item)
+    if found is None:
+        return Rejection("VERSION_GONE", f"Version {version}, which was read, was cleaned up: plan again")
+    table, then = found
+    if then is not None and fragment.has_rows_of(then):
+        pairs = [(i, then.file_of(i)) for i in ids]
+        files = then.files_of(ids)
+    else:
+        pairs, files = keys.moved_sources(ids, version), ()
+        if not (base.table.stable_row_ids and table.stable_row_ids):
+            return Rejection("FRAGMENT_GONE", f"Version {version} has no fragment {fragment.fragment_id}: plan again")
+    name = keys.parse_column_file_name(item.replacement.staged.file)
+    same_name = name is not None and name.sources_part == keys.sources_part(pairs)
+    if ids and same_name and files == tuple(sorted(set(item.replacement.input_files))):
+        return None
+    return Rejection(
+        "INPUT_CHANGED",
+        f"{item.replacement.staged.file} does not say that it is of version {version} of fragment "
+        f"{fragment.fragment_id}: plan again",
+    )
 
 
 class SameTarget:

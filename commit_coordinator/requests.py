@@ -27,7 +27,8 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRequest:
-    """Install one column's files. `input_field_ids` empty: the inputs that the column's metadata names."""
+    """Install one column's files. `input_field_ids` empty: the inputs that the column's metadata names.
+    `inputs_version`: see ReplaceColumn in protos/leman/v1/commit.proto."""
 
     uri: str
     incarnation: str
@@ -38,6 +39,7 @@ class ReplaceRequest:
     replacements: tuple[Replacement, ...]
     input_field_ids: tuple[int, ...] = ()
     attempt: int = 0
+    inputs_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

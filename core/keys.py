@@ -120,6 +120,12 @@ def sources(inputs: Iterable[tuple[int, str]]) -> str:
     return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
 
 
+def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
+    """The pairs for `sources` where values are computed from an older version's rows that have moved since: no later
+    plan finds such files, and so takes the values for stale."""
+    return [(field_id, f"version {version}") for field_id in field_ids]
+
+
 def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
     """The filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
 
@@ -222,6 +228,11 @@ def fingerprint_of(function: str, sources_: str) -> str:
     return function + sources_[:_HALF]
 
 
+def sources_part(inputs: Iterable[tuple[int, str]]) -> str:
+    """Second half of a fingerprint."""
+    return sources(inputs)[:_HALF]
+
+
 def function_of(fingerprint_: str) -> str:
     """What `function_part` gave for a fingerprint."""
     return fingerprint_[:_HALF]
@@ -247,6 +258,10 @@ class ColumnFileName(NamedTuple):
     @property
     def function_part(self) -> str:
         return function_of(self.fingerprint)
+
+    @property
+    def sources_part(self) -> str:
+        return self.fingerprint[_HALF:]
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:

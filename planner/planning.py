@@ -94,7 +94,7 @@ def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Dr
     ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
     for sight in ordered:
         verdict = judge(question, sight, evidence.states)
-        live = sight.fragment.live_rows
+        live = question.rows_asked(sight.fragment)
         if question.kept:
             totals.keep(question, sight, verdict.states)
         if question.failed_only:
@@ -160,7 +160,7 @@ def _rows_left(question: Question, opening: Opening, verdict: Verdict) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
     if opening.staged is not None:
         return 0
-    left = opening.sight.fragment.live_rows
+    left = question.rows_asked(opening.sight.fragment)
     if opening.checkpoints:  # else all of them are missing
         left = min(left, total(opening.missing))
     if verdict.states is None:
@@ -175,7 +175,7 @@ def _header(question: Question, totals: _Totals) -> PlanHeader:
         read_version=question.table.version,
         incarnation=question.table.incarnation,
         output=question.output,
-        input_columns=tuple(column.name for column in question.inputs),
+        input_columns=_input_columns(question),
         udf=question.udf,
         bundle_uri=question.bundle_uri,
         where=question.filter.where,
@@ -190,7 +190,13 @@ def _header(question: Question, totals: _Totals) -> PlanHeader:
         rows_not_computed=totals.not_computed,
         versions=question.versions,
         input_source=question.source,
+        inputs_version=0 if question.past is None else question.past.version,
     )
+
+
+def _input_columns(question: Question) -> tuple[str, ...]:
+    """As they are called in the version that is read."""
+    return tuple(c.name for c in question.inputs) if question.past is None else question.past.input_columns
 
 
 def _kept(question: Question, totals: _Totals) -> tuple[KeptRows, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core import keys
 from core.domain.plan import BackfillSpec, InputSource, OutputField
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
-from core.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, validation
 from core.views import metadata
 
@@ -18,6 +18,10 @@ from core.views import metadata
 _MOVING_COLUMN = "_row_last_updated_at_version"
 #: Of Lance's file formats, in which a column can be in a file of its own.
 OLDEST_FORMAT = (2, 0)
+
+
+#: How many rows of an older version lie in each of some fragments, by stable row id.
+RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,18 @@ class Filter:
     columns: tuple[TableField, ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The older version whose rows are read. `same`: its fragments by id, where the table still has them row for row;
+    `moved`: how many of its rows lie in each of the other fragments that are asked about. `input_columns`: what the
+    inputs were called then."""
+
+    version: int
+    same: Mapping[int, Fragment]
+    moved: Mapping[int, int]
+    input_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,7 @@ class Question:
     kept: tuple[FunctionVersion, ...] = ()
     failed_only: bool = False
     source: InputSource | None = None
+    past: Past | None = None
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
@@ -67,7 +84,12 @@ class Question:
         object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
         object.__setattr__(self, "_inputs", frozenset(self.input_ids))
-        object.__setattr__(self, "_plain", not (self.filter.where or self.kept or self.failed_only))
+        object.__setattr__(self, "_plain", not (self.selective or self.kept or self.failed_only))
+
+    @property
+    def selective(self) -> bool:
+        """Whether not every row is asked for: by a filter, or by a version that may lack rows."""
+        return bool(self.filter.where) or self.past is not None
 
     @property
     def families(self) -> tuple[keys.KeyFamily, ...]:
@@ -77,10 +99,32 @@ class Question:
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
         """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
-        return [(i, fragment.file_of(i)) for i in self.input_ids]
+        return self._pairs(fragment, self.input_ids)
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        return fragment.files_of(self._inputs)
+        """Of the version that is read; none where its rows have moved since."""
+        read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
+        return () if read is None else read.files_of(self._inputs)
+
+    def is_past(self, fragment: Fragment) -> bool:
+        """Whether values are to be computed of other inputs than the fragment has now."""
+        if self.past is None:
+            return False
+        then = self.past.same.get(fragment.fragment_id)
+        return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
+
+    def rows_asked(self, fragment: Fragment) -> int:
+        """Live rows, a filter aside; of rows that have moved since an older version, those that it has."""
+        moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
+        return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
+
+    def _pairs(self, fragment: Fragment, field_ids: Iterable[int]) -> list[tuple[int, str]]:
+        if self.past is None:
+            return [(i, fragment.file_of(i)) for i in field_ids]
+        then = self.past.same.get(fragment.fragment_id)
+        if then is None:
+            return keys.moved_sources(field_ids, self.past.version)
+        return [(i, then.file_of(i)) for i in field_ids]
 
     def filter_identity(self, fragment: Fragment) -> str:
         """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
@@ -94,14 +138,15 @@ class Question:
     def _where_identity(self, fragment: Fragment) -> str:
         """With the versions that are kept: a checkpoint says of its rows which of them they are of."""
         kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
-        return self._plain_identity(fragment) + kept
+        past = f"\nrows of version {self.past.version}" if self.past is not None else ""
+        return self._plain_identity(fragment) + kept + past
 
     def _plain_identity(self, fragment: Fragment) -> str:
         if not self.filter.where:
             return ""
-        pairs = [(i, fragment.file_of(i)) for column in self.filter.columns for i in column.field_ids]
+        pairs = self._pairs(fragment, (i for column in self.filter.columns for i in column.field_ids))
         if self.filter.reads_versions:
-            pairs.append((-1, str(self.table.version)))
+            pairs.append((-1, str(self.table.version if self.past is None else self.past.version)))
         return keys.filter_identity(self.filter.where, pairs)
 
 
@@ -139,6 +184,8 @@ def resolve(
 
 def check_spec(spec: BackfillSpec) -> None:
     """Raises InvalidArgument (BAD_NUMBER, BAD_REQUEST) for what no table can answer."""
+    if spec.read_version and spec.read_tag:
+        raise InvalidArgument("BAD_REQUEST", "give either read_version or read_tag", field="spec.read_tag")
     for name, number in spec.numbers.items():
         if number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
@@ -188,11 +235,14 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
     raise FailedPrecondition("COLUMN_NOT_DEFINED", f"Column {name} is not defined in this table: {what}", column=name)
 
 
-def with_filter(question: Question, where: str, names: Collection[str]) -> Question:
-    """The question for the rows that `where` matches. `names`: casefolded, a superset of what it reads."""
+def with_filter(
+    question: Question, where: str, names: Collection[str], fields: Iterable[TableField] | None = None
+) -> Question:
+    """The question for the rows that `where` matches. `names`: casefolded, a superset of what it reads; `fields`: the
+    columns of the version in which it is evaluated, None: the table's."""
     output = question.output.field.field_id
     own = {field.field_id for field in question.inputs} | {output}
-    mentioned = [field for field in question.table.fields if field.name.casefold() in names]
+    mentioned = [field for field in fields or question.table.fields if field.name.casefold() in names]
     made = Filter(
         where=where,
         columns=tuple(field for field in mentioned if field.field_id not in own),
@@ -202,38 +252,61 @@ def with_filter(question: Question, where: str, names: Collection[str]) -> Quest
     return dataclasses.replace(question, filter=made)
 
 
-def at_version(question: Question, old: TableSnapshot) -> Question:
-    """Narrows the question to the fragments that are in an older version too (settlement S10).
+def at_version(
+    question: Question, old: TableSnapshot, rows_in: Callable[[Sequence[int]], Mapping[int, int]]
+) -> Question:
+    """The question for the rows of an older version, with the values that they had then.
 
-    A plan is made and committed against the latest version. That gives the same values as reading the old one
-    where the columns that are read lie in the same files. Where they do not, the plan is refused rather than
-    filled from other data than asked for: the coordinator takes no values of inputs that have moved on.
+    A fragment that is in both has the same rows in the same places. Rows that moved are found by their ids.
 
-    Raises Unimplemented (READ_VERSION_INPUT_CHANGED).
+    Raises FailedPrecondition (READ_VERSION_INPUT_MISSING, READ_VERSION_ROWS_MOVED), InvalidArgument (INVALID_FILTER).
     """
-    read = [*question.inputs, *question.filter.columns]
-    if question.filter.reads_output:
-        read.append(question.output.field)
-    ids = [i for column in read for i in column.field_ids]
     before = {fragment.fragment_id: fragment for fragment in old.fragments}
-    kept: list[Fragment] = []
-    changed: list[int] = []
+    same: dict[int, Fragment] = {}
+    others: list[int] = []
     for fragment in question.table.fragments:
         then = before.get(fragment.fragment_id)
-        if then is None or then.physical_rows != fragment.physical_rows:
-            continue
-        if all(then.file_of(i) == fragment.file_of(i) for i in ids):
-            kept.append(fragment)
+        if then is not None and fragment.has_rows_of(then):
+            same[fragment.fragment_id] = then
         else:
-            changed.append(fragment.fragment_id)
-    if changed:
-        raise Unimplemented(
-            "READ_VERSION_INPUT_CHANGED",
-            f"In {len(changed)} fragments (the first is {changed[0]}) the columns to be read were rewritten "
-            f"after version {old.version}. Computing from old data is not supported: leave read_version out",
-            fragments=len(changed),
+            others.append(fragment.fragment_id)
+    moved: Mapping[int, int] = {}
+    if others and question.table.stable_row_ids and old.stable_row_ids:
+        moved = rows_in(others)
+    elif others and len(same) < len(before):  # else they were all added since
+        raise _rows_moved(old)
+    past = Past(old.version, same, moved, tuple(_name_then(column, old) for column in question.inputs))
+    kept = tuple(f for f in question.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
+    if question.filter.reads_output:
+        raise InvalidArgument(
+            "INVALID_FILTER",
+            f"Invalid filter: it reads {question.output.name}, which is to be computed from version {old.version}; "
+            "leave read_version or that column out",
+            field="where",
         )
-    return dataclasses.replace(question, table=dataclasses.replace(question.table, fragments=tuple(kept)))
+    return dataclasses.replace(question, table=dataclasses.replace(question.table, fragments=kept), past=past)
+
+
+def _rows_moved(old: TableSnapshot) -> FailedPrecondition:
+    return FailedPrecondition(
+        "READ_VERSION_ROWS_MOVED",
+        f"Rows of version {old.version} lie in other fragments now, and the table's row ids are not stable: nothing "
+        "tells which they are. Leave read_version out, or write the table anew with stable row ids",
+        read_version=old.version,
+    )
+
+
+def _name_then(column: TableField, old: TableSnapshot) -> str:
+    found = old.find_id(column.field_id)
+    if found is None or not validation.same_type(found.arrow.type, column.arrow.type):
+        raise FailedPrecondition(
+            "READ_VERSION_INPUT_MISSING",
+            f"Version {old.version} does not have the column '{column.name}' that is to be read: it was added, cast or "
+            "made anew since. Leave read_version out, or name a later version",
+            column=column.name,
+            read_version=old.version,
+        )
+    return found.name
 
 
 def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:

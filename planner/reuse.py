@@ -48,6 +48,8 @@ class Verdict:
         return self.reason in SETTLED
 
 
+#: What a file with the wanted values says.
+_OF_THIS = frozenset({Reason.REUSED, Reason.PARTIAL})
 _PLAIN = {reason: Verdict(reason) for reason in Reason}
 
 
@@ -65,6 +67,8 @@ def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight
         fingerprint = keys.fingerprint_of(function, sources)
         files = fragment.files_of(output_ids)
         reason, version = _reason(question, fragment, files, fingerprint)
+        if reason not in _OF_THIS and question.is_past(fragment):
+            reason = Reason.PAST_INPUT
         yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)
 
 
@@ -89,7 +93,7 @@ def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) 
         return Verdict(Reason.FOREIGN_VALUES)
     if summary.untouched + summary.failed_older == 0:
         return Verdict(Reason.REUSED, summary)
-    if question.filter.where and keys.md5_of_few(question.filter_identity(sight.fragment)) in summary.filters:
+    if question.selective and keys.md5_of_few(question.filter_identity(sight.fragment)) in summary.filters:
         return Verdict(Reason.REUSED_FILTER, summary)
     return Verdict(Reason.PARTIAL, summary)
 

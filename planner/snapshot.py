@@ -16,10 +16,12 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
 from core.domain.plan import BackfillSpec, FollowedFile, Plan, Reason
+from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import LemanError, NotFound
 from core.lance_io import column_files, filters
 from core.lance_io.manifest import collector_paused
+from core.lance_io.past import rows_in
 from core.lance_io.relative_time import pin
 from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
@@ -75,7 +77,7 @@ class PlanReader:
             if plan.followed:
                 others = self._followed_of_others(question, spec.database)
                 plan = replace(plan, followed=(*plan.followed, *others))
-            elsewhere = (evidence.records or evidence.gone) and not question.failed_only
+            elsewhere = (evidence.records or evidence.gone) and not (question.failed_only or question.past)
             if elsewhere and any(task.missing for task in plan.tasks):
                 store = self._checkpoints(question.table.uri)
                 plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
@@ -95,15 +97,19 @@ class PlanReader:
         _, bound = defined_column(table, spec.column)
         udf, bound_udf = _functions(registry, spec, bound)
         question = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
+        version = self._tables.tagged(uri, spec.read_tag) if spec.read_tag else spec.read_version
+        old = self._tables.snapshot(uri, version) if version else None
         if spec.where:
-            question = self._filtered(question, spec.where)
-        if spec.read_version and spec.read_version != table.version:
-            question = at_version(question, self._tables.snapshot(uri, spec.read_version))
+            question = self._filtered(question, spec.where, old or table)
+        if old is not None:
+            question = at_version(question, old, lambda fragments: rows_in(uri, table.version, fragments, old.version))
         return question
 
     def sights(self, question: Question) -> list[Sight]:
         """All fragments; where compaction wrote the column's files, with what became of the rows."""
         sights = look(question)
+        if question.past is not None:  # what became of rows since then is another question
+            return sights
         if not any(unnamed(question, sight) for sight in sights):
             return sights
         return follow(question, sights, self._checkpoints(question.table.uri))
@@ -138,12 +144,12 @@ class PlanReader:
                     other = resolve(BackfillSpec(database, "", column.name), question.table, udf, udf)
                     yield from followed(other, self.sights(other))
 
-    def _filtered(self, question: Question, where: str) -> Question:
-        table = question.table
-        filters.check(where, table.schema.names)
+    def _filtered(self, question: Question, where: str, read: TableSnapshot) -> Question:
+        """`read`: the version in which the filter is evaluated."""
+        filters.check(where, read.schema.names)
         pinned = pin(where, self._now())
-        self._tables.check_filter(table.uri, pinned)
-        return with_filter(question, pinned, filters.names(pinned))
+        self._tables.check_filter(read.uri, pinned, read.version)
+        return with_filter(question, pinned, filters.names(pinned), read.fields)
 
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
         """Those records whose file lies in the data folder."""

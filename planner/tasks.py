@@ -131,7 +131,7 @@ def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
     if question.failed_only:
         return True  # the file whose rows the filter reads is part of its identity
     # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
-    others = question.filter.where and sight.current_file and verdict.states is None
+    others = question.selective and sight.current_file and verdict.states is None
     return not question.filter.reads_output and not others
 
 
@@ -205,11 +205,11 @@ def _usable(
     ):
         return False
     wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
-    if (question.filter.where or question.failed_only) and filter_id != wanted:
+    if (question.selective or question.failed_only) and filter_id != wanted:
         return False
     if question.failed_only:
         return True
-    return not name.partial or _covers(states, wanted if question.filter.where else "")
+    return not name.partial or _covers(states, wanted if question.selective else "")
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:

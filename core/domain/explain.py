@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.domain.plan import SETTLED, Plan, PlanHeader
+from core.domain.plan import SETTLED, Plan, PlanHeader, Reason
 
 
 def summarise(plan: Plan) -> str:
@@ -46,5 +46,11 @@ def _notes(header: PlanHeader) -> list[str]:
         notes.append(f"{header.rows_failed_before:,} rows failed before and stay failed")
     if header.rows_not_computed:
         notes.append(f"{header.rows_not_computed:,} rows are not computed: a backfill computes them")
+    past = sum(count.rows for count in header.reasons if count.reason is Reason.PAST_INPUT)
+    if past:
+        notes.append(
+            f"{past:,} rows get the values of version {header.inputs_version}, as inputs have moved on: the next run "
+            "without read_version makes them current"
+        )
     notes += [f"{kept.rows:,} rows keep values of {kept.function}" for kept in header.kept]
     return notes

@@ -25,6 +25,7 @@ class Reason(enum.Enum):
     REUSED_FILTER = "reused_filter"
     REUSED_COMPACTED = "reused_compacted"
     HISTORY_LOST = "history_lost"
+    PAST_INPUT = "past_input"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, and plans count by reason
 
@@ -53,6 +54,7 @@ class BackfillSpec:
     udf_version: str = ""
     where: str = ""
     read_version: int = 0
+    read_tag: str = ""
     concurrency: int = 0
     checkpoint: CheckpointBounds = CheckpointBounds()
     task_size: int = 0
@@ -198,7 +200,8 @@ class KeptRows:
 class PlanHeader:
     """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`. `versions`: first
     halves of fingerprints whose values count as current, the function's own first. With an `input_source` the one
-    input column holds row ids of that table."""
+    input column holds row ids of that table. With an `inputs_version` rows are read from that version, where
+    `input_columns` are called so."""
 
     uri: str
     read_version: int
@@ -219,6 +222,7 @@ class PlanHeader:
     rows_not_computed: int = 0
     versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
+    inputs_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

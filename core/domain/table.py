@@ -30,6 +30,14 @@ class Fragment(NamedTuple):
     def live_rows(self) -> int:
         return self.physical_rows - self.deleted_rows
 
+    def has_rows_of(self, other: Fragment) -> bool:
+        """Whether it is the same fragment in another version: row for row, in the same places. Ids are given out again
+        when a table is overwritten, file names are not."""
+        if (self.fragment_id, self.physical_rows) != (other.fragment_id, other.physical_rows):
+            return False
+        mine = {file.path for file in self.files}
+        return any(file.path in mine for file in other.files)
+
     def file_of(self, field_id: int) -> str:
         """Name of the data file that holds the field; empty where the fragment has none for it (all NULL)."""
         for data_file in self.files:

@@ -36,7 +36,8 @@ class WorkContext:
     it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
     failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
     given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`.
-    `of_latest`: the plan was asked for the table's latest version."""
+    `of_latest`: the plan was asked for the table's latest version. `inputs_version`: rows are read from this older
+    version where it has them, and others left alone; 0: from `read_version`."""
 
     job_id: str
     uri: str
@@ -62,11 +63,17 @@ class WorkContext:
     attempt: int = 1
     ignored_holds: tuple[str, ...] = ()
     of_latest: bool = True
+    inputs_version: int = 0
 
     @property
     def holder(self) -> str:
         """As whom its units reserve rows."""
         return holder_of(self.job_id, self.attempt)
+
+    @property
+    def selective(self) -> bool:
+        """Whether rows are left out that have no value yet."""
+        return bool(self.where or self.inputs_version)
 
 
 def holder_of(job_id: str, attempt: int) -> str:

@@ -16,14 +16,14 @@ from lance.fragment import DataFile as LanceDataFile
 
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument, LemanError
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import attempts, column_files
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.failing import table_error
 from core.lance_io.history import CommitRecord, History
 from core.lance_io.opening import open_latest
 from core.lance_io.panics import is_panic
-from core.lance_io.tables import INCARNATION_KEY, fields_of
+from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of
 from core.storage import refusal
 from core.udf import binding
 
@@ -117,6 +117,7 @@ class TableHandle:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
+        self._past: TableSnapshot | None = None
         self._dataset = open_table(uri)
         self._history = History()
 
@@ -160,6 +161,16 @@ class TableHandle:
     def dataset(self) -> lance.LanceDataset:
         """The version that the handle is at."""
         return self._dataset
+
+    def past(self, version: int) -> TableSnapshot | None:
+        """An older version; None where it was cleaned up. The one asked for last is remembered: versions never change.
+        Raises Unavailable (STORE_UNAVAILABLE)."""
+        if self._past is None or self._past.version != version:
+            try:
+                self._past = LanceTables().snapshot(self._uri, version)
+            except NotFound:
+                return None
+        return self._past
 
     def count_rows(self, fragment_id: int, where: str) -> int:
         """Live rows of a fragment for which the filter is true, in the version that the handle is at."""

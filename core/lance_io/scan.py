@@ -79,6 +79,10 @@ class FragmentReader:
         else:
             yield from self._without_deleted(fragment_id, covered, columns)
 
+    def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
+        """None where the version has none of that id."""
+        return self._dataset.get_fragment(fragment_id)
+
     def schema(self, columns: Columns) -> pa.Schema:
         """What `read` gives of such columns. Reads no rows; raises what Lance says of an expression that is none."""
         if isinstance(columns, Mapping):

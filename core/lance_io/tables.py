@@ -78,12 +78,20 @@ class LanceTables:
         """Number of the latest version. Raises what `failing.table_error` gives."""
         return int(self._open(uri, 0).version)
 
-    def check_filter(self, uri: str, where: str) -> None:
+    def tagged(self, uri: str, tag: str) -> int:
+        """The version that a tag stands for. Raises NotFound (TAG_NOT_FOUND, TABLE_NOT_FOUND)."""
+        tags = self._open(uri, 0).tags.list()
+        if tag in tags:
+            return int(tags[tag]["version"])
+        listed = ", ".join(sorted(tags)[:_COLUMNS_LISTED]) or "none"
+        raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
+
+    def check_filter(self, uri: str, where: str, version: int = 0) -> None:
         """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
 
-        That is: by `core.lance_io.filters`, or by Lance on this table. Reads no rows.
+        That is: by `core.lance_io.filters`, or by Lance on this version of the table (0: latest). Reads no rows.
         """
-        dataset = self._open(uri, 0)
+        dataset = self._open(uri, version)
         columns = dataset.schema.names
         filters.check(where, columns)
         cases.check(filters.tokens(where))

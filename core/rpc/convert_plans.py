@@ -42,6 +42,7 @@ _REASON_TO = {
     Reason.REUSED_FILTER: planner_pb2.REASON_REUSED_FILTER,
     Reason.REUSED_COMPACTED: planner_pb2.REASON_REUSED_COMPACTED,
     Reason.HISTORY_LOST: planner_pb2.REASON_HISTORY_LOST,
+    Reason.PAST_INPUT: planner_pb2.REASON_PAST_INPUT,
 }
 _STATE_FROM: dict[int, ValueState | None] = {
     planner_pb2.ROW_STATE_UNSPECIFIED: None,
@@ -61,6 +62,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         udf_version=spec.udf_version,
         where=spec.where,
         read_version=spec.read_version,
+        read_tag=spec.read_tag,
         concurrency=spec.concurrency,
         checkpoint=bounds_to_proto(spec.checkpoint),
         task_size=spec.task_size,
@@ -81,6 +83,7 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         udf_version=message.udf_version,
         where=message.where,
         read_version=message.read_version,
+        read_tag=message.read_tag,
         concurrency=message.concurrency,
         checkpoint=bounds_from_proto(message.checkpoint),
         task_size=message.task_size,
@@ -127,6 +130,7 @@ def header_to_proto(header: PlanHeader) -> planner_pb2.PlanHeader:
         rows_not_computed=header.rows_not_computed,
         versions=header.versions,
         input_source=source_to_proto(header.input_source),
+        inputs_version=header.inputs_version,
     )
 
 
@@ -151,6 +155,7 @@ def header_from_proto(message: planner_pb2.PlanHeader) -> PlanHeader:
         rows_not_computed=message.rows_not_computed,
         versions=tuple(message.versions),
         input_source=source_from_proto(message.input_source) if message.HasField("input_source") else None,
+        inputs_version=message.inputs_version,
     )
 
 

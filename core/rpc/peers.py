@@ -148,6 +148,7 @@ class CommitClient:
             replace_column=commit_pb2.ReplaceColumn(
                 output=convert.output_to_proto(output),
                 input_field_ids=header.input_field_ids,
+                inputs_version=header.inputs_version,
                 fragments=[
                     commit_pb2.FragmentReplacement(
                         fragment_id=r.fragment_id,

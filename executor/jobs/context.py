@@ -25,6 +25,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         column_id=header.output.column_id,
         input_columns=header.input_columns if header.input_source is None else header.input_source.columns,
         input_source=header.input_source,
+        inputs_version=header.inputs_version,
         udf=UdfRef(
             udf.name,
             udf.version,

@@ -42,7 +42,7 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
             "BAD_REQUEST", "keep_others and udf_version need udf_name, the function to be used", field="udf_name"
         )
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
-    spec = replace(job.spec, num_frags=0, read_version=0, failed_only=True)
+    spec = replace(job.spec, num_frags=0, read_version=0, read_tag="", failed_only=True)
     if not retry.udf_name:
         own = not spec.udf_name or await _is_own(planner, job)
         return replace(spec, udf_name="", udf_version="") if own else spec

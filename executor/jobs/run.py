@@ -67,8 +67,9 @@ class JobRun:
                 udf_version=header.udf.version,
                 reasons=header.reasons,
                 plan_summary=summarise(plan),
-                # the filter with its relative times pinned holds for the whole job, restarts included
-                spec=replace(board.job.spec, where=header.where),
+                # the filter with its relative times pinned holds for the whole job, restarts included; so does the
+                # version that a tag stood for
+                spec=replace(board.job.spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             board.note("plan", board.job.plan_summary)
         return plan

@@ -158,7 +158,7 @@ class FragmentPass:
         """md5 of the filters whose matching rows are all settled once this pass is through."""
         if self._context.failed_only:
             return self._current.filters
-        if not self._context.where:
+        if not self._context.selective:
             return frozenset()
         return self._current.filters | {keys.filter_id(self._work.checkpoint_prefix)}
 
@@ -209,7 +209,7 @@ class FragmentPass:
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
         """Rows that failed, under this or an earlier version, and that the filter leaves out: they stay failed."""
-        if not self._context.where:
+        if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
         if left is None:
@@ -267,7 +267,7 @@ class FragmentPass:
 
     def _new_writer(self) -> FragmentWriter:
         work, context = self._work, self._context
-        keeps_others = bool(work.current_file) and (bool(context.where) or work.extend_current)
+        keeps_others = bool(work.current_file) and (context.selective or work.extend_current)
         return FragmentWriter(
             context.uri,
             self._field,
@@ -275,7 +275,7 @@ class FragmentPass:
             work.physical_rows,
             existing=self._existing if keeps_others else None,
             live=self._live,
-            selective=bool(context.where) or context.failed_only,
+            selective=context.selective or context.failed_only,
             file_format=self._reader.file_format,
         )
 

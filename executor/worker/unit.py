@@ -27,6 +27,7 @@ from core.domain.work import (
     WorkUnit,
 )
 from core.errors import LemanError
+from core.lance_io.past import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.sourced import SourcedReader
 from core.lance_io.tables import current_file
@@ -117,6 +118,8 @@ class UnitRunner:
         context = self._context
         if context.input_source is not None:
             return SourcedReader(context.uri, context.read_version, context.input_source)
+        if context.inputs_version:
+            return PastReader(context.uri, context.read_version, context.inputs_version)
         return FragmentReader(context.uri, context.read_version)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:

@@ -107,6 +107,51 @@ def test_decisions_about_one_fragment(snapshot, wanted, expected):
     assert decide(snapshot, wanted) == expected
 
 
+def of_then(pairs, version=3, **changes):
+    """An item whose inputs were read from a version, of a fragment in which `data.lance` is `old.lance`."""
+    file = keys.column_file_name(keys.fingerprint("f", "v1", "col-1", pairs), "a", partial=True)
+    wanted = item(file, **{"inputs": ("old.lance",), "input_ids": (1,), **changes})
+    request = replace(wanted.request, inputs_version=version)
+    return Item(request, request.replacements[0])
+
+
+THEN = replace(table(), version=3, stable_row_ids=True)
+THEN = replace(THEN, fragments=(Fragment(7, 10, 0, (DataFile("id.lance", (0,)), DataFile("old.lance", (1,)))),))
+NOW = replace(table(), stable_row_ids=True)
+NOW = replace(NOW, fragments=(Fragment(7, 10, 0, (DataFile("id.lance", (0,)), DataFile("data.lance", (1,)))),))
+MOVED = replace(NOW, fragments=(Fragment(7, 10, 0, (DataFile("data.lance", (0, 1)),)),))
+OLD = [(1, "old.lance")]
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "wanted", "expected"),
+    [
+        pytest.param(NOW, THEN, of_then(OLD), None, id="of-then"),
+        pytest.param(NOW, THEN, item(inputs=("old.lance",)), "INPUT_CHANGED", id="not-asked-for"),
+        pytest.param(NOW, THEN, of_then([(1, "data.lance")]), "INPUT_CHANGED", id="says-it-is-current"),
+        pytest.param(NOW, THEN, of_then([(1, "older.lance")]), "INPUT_CHANGED", id="of-another-version"),
+        pytest.param(NOW, THEN, of_then(OLD, inputs=("data.lance",)), "INPUT_CHANGED", id="other-files"),
+        pytest.param(NOW, THEN, of_then(OLD, input_ids=()), "INPUT_CHANGED", id="no-inputs-named"),
+        pytest.param(NOW, THEN, of_then(OLD, version=2), "VERSION_GONE", id="version-cleaned"),
+        pytest.param(NOW, THEN, of_then(OLD, rows=11), "ROW_COUNT_MISMATCH", id="rows"),
+        pytest.param(NOW, THEN, of_then(OLD, replaces=NEWER), "FRAGMENT_CHANGED", id="target"),
+        pytest.param(MOVED, THEN, of_then(keys.moved_sources([1], 3), inputs=()), None, id="moved"),
+        pytest.param(MOVED, THEN, of_then(keys.moved_sources([1], 2), inputs=()), "INPUT_CHANGED", id="moved-other"),
+        pytest.param(MOVED, THEN, of_then([(1, "data.lance")], inputs=()), "INPUT_CHANGED", id="moved-says-current"),
+        pytest.param(
+            replace(MOVED, stable_row_ids=False),
+            THEN,
+            of_then(keys.moved_sources([1], 3), inputs=()),
+            "FRAGMENT_GONE",
+            id="moved-without-stable-ids",
+        ),
+    ],
+)
+def test_values_of_an_older_version_are_taken_if_they_say_so(now, then, wanted, expected):
+    outcome = preconditions.decide(Base(now, {3: then}), wanted)
+    assert (outcome and (outcome.reason or outcome.status.value)) == expected
+
+
 def test_input_rewritten_in_place_is_seen_although_its_old_file_stays():
     """`update_columns` leaves the old file in the fragment, with the field's id struck out."""
     snapshot = table()

@@ -80,6 +80,8 @@ def test_backfill_options_all_arrive(run, db, fake):
     assert [bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size] == [1, 2, 3]
     assert [spec.task_size, spec.commit_granularity, spec.read_version] == [4, 5, 6]
     assert spec.task_shuffle_diversity == 7
+    run("backfill", db, "docs", "n", "--read-version", "v1-tag")
+    assert fake.named("CreateJob")[1].backfill.read_tag == "v1-tag"
 
 
 def test_quiet_backfill_says_nothing(run, db):

@@ -315,7 +315,12 @@ def test_backfill_sends_only_what_was_given(fake, docs):
     plain.column = ""
     assert plain.ByteSize() == len(plain.SerializeToString()) <= 4  # empty sub-messages only
     assert (full.where, full.concurrency, full.checkpoint.max_checkpoint_size) == ("size > 1", 3, 5)
-    assert full.read_version == 2
+    assert (full.read_version, full.read_tag) == (2, "")
+    docs.backfill_async("n", read_version="v1-tag")
+    tagged = fake.named("CreateJob")[2].backfill
+    assert (tagged.read_version, tagged.read_tag) == (0, "v1-tag")
+    with pytest.raises(errors.InvalidArgument, match="read_version is a whole number"):
+        docs.backfill_async("n", read_version=" ")
 
 
 def test_backfill_with_another_function_registers_it(fake, docs):

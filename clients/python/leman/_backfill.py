@@ -15,7 +15,9 @@ class BackfillParameters(TypedDict, total=False):
     """What `Table.backfill` and its kin take by name; None is the same as not given.
 
     - `where`: compute only rows for which this SQL expression is true; the others keep their values.
-    - `read_version`: compute from this version of the table. Default: the latest.
+    - `read_version`: compute from this version of the table, a number or a tag's name: its rows, with the values that
+      they had then. Where inputs have moved on since, the next run without it makes the values current. Default: the
+      latest.
     - `concurrency`: worker processes at the most. Default: one for each task slot.
     - `intra_applier_concurrency`: threads in each worker process that call the function at the same time,
       which then has to allow that. Default: one. At most `concurrency` times as many calls run at once.
@@ -30,7 +32,7 @@ class BackfillParameters(TypedDict, total=False):
     """
 
     where: str | None
-    read_version: int | None
+    read_version: int | str | None
     concurrency: int | None
     intra_applier_concurrency: int | None
     checkpoint_size: int | None
@@ -47,7 +49,7 @@ class BackfillOptions:
     """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError)."""
 
     where: str | None = None
-    read_version: int | None = None
+    read_version: int | str | None = None
     concurrency: int | None = None
     intra_applier_concurrency: int | None = None
     checkpoint_size: int | None = None
@@ -72,7 +74,8 @@ class BackfillOptions:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name != "where":
+            tag = field.name == "read_version" and isinstance(value, str) and value.strip()
+            if value is not None and field.name != "where" and not tag:
                 _check_count(field.name, value)
         _check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
@@ -89,7 +92,8 @@ class BackfillOptions:
             udf_name=udf_name,
             udf_version=udf_version,
             where=self.where or "",
-            read_version=self.read_version or 0,
+            read_version=self.read_version if isinstance(self.read_version, int) else 0,
+            read_tag=self.read_version if isinstance(self.read_version, str) else "",
             concurrency=self.concurrency or 0,
             intra_applier_concurrency=self.intra_applier_concurrency or 0,
             checkpoint=udf_pb2.CheckpointBounds(

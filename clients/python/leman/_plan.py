@@ -16,6 +16,7 @@ REASONS = {
     "FOREIGN_VALUES": "values that Leman did not compute, or that an update moved",
     "REUSED_FILTER": "all that the filter asks for is computed",
     "REUSED_COMPACTED": "computed before compaction moved its rows",
+    "PAST_INPUT": "inputs have moved on: gets the values of read_version, the next plain run makes them current",
     "HISTORY_LOST": "perhaps moved by compaction: the versions that would tell were cleaned away",
 }
 """What each reason means for a fragment."""
@@ -35,7 +36,8 @@ class FragmentDecision:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
-    earlier version of the function computed them; `str()` is for people."""
+    earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
+    compute from, 0: the table's; `str()` is for people."""
 
     table: str
     column: str
@@ -52,12 +54,14 @@ class Plan:
     fragments: tuple[FragmentDecision, ...]
     summary: str
     kept: tuple[KeptRows, ...] = ()
+    inputs_version: int = 0
 
     def __str__(self) -> str:
         inputs = ", ".join(self.input_columns)
         lines = [
             f"{self.table}.{self.column} = {self.udf_name}({inputs})",
             f"  function version {self.udf_version}, table version {self.read_version}"
+            + (f", rows as in version {self.inputs_version}" if self.inputs_version else "")
             + (f", where {self.where}" if self.where else ""),
             f"  {self.rows_to_compute:,} of {self.rows_total:,} rows to compute, {self.rows_reused:,} reused"
             + (f", {self.rows_failed_before:,} failed before" if self.rows_failed_before else ""),

@@ -154,6 +154,7 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
         udf_version=header.udf.version,
         input_columns=tuple(header.input_columns),
         read_version=header.read_version,
+        inputs_version=header.inputs_version,
         where=header.where,
         rows_total=header.rows_total,
         rows_reused=header.rows_reused,

@@ -138,12 +138,23 @@ class SourceRows:
         FailedPrecondition (EXPRESSION_FAILED) where an expression has no value for one.
         """
         try:
-            return self._take(ids, columns)
+            return self.values(ids, columns)
         except evaluation.ERRORS:
             self._blame(ids, columns)
             raise
 
-    def _take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+    def present(self, ids: Ids) -> Mask:
+        """For each of the ids: is there such a live row? Reads no data. Stable row ids only."""
+        found = [NO_IDS]
+        for at in range(0, len(ids), _ROWS):
+            wanted = pa.array(np.unique(ids[at : at + _ROWS]), pa.uint64())
+            with panics_as_errors():
+                table = self._dataset._take_rows(wanted, columns={ROW_ID: "_rowid"})
+            found.append(table.column(ROW_ID).to_numpy().astype(np.int64))
+        return np.isin(ids, np.concatenate(found))
+
+    def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """As `take`, and whatever Lance raises where an expression has no value for a row."""
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
         plain = {name: e for name, e in columns.items() if name not in blobs}
@@ -197,7 +208,7 @@ class SourceRows:
         names = self._dataset.schema.names
         read = {name for text in columns.values() for name in expressions.inputs(text, names)} - self._blobs
         found = evaluation.failed_row(
-            np.sort(ids), lambda part: self._take(part, plain(read)), lambda part: self._take(part, columns)
+            np.sort(ids), lambda part: self.values(part, plain(read)), lambda part: self.values(part, columns)
         )
         if found is not None:
             raise evaluation.expression_failed(found[0], self.version, self.uri, found[1]) from None

@@ -14,7 +14,7 @@ from core import keys
 from core.domain.explain import summarise
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds
-from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
+from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables
 from planner.snapshot import PlanReader
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
@@ -270,14 +270,15 @@ def test_an_older_version_means_its_fragments(filled):
     assert made.header.rows_total == 30
 
 
-def test_an_older_version_of_inputs_that_moved_on_is_refused(filled):
+def test_an_older_version_of_inputs_that_moved_on_is_read(filled):
     version = filled.open().version
     filled.open().update({"x": "x + 1"}, where="id = 3")  # moves the row away, the others stay
-    assert filled.plan(read_version=version).tasks == ()
+    assert why(filled.plan(read_version=version)) == {3: "PAST_INPUT"}
     filled.rewrite("x", 1)
-    with pytest.raises(Unimplemented, match="the first is 1") as caught:
-        filled.plan(read_version=version)
-    assert caught.value.reason == "READ_VERSION_INPUT_CHANGED"
+    made = filled.plan(read_version=version)
+    assert why(made) == {3: "PAST_INPUT"}, "the values in fragment 1 are of then"
+    assert made.header.rows_to_compute == 1
+    assert made.header.inputs_version == version
 
 
 # ------------------------------------------------------------------ requests that cannot be planned

@@ -69,14 +69,14 @@ class Road:
         self._runner.run(self._lanes.close())
         self._runner.close()
 
-    def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3) -> str:
+    def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3, *, stable: bool = True) -> str:
         name = next(self._names)
         lance.write_dataset(
             data,
             f"{self.database}/{name}.lance",
             max_rows_per_file=rows_per_file,
             data_storage_version=file_format,
-            enable_stable_row_ids=True,
+            enable_stable_row_ids=stable,
         )
         return name
 
@@ -95,6 +95,10 @@ class Road:
         )
         self._registry.put(made)
         return made
+
+    def sql(self, definition: UdfDefinition) -> UdfDefinition:
+        self._registry.put(definition)
+        return definition
 
     def add(self, table: str, column: str, udf: UdfDefinition, inputs: tuple[str, ...] = ()) -> None:
         wanted = NewColumn(column, udf.name, udf.version, inputs)
@@ -142,6 +146,7 @@ class Road:
             output=header.output,
             replacements=replacements,
             input_field_ids=header.input_field_ids,
+            inputs_version=header.inputs_version,
         )
         result = self._runner.run(self._lanes.submit(request))
         refused = [o for o in result.outcomes if o.status is not Status.COMMITTED]

@@ -26,7 +26,9 @@ EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELL
 
 WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
 UdfOption = Annotated[str | None, typer.Option(metavar="NAME[@VERSION]", help="Use this registered function instead.")]
-VersionOption = Annotated[int | None, typer.Option(min=1, help="Compute from this version of the table.")]
+VersionOption = Annotated[
+    str | None, typer.Option(metavar="NUMBER|TAG", help="Compute from this version of the table, or that of a tag.")
+]
 FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
 
 
@@ -47,7 +49,7 @@ def plan(  # noqa: PLR0913 - a command's options, all by name
     """Shows what a backfill would compute, what it would reuse, and why. Changes nothing."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_table(table).plan_backfill(
-            column, udf=udf, where=where, read_version=read_version, num_frags=num_frags
+            column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
         )
     if as_json:
         print_json(found)
@@ -95,7 +97,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             task_size=task_size,
             task_shuffle_diversity=task_shuffle_diversity,
             commit_granularity=commit_granularity,
-            read_version=read_version,
+            read_version=_version(read_version),
             num_frags=num_frags,
         )
         if no_wait:
@@ -123,3 +125,7 @@ def end(job: Job, *, as_json: bool) -> None:
             raise
         note(f"{error.message.splitlines()[0]} [{error.reason}]")
     raise typer.Exit(EXIT_CODES.get(job.state, 0))
+
+
+def _version(given: str | None) -> int | str | None:
+    return int(given) if given is not None and given.isdecimal() else given

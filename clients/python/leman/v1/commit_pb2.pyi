@@ -142,6 +142,12 @@ class ReplaceColumn(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     FRAGMENTS_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
+    INPUTS_VERSION_FIELD_NUMBER: _builtins.int
+    inputs_version: _builtins.int
+    """The version that the inputs were read from, where that is not `read_version`: PlanHeader.inputs_version. Then the
+    files are taken although their inputs have moved on since, if their names say that they are of that version: no
+    later plan takes them for current. Needs `input_field_ids`.
+    """
     @_builtins.property
     def output(self) -> _planner_pb2.OutputField:
         """The column, as the plan saw it."""
@@ -162,10 +168,11 @@ class ReplaceColumn(_message.Message):
         output: _planner_pb2.OutputField | None = ...,
         fragments: _abc.Iterable[Global___FragmentReplacement] | None = ...,
         input_field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        inputs_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments", "input_field_ids", b"input_field_ids", "output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments", "input_field_ids", b"input_field_ids", "inputs_version", b"inputs_version", "output", b"output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

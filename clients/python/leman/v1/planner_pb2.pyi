@@ -49,6 +49,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Compaction moved its rows; all of them were computed by this function version from these inputs."""
     REASON_HISTORY_LOST: _Reason.ValueType  # 10
     """Its values may come from a compaction, but the versions that would tell were cleaned away."""
+    REASON_PAST_INPUT: _Reason.ValueType  # 11
+    """Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
+    without `read_version` makes current.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a fragment is, or is not, part of the work."""
@@ -75,6 +79,10 @@ REASON_REUSED_COMPACTED: Reason.ValueType  # 9
 """Compaction moved its rows; all of them were computed by this function version from these inputs."""
 REASON_HISTORY_LOST: Reason.ValueType  # 10
 """Its values may come from a compaction, but the versions that would tell were cleaned away."""
+REASON_PAST_INPUT: Reason.ValueType  # 11
+"""Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
+without `read_version` makes current.
+"""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _RowState:
@@ -201,6 +209,7 @@ class BackfillSpec(_message.Message):
     INTRA_APPLIER_CONCURRENCY_FIELD_NUMBER: _builtins.int
     FAILED_ONLY_FIELD_NUMBER: _builtins.int
     TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
+    READ_TAG_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     udf_name: _builtins.str
@@ -210,7 +219,10 @@ class BackfillSpec(_message.Message):
     where: _builtins.str
     """Compute only rows for which this SQL expression is true; the others keep their values. Empty: all rows."""
     read_version: _builtins.int
-    """Compute from this version of the table; 0: the latest."""
+    """Compute from this version of the table, as its rows were then; 0: the latest. Rows that it does not have are left
+    alone. Values of rows whose inputs have moved on since are stale from the start: the next run without it makes them
+    current.
+    """
     concurrency: _builtins.int
     """Worker processes at the most; 0: one for each task slot."""
     task_size: _builtins.int
@@ -232,6 +244,8 @@ class BackfillSpec(_message.Message):
     visible early; with more, no single fragment decides when the job ends. 0: of all, the one with the most rows left
     next.
     """
+    read_tag: _builtins.str
+    """As `read_version`, which is then 0: the version that this tag of the table stands for when the job is planned first."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -257,10 +271,11 @@ class BackfillSpec(_message.Message):
         intra_applier_concurrency: _builtins.int = ...,
         failed_only: _builtins.bool = ...,
         task_shuffle_diversity: _builtins.int = ...,
+        read_tag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -360,6 +375,7 @@ class PlanHeader(_message.Message):
     FAILED_ONLY_FIELD_NUMBER: _builtins.int
     ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
+    INPUTS_VERSION_FIELD_NUMBER: _builtins.int
     INPUT_SOURCE_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
@@ -383,6 +399,8 @@ class PlanHeader(_message.Message):
     """The request was for failed rows only."""
     rows_not_computed: _builtins.int
     """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
+    inputs_version: _builtins.int
+    """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
     @_builtins.property
     def output(self) -> Global___OutputField:
         """The output column."""
@@ -438,11 +456,12 @@ class PlanHeader(_message.Message):
         failed_only: _builtins.bool = ...,
         rows_not_computed: _builtins.int = ...,
         versions: _abc.Iterable[_builtins.str] | None = ...,
+        inputs_version: _builtins.int = ...,
         input_source: Global___InputSource | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "kept", b"kept", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,8 +29,9 @@ class PlannerServiceStub(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
+    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
+    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     def __init__(self, channel):
@@ -65,8 +66,9 @@ class PlannerServiceServicer(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
+    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
+    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     def CreatePlan(self, request, context):
@@ -135,8 +137,9 @@ class PlannerService(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
+    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
+    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
     @staticmethod
