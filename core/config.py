@@ -20,6 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from core import class_archives
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -113,6 +114,12 @@ class Spark(_Section):
     class_archive: bool = True
     """Keep an archive of Spark's classes (about 170 MB) in the user's cache folder: later starts take half the
     time. It is made when an executor has had nothing to do for half a minute."""
+    class_archive_dir: str = ""
+    """Folder of these archives; empty: `leman` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache). The three used
+    last are kept, for a month. `leman config clean` deletes them all."""
+    scratch_dir: str = ""
+    """Folder in which each executor has one for the temporary files of Spark, which is removed when it ends, or by the
+    next one where it was killed; empty: the system's temporary folder. An absolute path without spaces and commas."""
     python_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+)?$")
     """`major.minor` of the Python that runs the workers: the planner takes functions that it pickled, and no others.
     Empty: that of the planner itself."""
@@ -179,6 +186,10 @@ class Log(_Section):
     """Least severe level that is written; calls that only read and succeed are logged at `debug`."""
     json_lines: bool = True
     """One JSON object a line; false: readable text."""
+    file_max_mb: int = Field(default=16, ge=1)
+    """Size at which the log file of a process of an embedded system is set aside and a new one begun."""
+    files_kept: int = Field(default=3, ge=1)
+    """Log files that are kept of each process beside the one that is written to."""
 
 
 class Settings(BaseSettings):
@@ -275,12 +286,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
     arguments = parser.parse_args(argv)
     try:
-        rows = [asdict(info) for info in describe(load())]
+        settings = load()
     except InvalidArgument as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    rows = [asdict(info) for info in describe(settings)]
     lines = [f"{row['env']}={row['value']}  ({row['origin']})  {row['description']}" for row in rows]
     sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else "\n".join(lines)) + "\n")
+    if not arguments.json:
+        sys.stdout.write(f"# {class_archives.summary(class_archives.folder(settings.spark.class_archive_dir))}\n")
     return 0
 
 

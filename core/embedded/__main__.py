@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
+
+import structlog
 
 from core.startup import HEAVY, without
 
 with without(*HEAVY):
     from core import config, telemetry
     from core.config import Settings
+    from core.embedded import leftovers
+    from core.embedded.log_file import LogFile
     from core.embedded.service_file import AlreadyRunning, DatabaseLock, Home
     from core.embedded.supervisor import Supervisor
     from core.errors import InvalidArgument, LemanError
+
+_log = structlog.get_logger(__name__)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_ALREADY_RUNNING = 1, 2, 4
 #: How long another supervisor that is starting or ending is waited for.
@@ -68,10 +75,11 @@ def _idle_seconds(arguments: argparse.Namespace, settings: Settings) -> float:
 
 
 def _serve(home: Home, settings: Settings, idle_seconds: float, *, foreground: bool) -> int:
-    log = home.log("supervisor")
-    log.touch(mode=0o600)
-    with log.open("a", buffering=1) as stream:
-        telemetry.configure(settings, "supervisor", stream)
+    log = LogFile(home.log("supervisor"), settings.log.file_max_mb << 20, settings.log.files_kept)
+    with contextlib.closing(log):
+        telemetry.configure(settings, "supervisor", cast(TextIO, log))
+        for path in leftovers.sweep(home.folder):
+            _log.info("half-written file of a killed process deleted", file=str(path))
         try:
             asyncio.run(_supervise(home, settings, idle_seconds, foreground=foreground))
         except (LemanError, OSError) as error:

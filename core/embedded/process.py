@@ -12,24 +12,28 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import psutil
 
 from core.embedded import child as child_module
+from core.embedded.log_file import LogFile
 from core.errors import Unavailable
 
 _CHILD = str(Path(child_module.__file__).resolve())
-_LARGEST_LOG = 16 << 20
 _PROBE_SECONDS = 0.005
 _TAIL_LINES = 12
+#: How long what a dead process has printed last may take to arrive.
+_LAST_WORDS_SECONDS = 2.0
+_LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What to run: `command` is made by `module` or `program`.
 
-    `probe` tells when it is up; without one the process prints its readiness line itself.
+    `probe` tells when it is up; without one the process prints its readiness line itself. `log` is set aside at
+    `log_bytes`; `logs_kept` such files are kept.
     """
 
     name: str
@@ -37,6 +41,8 @@ class Spec:
     environment: Mapping[str, str]
     log: Path
     ready_seconds: float = 120.0
+    log_bytes: int = 16 << 20
+    logs_kept: int = 3
     probe: Callable[[], Awaitable[bool]] | None = None
 
 
@@ -73,6 +79,8 @@ class Running:
             if up.done() and not ending.done():
                 return
             how = _how(self.process.returncode) if ending.done() else "did not come up in time"
+            if ending.done():
+                await asyncio.wait((self.pump,), timeout=_LAST_WORDS_SECONDS)
             raise Unavailable(
                 "START_FAILED", f"{self.spec.name} {how}; its log {self.spec.log} ends:\n{tail(self.spec.log)}"
             )
@@ -107,6 +115,7 @@ class Running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if pid != self.pid and os.getsid(pid) == self.pid:
                     os.kill(pid, signal.SIGKILL)
+        await asyncio.wait((self.pump,), timeout=_LAST_WORDS_SECONDS)
         self.pump.cancel()
         await asyncio.wait((self.pump,))
 
@@ -118,14 +127,14 @@ class Running:
 
 async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Running:
     """Starts a process in a session of its own, so that Ctrl-C reaches the supervisor alone."""
-    log = _open_log(spec.log)
+    log = LogFile(spec.log, spec.log_bytes, spec.logs_kept)
     # -P: the folder that the system was started in shadows none of our packages.
     flags = ["-P"] if spec.command[0] == "run" else ["-I", "-S"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *flags, _CHILD, str(os.getpid()), *spec.command),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=log,
+        stderr=asyncio.subprocess.PIPE,
         env=dict(spec.environment),
         start_new_session=True,
     )
@@ -140,23 +149,34 @@ async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Runnin
     return Running(spec, process, pump, ready)
 
 
-async def _pump(process: asyncio.subprocess.Process, log: BinaryIO, on_line: Callable[[dict[str, Any]], None]) -> None:
+async def _pump(process: asyncio.subprocess.Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
     """Sorts what the process prints: lines about itself to the supervisor, all else to its log."""
     assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        await asyncio.gather(_read(process.stdout, log, on_line), _read(process.stderr, log, None))
+    finally:
+        log.close()
+
+
+async def _read(stream: asyncio.StreamReader, log: LogFile, on_line: Callable[[dict[str, Any]], None] | None) -> None:
     rest = b""
-    with log:
-        while chunk := await process.stdout.read(1 << 16):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                told = _told(line)
-                if told is None:
-                    log.write(line + b"\n")
-                else:
-                    on_line(told)
-            if len(rest) > 1 << 20:
-                log.write(rest)
-                rest = b""
-            log.flush()
+    while chunk := await stream.read(1 << 16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        kept = []
+        for line in lines:
+            told = _told(line) if on_line is not None else None
+            if told is None or on_line is None:
+                kept.append(line + b"\n")
+            else:
+                on_line(told)
+        if len(rest) > _LONGEST_LINE:
+            kept.append(rest)
+            rest = b""
+        if kept:
+            log.write(b"".join(kept).decode(errors="backslashreplace"))
+    if rest:
+        log.write(rest.decode(errors="backslashreplace") + "\n")
 
 
 def _told(line: bytes) -> dict[str, Any] | None:
@@ -165,14 +185,6 @@ def _told(line: bytes) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError):
         return dict(json.loads(line))
     return None
-
-
-def _open_log(path: Path) -> BinaryIO:
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size > _LARGEST_LOG:
-            path.replace(path.with_suffix(".log.1"))
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    return os.fdopen(fd, "ab")
 
 
 def tail(path: Path) -> str:

@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -111,12 +112,18 @@ class Supervisor:
             self._redis = RedisServer.prepare(self._home.redis)
             specs.append(self._redis_spec(self._redis))
         for name, command in self._commands.items():
-            specs.append(Spec(name, command, self._environment(name), self._home.log(name)))
+            specs.append(self._logging(Spec(name, command, self._environment(name), self._home.log(name))))
         return specs
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
-        return Spec(REDIS, command, dict(os.environ), self._home.log(REDIS), 30.0, redis.answers)
+        spec = Spec(REDIS, command, dict(os.environ), self._home.log(REDIS), 30.0, probe=redis.answers)
+        return self._logging(spec)
+
+    def _logging(self, spec: Spec) -> Spec:
+        """With the settings of log files."""
+        log = self._settings.log
+        return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
         """Secrets go by environment: everyone on the machine can read a command line."""

@@ -20,8 +20,10 @@ from typing import Any
 
 import psutil
 
-_PREFIX = "spark-"
+from core import class_archives
+
 _KEPT_SECONDS = 30 * 86400.0
+_KEPT = 3  # with the one that is being made
 _DRAFT_SECONDS = 86400.0
 #: Spark splits its options at spaces, and a path may hold anything.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
@@ -35,10 +37,10 @@ class ClassArchive:
         self._key = key
 
     @classmethod
-    def of(cls, spark_home: Path, jvm_options: Sequence[str]) -> ClassArchive | None:
-        """The archive for the Java that Spark will run on; None where that cannot be told, or the cache folder has a
-        name that Spark would misread."""
-        folder, java = cache_folder(), _java_home()
+    def of(cls, spark_home: Path, jvm_options: Sequence[str], chosen: str = "") -> ClassArchive | None:
+        """The archive for the Java that Spark will run on, in the `chosen` folder or the user's cache; None where that
+        cannot be told, or the folder has a name that Spark would misread."""
+        folder, java = class_archives.folder(chosen), _java_home()
         if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
             return None
         digest = hashlib.sha256(repr((str(java), str(spark_home), *jvm_options)).encode())
@@ -53,14 +55,14 @@ class ClassArchive:
     @property
     def file(self) -> Path | None:
         """Where it is; None where there is none that is whole."""
-        for path in self._folder.glob(f"{_PREFIX}{self._key}-*.jsa"):
+        for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 if path.stem == self._stem(path.stat().st_size):
                     return path
         return None
 
     def _stem(self, size: int) -> str:
-        return f"{_PREFIX}{self._key}-{size}"
+        return f"{class_archives.PREFIX}{self._key}-{size}"
 
     def use(self) -> list[str]:
         """Options for a JVM. One whose classes are other ones after all goes on without it, and says so on stderr."""
@@ -69,6 +71,7 @@ class ClassArchive:
             return []
         with contextlib.suppress(OSError):
             os.utime(path)
+        self.sweep()
         return [
             f"-XX:SharedArchiveFile={path}",
             "-Xshare:auto",
@@ -89,14 +92,24 @@ class ClassArchive:
             _sweep(draft)
 
     def draft(self) -> Path:
-        """Where a new one is to be written. Deletes what nobody has used for a month, and drafts of yesterday. Raises
-        OSError."""
+        """Where a new one is to be written. Deletes what nobody has used for a month, all but those used last, and
+        drafts of yesterday. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in self._folder.glob(f"{_PREFIX}*"):
+        self.sweep(kept=_KEPT - 1)
+        return self._folder / f"{class_archives.PREFIX}{self._key}.{os.getpid()}.draft"
+
+    def sweep(self, *, kept: int = _KEPT) -> None:
+        """Deletes old archives and drafts. A JVM that uses one keeps what it has mapped."""
+        archives: list[tuple[float, Path]] = []
+        for path in class_archives.files(self._folder):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > (_KEPT_SECONDS if path.suffix == ".jsa" else _DRAFT_SECONDS):
+                used = path.stat().st_mtime
+                if time.time() - used > (_KEPT_SECONDS if path.suffix == ".jsa" else _DRAFT_SECONDS):
                     path.unlink()
-        return self._folder / f"{_PREFIX}{self._key}.{os.getpid()}.draft"
+                elif path.suffix == ".jsa":
+                    archives.append((used, path))
+        for _, path in sorted(archives, reverse=True)[kept:]:
+            path.unlink(missing_ok=True)
 
     def publish(self, draft: Path) -> Path:
         """Makes a draft that is complete the archive. Raises OSError."""
@@ -107,18 +120,9 @@ class ClassArchive:
 
     def discard(self) -> None:
         """Deletes it: it is damaged, or a new one takes its place."""
-        for path in self._folder.glob(f"{_PREFIX}{self._key}-*.jsa"):
+        for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def cache_folder() -> Path | None:
-    """Leman's folder in the user's cache; None for a user without a home."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        return (base if base.is_absolute() else Path.home() / ".cache") / "leman"
-    except RuntimeError:
-        return None
 
 
 def _java_home() -> Path | None:

@@ -30,6 +30,7 @@ from executor.lanes.resources import Cluster, LaneProfile
 from executor.spark import conf as spark_conf
 from executor.spark.class_archive import ClassArchive
 from executor.spark.lane_task import ERRAND, SCHEMA, lane_task, resource_profile
+from executor.spark.scratch import Scratch
 from executor.worker.messages import Errand, Hello
 
 _log = structlog.get_logger(__name__)
@@ -54,6 +55,7 @@ class SparkRunner:
         self._starting: Future[None] | None = None
         self._stopping = False
         self._archive: ClassArchive | None = None
+        self._scratch: Scratch | None = None
         self._warm = False
         self._frames: dict[tuple[int, LaneProfile | None], DataFrame] = {}
         self._lock = threading.Lock()
@@ -74,7 +76,10 @@ class SparkRunner:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
         if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
-            self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS)
+            chosen = self._settings.class_archive_dir
+            self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS, chosen)
+        if SparkContext._gateway is None:  # a JVM that is there has its folder
+            self._scratch = Scratch.make(self._settings.scratch_dir)
         shared = self._archive.use() if self._archive is not None else []
         try:
             self._session = self._open(shared)
@@ -90,7 +95,12 @@ class SparkRunner:
 
     def _open(self, shared: list[str]) -> SparkSession:
         builder = SparkSession.builder.appName("leman").master(spark_conf.master(self._settings))
-        for key, value in {**spark_conf.session(self._settings, shared), **self._settings.conf}.items():
+        chosen = {**spark_conf.session(self._settings, shared), **self._settings.conf}
+        if self._scratch is not None:
+            chosen = {**self._scratch.settings, **chosen}
+            own = " ".join(self._scratch.jvm_options)
+            chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
+        for key, value in chosen.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
 

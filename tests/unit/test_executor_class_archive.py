@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from core import class_archives, config
 from executor.spark import class_archive
 from executor.spark.class_archive import ClassArchive
 
@@ -106,3 +107,26 @@ def test_what_the_jvm_leaves_behind_is_swept_and_nothing_else(spark_home, tmp_pa
     other.write_text("somebody else's")
     class_archive._sweep(draft)
     assert list(tmp_path.glob("java_pid*")) == [other]
+
+
+def test_of_many_archives_those_used_last_are_kept(spark_home):
+    archives = [ClassArchive.of(spark_home, (f"-{number}",)) for number in range(6)]
+    paths = [made(archive) for archive in archives]
+    for at, path in enumerate(paths):
+        path.write_bytes(b"classes")
+        then = path.stat().st_mtime - 1000 + at
+        os.utime(path, (then, then))
+    archives[5].use()
+    assert [archive.file is not None for archive in archives] == [False] * 3 + [True] * 3
+
+
+def test_the_folder_can_be_chosen_shown_and_cleaned(spark_home, tmp_path, monkeypatch, capsys):
+    chosen = tmp_path / "images"
+    path = made(ClassArchive.of(spark_home, OPTIONS, str(chosen)))
+    assert path.parent == chosen
+    monkeypatch.setenv("LEMAN_SPARK__CLASS_ARCHIVE_DIR", str(chosen))
+    assert config.main([]) == 0
+    assert f"1 files of 0 MB in {chosen}" in capsys.readouterr().out
+    assert class_archives.main(["--clean"]) == 0
+    assert "deleted 1 files" in capsys.readouterr().out
+    assert not path.exists()

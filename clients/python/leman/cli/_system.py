@@ -54,6 +54,14 @@ def config_show(*, as_json: JsonOption = False) -> None:
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
+@config.command("clean")
+def config_clean() -> None:
+    """Deletes the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
+    _services_package()
+    command = [sys.executable, "-P", "-m", "core.class_archives", "--clean"]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
 def _services_package() -> Path:
     """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
     spec = importlib.util.find_spec("core")
