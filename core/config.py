@@ -141,7 +141,9 @@ class Executor(_Section):
     commit_interval_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two commits of a job."""
     max_running_jobs: int = Field(default=16, ge=1)
-    """Jobs that run at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Jobs that run at once; more wait for their turn."""
+    max_waiting_jobs: int = Field(default=1000, ge=0)
+    """Jobs that may wait for their turn; more are refused with RESOURCE_EXHAUSTED."""
     reservation_ttl_seconds: float = Field(default=6.0, gt=0)
     """Seconds after which what a dead worker had reserved is free again."""
     job_attempts_max: int = Field(default=3, ge=1)

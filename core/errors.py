@@ -63,7 +63,11 @@ class Unavailable(LemanError):
 
 
 class ResourceExhausted(LemanError):
-    """A bound was hit: queue length, message size."""
+    """A bound was hit, such as the length of a queue; there may be room later."""
+
+    def __init__(self, reason: str, message: str, *, retry_after_seconds: float = 1.0, **facts: object) -> None:
+        super().__init__(reason, message, field="", **facts)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DataLoss(LemanError):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from core.coordination.leases import Answer, JobLeases
 from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
-from core.errors import LemanError, NotFound, ResourceExhausted, Unavailable
+from core.errors import LemanError, NotFound, Unavailable
 from core.rpc.blocking import BlockingPool
+from executor.jobs.board import JobBoard
 from executor.jobs.costs import Costs
 from executor.jobs.history import History
+from executor.jobs.queue import JobQueue
 from executor.jobs.requests import Requests
 from executor.jobs.retry import Retry, check_worth, specification
 from executor.jobs.row_errors import Place, RowErrors
@@ -35,6 +37,8 @@ _RUNS_KEPT = 200
 #: Earlier jobs that are named as those in which rows failed.
 _FAILED_IN = 5
 _SAVE_AGAIN_SECONDS = 3.0
+#: Plans of jobs that are being made: the planner is for others too.
+_PLANS_AT_ONCE = 16
 
 SaveJob = Callable[[Job], Awaitable[Job]]
 
@@ -96,9 +100,12 @@ class JobManager:
         self._unsaved: dict[str, asyncio.Task[None]] = {}
         self._costs = Costs()
         self._requests = Requests()
+        self._queue = JobQueue(settings.executor.max_running_jobs, settings.executor.max_waiting_jobs)
+        self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
+        self._telling: set[asyncio.Task[None]] = set()
 
     def busy(self) -> bool:
-        """Whether any job runs."""
+        """Whether any job runs or waits for its turn."""
         return bool(self._tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
@@ -120,9 +127,10 @@ class JobManager:
     async def create(
         self, spec: BackfillSpec, request_id: str, *, body: str = "", refresh: RefreshSpec | None = None
     ) -> Job:
-        """Accepts a job and returns it running, or done where nothing was to do: a backfill, or the refresh of the view
-        that `spec` names. The same request id with the same `body`, a digest of the whole request, gives the same job.
-        Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+        """Accepts a job and returns it running, waiting for its turn, or done where nothing was to do: a backfill, or
+        the refresh of the view that `spec` names. The same request id with the same `body`, a digest of the whole
+        request, gives the same job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted
+        (TOO_MANY_JOBS)."""
         asked = _Asked(spec, request_id, body, refresh)
         return await self._once(spec.database, request_id, body, lambda: self._create(asked))
 
@@ -136,12 +144,10 @@ class JobManager:
         return await self._requests.once((path, request_id), body, known, make)
 
     async def _create(self, asked: _Asked) -> Job:
-        if len(self._tasks) >= self._settings.executor.max_running_jobs:
-            raise ResourceExhausted(
-                "TOO_MANY_JOBS", f"{len(self._tasks)} jobs run already: wait for one to end, or cancel it"
-            )
+        self._queue.check_room()
         run = self._run_of(asked.job())
-        plan: Any = await run.plan()
+        async with self._planning:
+            plan: Any = await run.plan()
         if asked.retry_of is not None:
             check_worth(asked.retry_of, plan)
         await self._pool.run(self._databases[asked.spec.database].history.prepare)
@@ -153,21 +159,58 @@ class JobManager:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
             del self._runs[job_id]
             self._databases[asked.spec.database].jobs.pop(job_id, None)
+            self._leave_queue(job_id)
             await self._leases.release(job_id)
             raise
 
     async def _begin(self, run: JobRun | RefreshRun, plan: Any) -> Job:
-        """Ends a job that has nothing to do, or has it run."""
-        run.know_cost(self._costs.of(run.board.job))
+        """Ends a job that has nothing to do, has it run, or has it wait for its turn."""
+        job = run.board.job
+        run.know_cost(self._costs.of(job))
         if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
-        run.look_ahead(plan)
-        await self._leases.acquire(run.board.job.job_id)
-        await run.board.move(JobState.RUNNING)
+        await self._leases.acquire(job.job_id)
+        turn = self._queue.join(job.job_id, job.created_at)
+        at_once = turn.done()
+        if at_once:
+            run.look_ahead(plan)
+        else:
+            run.board.note("queue", "as many jobs run as may: it waits for its turn")
+        await run.board.move(JobState.RUNNING if at_once else JobState.PENDING)
         await self._save(run.board.job)
-        self._start(run, run.run(plan))
+        self._start(run, run.run(plan) if at_once else self._in_turn(run, turn))
+        self._tell_places()
         return run.board.snapshot()
+
+    async def _in_turn(self, run: JobRun | RefreshRun, turn: asyncio.Future[bool]) -> None:
+        """Has a job run once its turn has come: from the plan on, as the table may have changed while it waited."""
+        job = run.board.job
+        if not turn.done() and job.state is not JobState.PENDING:
+            await run.board.move(JobState.PENDING)
+            await self._save(run.board.job)
+        self._tell_places()
+        if not await turn:
+            await run.end(JobState.CANCELLED)
+            return
+        run.board.queue(0)
+        if run.board.job.state is JobState.PENDING:  # from now on it counts when its executor dies
+            await run.board.move(JobState.PLANNING)
+            await self._save(run.board.job)
+        await run.replan_and_run()
+
+    def _leave_queue(self, job_id: str) -> None:
+        self._queue.leave(job_id)
+        self._tell_places()
+
+    def _tell_places(self) -> None:
+        """Tells those who watch jobs that wait how far these are."""
+        boards = ((self._runs[job_id].board, place) for job_id, place in self._queue.places() if job_id in self._runs)
+        moved = [board for board, place in boards if board.queue(place)]
+        if moved:
+            task = asyncio.create_task(_publish(moved))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     def _run_of(self, job: Job) -> JobRun | RefreshRun:
         job = replace(job, executor=self._id)
@@ -188,6 +231,9 @@ class JobManager:
             await run.board.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._save)
         finally:
             beat.cancel()
+            self._services.spark.forget(run.board.job.job_id)
+            self._services.local.forget(run.board.job.job_id)
+            self._leave_queue(run.board.job.job_id)
         if run.board.job.job_id not in self._unsaved:
             await self._leases.release(run.board.job.job_id)
         if run.board.lost:
@@ -346,7 +392,10 @@ class JobManager:
             raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
         if not run.cancelling:
             await run.board.move(JobState.CANCELLING)
-            await asyncio.to_thread(run.cancel)
+            if self._queue.waits(job_id):
+                self._leave_queue(job_id)
+            else:
+                await asyncio.to_thread(run.cancel)
         return run.board.snapshot()
 
     async def errors(
@@ -413,14 +462,21 @@ class JobManager:
         """Takes over a job whose executor died: from the plan on, as everything finished is found there. Who writes the
         new attempt into history first has it."""
         deaths = job.attempt - job.handed_back
-        job = replace(job, attempt=job.attempt + 1, executor=self._id, updated_at=time.time())
+        waited = job.state is JobState.PENDING  # nobody died over it
+        job = replace(
+            job,
+            attempt=job.attempt + 1,
+            handed_back=job.handed_back + waited,
+            executor=self._id,
+            updated_at=time.time(),
+        )
         if not same_attempt(await self._save(job), job):
             await self._leases.release(job.job_id)
             return
         if job.state is JobState.CANCELLING:
             await self._end_for_another(replace(job, state=JobState.CANCELLED))
             return
-        if deaths >= self._settings.executor.job_attempts_max:
+        if deaths >= self._settings.executor.job_attempts_max and not waited:
             message = (
                 f"The executor died {deaths} times while it ran this job. What was finished is kept; "
                 "run the backfill again once the cause is found."
@@ -431,7 +487,8 @@ class JobManager:
         run = self._run_of(job)
         run.board.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
-        self._start(run, run.replan_and_run())
+        turn = self._queue.join(job.job_id, job.created_at, always=True)
+        self._start(run, self._in_turn(run, turn))
 
     async def _end_for_another(self, job: Job) -> None:
         """Ends a job that was taken over and is not run. Its last executor may only be frozen."""
@@ -447,8 +504,9 @@ class JobManager:
         await self._open(path)
 
     async def _hand_back(self, job: Job) -> None:
-        """Notes that the job lost its executor without a death: as often as it takes, it is taken over."""
-        if job.state.terminal or self._here(job.job_id) is None:
+        """Notes that the job lost its executor without a death: as often as it takes, it is taken over. Of one that
+        waits for its turn its state says so."""
+        if job.state.terminal or job.state is JobState.PENDING or self._here(job.job_id) is None:
             return
         try:
             await self._save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
@@ -457,6 +515,7 @@ class JobManager:
 
     async def stop(self) -> None:
         """Lets go of all jobs: another executor takes them over from their checkpoints."""
+        self._queue.close()
         await self._requests.stop()
         running = list(self._tasks)
         for job_id in running:
@@ -470,3 +529,8 @@ class JobManager:
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()
+
+
+async def _publish(boards: Sequence[JobBoard]) -> None:
+    for board in boards:
+        await board.publish()

@@ -27,6 +27,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         plan_summary=job.plan_summary,
         table_version=job.table_version,
         attempt=job.attempt,
+        queue_position=job.queue_position,
         stalls=[_stall(s) for s in job.stalls],
         retry_of=job.retry_of,
         failed_in=job.failed_in,

@@ -1,8 +1,8 @@
 """The one map between the error tree and gRPC status.
 
 Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest`
-with the field, Unavailable a `RetryInfo`. A status is cut to 6 KB: gRPC turns a call whose trailers are too
-large into RESOURCE_EXHAUSTED, and the reason would be lost.
+with the field, Unavailable and ResourceExhausted a `RetryInfo`. A status is cut to 6 KB: gRPC turns a call
+whose trailers are too large into RESOURCE_EXHAUSTED, and the reason would be lost.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status
             field=_clip(error.field, 256), description=_clip(error.message, 512), reason=error.reason
         )
         status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
-    if isinstance(error, errors.Unavailable):
+    if isinstance(error, errors.Unavailable | errors.ResourceExhausted):
         fraction, whole = math.modf(error.retry_after_seconds)
         delay = duration_pb2.Duration(seconds=int(whole), nanos=int(fraction * 1e9))
         status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
@@ -168,8 +168,8 @@ def _make(
 ) -> errors.LemanError:
     """Facts are set afterwards: their names may be those of parameters."""
     error: errors.LemanError
-    if cls is errors.Unavailable:
-        error = errors.Unavailable(reason, message, retry_after_seconds=retry_after)
+    if cls is errors.Unavailable or cls is errors.ResourceExhausted:
+        error = cls(reason, message, retry_after_seconds=retry_after)
     else:
         error = cls(reason, message, field=field)
     error.facts = facts

@@ -30,6 +30,7 @@ class JobBoard:
         self.tally = Tally()
         self.blamed: RowFailure | None = None
         self._lost = False
+        self._place = 0
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()
@@ -45,7 +46,9 @@ class JobBoard:
 
     def snapshot(self) -> Job:
         """The job as it stands."""
-        return self.job if self.job.state.terminal else replace(self.job, progress=self.tally.progress())
+        if self.job.state.terminal:
+            return self.job
+        return replace(self.job, progress=self.tally.progress(), queue_position=self._place)
 
     def update(self, **changes: Any) -> None:
         """Changes fields of the job; watchers see it with the next tick."""
@@ -73,11 +76,22 @@ class JobBoard:
                 return
         await self.leave()
 
+    def queue(self, place: int) -> bool:
+        """Where it stands among those that wait, 0: it has its turn. Says whether that is news, to be published."""
+        news, self._place = place != self._place, place
+        return news
+
+    async def publish(self) -> None:
+        """Tells the watchers."""
+        async with self._changed:
+            self.sequence += 1
+            self._changed.notify_all()
+
     async def leave(self) -> None:
         """Another executor has the job: whoever watches it here is to look there."""
         self.lose()
         self.note("state", "left to the executor that has taken the job over")
-        await self._publish()
+        await self.publish()
 
     def _in(self, state: JobState, **changes: Any) -> Job:
         return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
@@ -85,7 +99,7 @@ class JobBoard:
     async def _enter(self, job: Job) -> None:
         self.job = job
         self.note("state", job.state.value)
-        await self._publish()
+        await self.publish()
 
     async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """A watcher's view: the state now, then every change, the last one terminal unless the job is lost. Events with
@@ -101,11 +115,6 @@ class JobBoard:
                 async with asyncio.timeout(heartbeat_seconds), self._changed:
                     await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
 
-    async def _publish(self) -> None:
-        async with self._changed:
-            self.sequence += 1
-            self._changed.notify_all()
-
     async def tick(self) -> None:
         """Tells the watchers what changed, a few times a second, until cancelled."""
         last: Progress | None = None
@@ -116,5 +125,5 @@ class JobBoard:
             now = replace(progress, elapsed_seconds=0.0, rows_per_second=0.0, eta_seconds=0.0)
             if now != last or self.sequence != seen:
                 last = now
-                await self._publish()
+                await self.publish()
                 seen = self.sequence

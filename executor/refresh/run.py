@@ -105,12 +105,15 @@ class RefreshRun:
         return True
 
     async def replan_and_run(self) -> None:
-        """A job that was taken over: from the plan on."""
+        """A job that was taken over, or had to wait for its turn: from the plan on."""
         try:
             await begin_attempt(self._work.services.commits, self.board.job)
             plan = await self.plan()
         except LemanError as error:
             await end_by(self, error)
+            return
+        if self.cancelling:
+            await self.end(JobState.CANCELLED)
             return
         if plan.mode is RefreshMode.NO_OP:  # it was done, but for saying so
             await self._work.drop_leftovers(plan)

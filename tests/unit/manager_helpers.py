@@ -17,6 +17,8 @@ from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, Plan
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.work import WorkContext
+from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.lanes.cancelled import Cancelled
 from executor.lanes.local_runner import LocalRunner
@@ -29,19 +31,24 @@ TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRan
 
 
 class BusySpark:
-    """Runs lanes that never end by themselves."""
+    """Runs lanes that end when their job is cancelled, and not by themselves. `started`: whose lanes it ran, in this
+    order; `cancelled`: jobs that were to be."""
 
     def __init__(self) -> None:
         self.at_work = asyncio.Event()
+        self.started: list[str] = []
         self.cancelled: list[str] = []
-        self._told: list[asyncio.Future[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[str, asyncio.Future[None]] = {}
+        self._stopped: set[str] = set()
 
-    async def run_lanes(self, *_: object) -> None:
-        told = asyncio.get_running_loop().create_future()
-        self._told.append(told)
+    async def run_lanes(self, _address: object, context: WorkContext, *_: object) -> None:
+        if context.job_id in self._stopped:
+            raise Cancelled(context.job_id)
+        running = self._running[context.job_id] = self._loop.create_future()
+        self.started.append(context.job_id)
         self.at_work.set()
-        await told
-        raise Cancelled
+        await running
 
     async def stop_job(self, _: str) -> None:
         return
@@ -49,11 +56,17 @@ class BusySpark:
     def cancel(self, job_id: str) -> None:
         """From any thread."""
         self.cancelled.append(job_id)
-        for told in self._told:
-            told.get_loop().call_soon_threadsafe(lambda told=told: told.done() or told.set_result(None))
+        self._loop.call_soon_threadsafe(self._stop, job_id)
 
-    def forget(self, _: str) -> None:
-        return
+    def _stop(self, job_id: str) -> None:
+        self._stopped.add(job_id)
+        running = self._running.get(job_id)
+        if running is not None and not running.done():
+            running.set_exception(Cancelled(job_id))
+
+    def forget(self, job_id: str) -> None:
+        self._running.pop(job_id, None)
+        self._stopped.discard(job_id)
 
 
 class Planner:
@@ -61,6 +74,7 @@ class Planner:
 
     def __init__(self) -> None:
         self.tasks: tuple[FragmentTask, ...] = (TASK,)
+        self.error: LemanError | None = None
         self.asked = asyncio.Event()
         self.may = asyncio.Event()
         self.may.set()
@@ -68,6 +82,8 @@ class Planner:
     async def create_plan(self, spec: BackfillSpec) -> Plan:
         self.asked.set()
         await self.may.wait()
+        if self.error is not None:
+            raise self.error
         return Plan(replace(HEADER, where=spec.where), self.tasks)
 
 
@@ -128,9 +144,10 @@ class Executor:
 
     async def die(self) -> None:
         """Ends without a word to history."""
-        for task in [*self.jobs._tasks.values()]:
+        tasks = [*self.jobs._tasks.values()]
+        for task in tasks:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.pool.close()
 
     async def stop(self) -> None:

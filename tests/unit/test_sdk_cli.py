@@ -171,6 +171,15 @@ def test_a_job_shows_what_it_waits_for(run, db, fake):
     assert (told["lane"], told["fragment_id"], told["rows"]) == ("lane 1", 3, [0, 10])
 
 
+def test_a_job_that_waits_for_its_turn_shows_its_place(run, db, fake):
+    waiting = make_job("job-7", "PENDING", queue_position=3)
+    fake.scripts["GetJob"] = jobs_pb2.GetJobResponse(job=waiting)
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[waiting])
+    assert "state       PENDING, 3 in the queue\n" in run("jobs", "show", db, "job-7")[1]
+    assert "PENDING, 3 in the queue" in run("jobs", "ls", db)[1]
+    assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["queue_position"] == 3
+
+
 def test_jobs(run, db, fake):
     assert "docs.n" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"

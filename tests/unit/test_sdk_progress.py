@@ -90,6 +90,7 @@ def test_view_tells_what_does_not_move():
 def test_view_before_the_plan():
     assert "planning" in shown(render("docs.n", None, 80))
     assert "planning" in shown(render("docs.n", job("PLANNING"), 80))
+    assert "3 in the queue" in shown(render("docs.n", job("PENDING", queue_position=3), 80))
 
 
 def test_fast_job_leaves_one_line_and_no_bar():

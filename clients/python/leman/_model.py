@@ -112,7 +112,8 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What happened in a job. Kinds: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
+    """What happened in a job. Kinds: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`,
+    `stall`."""
 
     sequence: int
     time: datetime.datetime
@@ -178,8 +179,9 @@ class Stall:
 class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
-    refreshes a view has no `column` and says in `refresh_result` what it did so far. `failed_in`: ids of the jobs in
-    which `progress.rows_failed_before` rows failed, as far as history tells."""
+    refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
+    the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue. `failed_in`: ids
+    of the jobs in which `progress.rows_failed_before` rows failed, as far as history tells."""
 
     job_id: str
     state: JobState
@@ -201,6 +203,7 @@ class Job:
     retry_of: str = ""
     refresh_result: RefreshResult | None = None
     failed_in: tuple[str, ...] = ()
+    queue_position: int = 0
 
     @property
     def target(self) -> str:

@@ -15,6 +15,9 @@ _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "b
 
 def render(name: str, job: Job | None, width: int) -> Group:
     """Bar, counts of the three row states, speed, what does not move: lines of at most `width` characters."""
+    if job is not None and job.queue_position:
+        waits = f"  waits for its turn, {job.queue_position} in the queue"
+        return Group(_line().append(name, "bold").append(waits))
     if job is None or job.state in (JobState.PENDING, JobState.PLANNING):
         return Group(_line().append(name, "bold").append("  planning"))
     progress = job.progress

@@ -56,6 +56,7 @@ def job(message: jobs_pb2.Job) -> Job:
         stalls=tuple(_stall(stall) for stall in message.stalls),
         retry_of=message.retry_of,
         failed_in=tuple(message.failed_in),
+        queue_position=message.queue_position,
     )
 
 

@@ -177,6 +177,11 @@ def result_line(job: Job) -> str:
     return text
 
 
+def state_line(job: Job) -> str:
+    """Its state, with its place where it waits for its turn: `PENDING, 3 in the queue`."""
+    return f"{job.state}, {job.queue_position} in the queue" if job.queue_position else str(job.state)
+
+
 def _failed_before(job: Job) -> str:
     rows = job.progress.rows_failed_before
     counted = f"{_rows(rows)} that failed before {'stays' if rows == 1 else 'stay'} NULL"

@@ -20,7 +20,7 @@ from leman.cli._options import (
     open_database,
 )
 from leman.cli._output import print_json, print_line, print_table
-from leman.progress import duration, result_line
+from leman.progress import duration, result_line, state_line
 
 app = typer.Typer(help="Lists, shows, watches, cancels and retries jobs.", no_args_is_help=True)
 
@@ -172,7 +172,7 @@ def _row(job: Job) -> tuple[object, ...]:
     progress = job.progress
     return (
         job.job_id,
-        job.state,
+        state_line(job),
         job.target,
         f"{progress.rows_computed:,}",
         f"{progress.rows_failed:,}",
@@ -197,7 +197,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
     )
     details: list[tuple[str, object]] = [
         ("job", job.job_id),
-        ("state", job.state),
+        ("state", state_line(job)),
         ("result", result_line(job) if job.state.terminal else "still running"),
         ("column" if job.column else "view", job.target),
         *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),

@@ -37,7 +37,7 @@ class Job(_message.Message):
         STATE_UNSPECIFIED: Job._State.ValueType  # 0
         """Not a valid value."""
         STATE_PENDING: Job._State.ValueType  # 1
-        """Accepted."""
+        """Accepted; waits for its turn."""
         STATE_PLANNING: Job._State.ValueType  # 2
         """The planner is at work."""
         STATE_RUNNING: Job._State.ValueType  # 3
@@ -61,7 +61,7 @@ class Job(_message.Message):
     STATE_UNSPECIFIED: Job.State.ValueType  # 0
     """Not a valid value."""
     STATE_PENDING: Job.State.ValueType  # 1
-    """Accepted."""
+    """Accepted; waits for its turn."""
     STATE_PLANNING: Job.State.ValueType  # 2
     """The planner is at work."""
     STATE_RUNNING: Job.State.ValueType  # 3
@@ -93,6 +93,7 @@ class Job(_message.Message):
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     STALLS_FIELD_NUMBER: _builtins.int
     FAILED_IN_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
@@ -113,6 +114,10 @@ class Job(_message.Message):
     """How often an executor has begun the job: more than once when one died or was stopped."""
     retry_of: _builtins.str
     """The job whose failed rows it tried again; empty: it is no retry."""
+    queue_position: _builtins.int
+    """Its place among the jobs that wait for their turn, 1: it is next; 0: it does not wait, or in another executor's
+    queue. Jobs have their turn in the order in which they were accepted.
+    """
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
         """What was asked."""
@@ -174,6 +179,7 @@ class Job(_message.Message):
         table_version: _builtins.int = ...,
         attempt: _builtins.int = ...,
         retry_of: _builtins.str = ...,
+        queue_position: _builtins.int = ...,
         stalls: _abc.Iterable[Global___Stall] | None = ...,
         failed_in: _abc.Iterable[_builtins.str] | None = ...,
         refresh: _planner_pb2.RefreshSpec | None = ...,
@@ -181,7 +187,7 @@ class Job(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -670,7 +676,7 @@ class JobEvent(_message.Message):
     sequence: _builtins.int
     """Grows within a job."""
     kind: _builtins.str
-    """What: `state`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
+    """What: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
     message: _builtins.str
     """For a person."""
     @_builtins.property

@@ -37,8 +37,11 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     CreateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]
-    """Starts a job and returns at once. Errors: those of PlannerService.CreatePlan (the plan is made before the answer),
-    ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (too many jobs), UNAVAILABLE (draining).
+    """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
+    nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
+    request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+    answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
+    UNAVAILABLE (draining).
     """
     GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
     """One job, running or from history. NOT_FOUND (JOB_NOT_FOUND)."""
@@ -77,8 +80,11 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]  # type: ignore[assignment]
-    """Starts a job and returns at once. Errors: those of PlannerService.CreatePlan (the plan is made before the answer),
-    ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (too many jobs), UNAVAILABLE (draining).
+    """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
+    nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
+    request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+    answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
+    UNAVAILABLE (draining).
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
     """One job, running or from history. NOT_FOUND (JOB_NOT_FOUND)."""
@@ -120,8 +126,11 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.CreateJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CreateJobResponse, _abc.Awaitable[_jobs_pb2.CreateJobResponse]]:
-        """Starts a job and returns at once. Errors: those of PlannerService.CreatePlan (the plan is made before the answer),
-        ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (too many jobs), UNAVAILABLE (draining).
+        """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
+        nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
+        request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+        answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
+        UNAVAILABLE (draining).
         """
 
     @_abc_1.abstractmethod
