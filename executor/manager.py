@@ -18,10 +18,12 @@ from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, s
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import LemanError, NotFound, Unavailable
+from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
 from executor.jobs.board import JobBoard
 from executor.jobs.costs import Costs
 from executor.jobs.history import History
+from executor.jobs.known import Age, KnownJobs
 from executor.jobs.queue import JobQueue
 from executor.jobs.requests import Requests
 from executor.jobs.retry import Retry, check_worth, specification
@@ -29,6 +31,7 @@ from executor.jobs.row_errors import Place, RowErrors
 from executor.jobs.run import JobRun
 from executor.jobs.services import Services
 from executor.jobs.takeover import begin_attempt
+from executor.jobs.writer import HistoryWriter
 from executor.refresh.run import RefreshRun
 
 _log = structlog.get_logger(__name__)
@@ -37,6 +40,10 @@ _RUNS_KEPT = 200
 #: Earlier jobs that are named as those in which rows failed.
 _FAILED_IN = 5
 _SAVE_AGAIN_SECONDS = 3.0
+#: Databases whose history is written at once.
+_WRITERS = 4
+#: The writers bound what waits: one batch for each database.
+_UNBOUNDED = 1 << 40
 #: Plans of jobs that are being made: the planner is for others too.
 _PLANS_AT_ONCE = 16
 
@@ -46,11 +53,13 @@ SaveJob = Callable[[Job], Awaitable[Job]]
 class _Database:
     """Jobs of one database, as history and memory have them."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, pool: BlockingPool) -> None:
         self.history = History(path)
+        self.writer = HistoryWriter(self.history, pool)
         self.row_errors = RowErrors(path)
-        self.jobs: dict[str, Job] = {}
+        self.jobs = KnownJobs()
         self.opened = asyncio.Lock()
+        self.reading = asyncio.Lock()
         self.loaded = False
 
 
@@ -90,6 +99,7 @@ class JobManager:
         self._services = services(self._save)
         self._leases = leases
         self._pool = pool
+        self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
         self._id = uuid.uuid4().hex
         self._databases: dict[str, _Database] = {}
         self._runs: dict[str, JobRun | RefreshRun] = {}
@@ -110,7 +120,7 @@ class JobManager:
 
     def columns(self) -> set[tuple[str, str, str]]:
         """(database, table, column) of all backfills in the databases that somebody asked for."""
-        known = ((path, job.spec) for path, database in self._databases.items() for job in database.jobs.values())
+        known = ((path, job.spec) for path, database in self._databases.items() for job in database.jobs)
         return {(path, spec.table, spec.column) for path, spec in known if spec.column}
 
     async def retry(self, database: str, retry: Retry, request_id: str, *, body: str = "") -> Job:
@@ -138,9 +148,11 @@ class JobManager:
         database = await self._open(path)
 
         def known() -> Job | None:
-            job = next((job for job in database.jobs.values() if job.request_id == request_id), None)
+            job = database.jobs.of_request(request_id)
             return None if job is None else self.current(job)
 
+        if request_id and known() is None:
+            await self._reload(database)  # another executor may have made it
         return await self._requests.once((path, request_id), body, known, make)
 
     async def _create(self, asked: _Asked) -> Job:
@@ -158,7 +170,7 @@ class JobManager:
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
             del self._runs[job_id]
-            self._databases[asked.spec.database].jobs.pop(job_id, None)
+            self._databases[asked.spec.database].jobs.drop(job_id)
             self._leave_queue(job_id)
             await self._leases.release(job_id)
             raise
@@ -264,22 +276,22 @@ class JobManager:
             _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
             return
         if stored is not None and not same_attempt(stored, job):
-            database.jobs[job.job_id] = stored
+            database.jobs.put(stored)
             self._lose(job.job_id)
 
     async def _save(self, job: Job) -> Job:
         """Writes a job's state into history and returns the one that counts: who finds another one there stops."""
         database = self._databases[job.spec.database]
-        database.jobs[job.job_id] = job
+        database.jobs.put(job)
         try:
-            kept = await self._pool.run(database.history.save, job)
+            kept = await database.writer.save(job)
         except (LemanError, OSError) as error:
             if not job.state.terminal:
                 raise
             # whoever waits for the job hears of its end also where nothing can be written
             self._save_later(database, job, error)
             return job
-        database.jobs[job.job_id] = kept
+        database.jobs.put(kept)
         if not same_attempt(kept, job):
             self._lose(job.job_id)
         return kept
@@ -296,7 +308,7 @@ class JobManager:
                 await asyncio.sleep(_SAVE_AGAIN_SECONDS)
                 await self._leases.renew(job.job_id)
                 with contextlib.suppress(LemanError, OSError):
-                    database.jobs[job.job_id] = await self._pool.run(database.history.save, job)
+                    database.jobs.put(await database.writer.save(job))
                     return
         finally:
             del self._unsaved[job.job_id]
@@ -321,17 +333,13 @@ class JobManager:
 
     def _failed_in(self, job: Job) -> tuple[str, ...]:
         """See `JobRun`; of the jobs that history knew when it was read last."""
-        known = self._databases[job.spec.database].jobs.values()
         function = job.spec.table, job.spec.column, job.udf_name, job.udf_version
-        found = [
-            other
-            for other in known
-            if other.progress.rows_failed
-            and (other.spec.table, other.spec.column, other.udf_name, other.udf_version) == function
-            and other.job_id != job.job_id
-        ]
-        found.sort(key=lambda other: other.created_at, reverse=True)
-        return tuple(other.job_id for other in found[:_FAILED_IN])
+
+        def failed(other: Job) -> bool:
+            its = other.spec.table, other.spec.column, other.udf_name, other.udf_version
+            return bool(other.progress.rows_failed) and its == function and other.job_id != job.job_id
+
+        return tuple(j.job_id for j in self._databases[job.spec.database].jobs.newest(None, _FAILED_IN, failed))
 
     # finding jobs
 
@@ -353,12 +361,17 @@ class JobManager:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self.current(job)
 
-    async def list_jobs(self, database: str, table: str) -> list[Job]:
-        """Newest first."""
+    async def list_jobs(
+        self, database: str, table: str, after: Age | None = None, most: int | None = None
+    ) -> list[Job]:
+        """Newest first: those that are older than `after`, at most so many."""
         opened = await self._open(database)
         await self._reload(opened)
-        jobs = [self.current(j) for j in opened.jobs.values() if not table or j.spec.table == table]
-        return sorted(jobs, key=lambda j: (int(j.created_at * 1e6), j.job_id), reverse=True)
+        return [self.current(j) for j in opened.jobs.newest(after, most, lambda j: table in ("", j.spec.table))]
+
+    async def warnings(self, database: str) -> list[str]:
+        """What of a database's job history was damaged and set aside."""
+        return await self._pool.run((await self._open(database)).history.warnings)
 
     async def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
@@ -409,20 +422,33 @@ class JobManager:
     # history
 
     async def _open(self, path: str) -> _Database:
-        database = self._databases.setdefault(path, _Database(path))
+        database = self._databases.get(path)
+        if database is None:
+            database = self._databases[path] = _Database(path, self._writers)
         async with database.opened:
             if not database.loaded:
                 await self._reload(database)
                 database.loaded = True
-                for job in list(database.jobs.values()):
+                for job in database.jobs:
                     self._costs.learn_from_history(job)
                     if not job.state.terminal:
                         self._adopt_when_free(database, job.job_id)
         return database
 
     async def _reload(self, database: _Database) -> None:
-        stored = await self._pool.run(database.history.load)
-        database.jobs.update({i: j for i, j in stored.items() if self._here(i) is None})
+        task = asyncio.create_task(self._take_news(database))  # news that were fetched are not to be lost
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        await asyncio.shield(task)
+
+    async def _take_news(self, database: _Database) -> None:
+        async with database.reading:
+            try:
+                news = await self._pool.run(database.history.news)
+            except damage.UNREADABLE as error:
+                raise Unavailable("STORE_UNAVAILABLE", f"The job history cannot be read: {error}") from None
+            for job in news.values():
+                database.jobs.put(job)
 
     def _adopt_when_free(self, database: _Database, job_id: str) -> None:
         """Takes over a job that another executor runs or ran as soon as that one's lease is free."""
@@ -434,10 +460,12 @@ class JobManager:
 
     async def _wait_and_adopt(self, database: _Database, job_id: str) -> None:
         try:
-            await self._until_free(database.jobs[job_id])
+            job = database.jobs.get(job_id)
+            if job is not None:
+                await self._until_free(job)
             await self._reload(database)
-            job = database.jobs[job_id]
-            if job.state.terminal:
+            job = database.jobs.get(job_id)
+            if job is None or job.state.terminal:
                 await self._leases.release(job_id)
             else:
                 await self._adopt(job)
@@ -529,6 +557,9 @@ class JobManager:
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()
+        for database in self._databases.values():
+            await database.writer.written()
+        self._writers.close()
 
 
 async def _publish(boards: Sequence[JobBoard]) -> None:

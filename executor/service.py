@@ -25,19 +25,20 @@ from core.domain.job import Job
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
 from core.domain.work import RowFailure
-from core.errors import InvalidArgument, Unavailable
+from core.errors import InvalidArgument, LemanError, Unavailable
 from core.lance_io.tables import LanceTables
 from core.locations import table_uri
 from core.rpc import convert, convert_jobs, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
 from core.rpc.channels import open_peer
-from core.rpc.paging import cut, read_page
+from core.rpc.paging import read_page
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.jobs import failures
 from executor.jobs.carrying import carry_over
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.followed import store_followed
+from executor.jobs.known import age
 from executor.jobs.retry import Retry
 from executor.jobs.services import Services
 from executor.lanes.dispatch import Dispatcher
@@ -110,7 +111,10 @@ class ExecutorService:
         leases = JobLeases(settings.redis.url.get_secret_value(), owner, alone=alone)
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
-            await self._manager.open_database(settings.embedded.database)
+            try:
+                await self._manager.open_database(settings.embedded.database)
+            except LemanError as error:  # whoever asks for its jobs hears of it
+                _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
         if settings.executor.compaction_watch_seconds:
             watch = CompactionWatch(
                 PlannerClient(planner), self._save_followed, self._manager.columns, self._latest_version
@@ -204,9 +208,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
-        jobs = await self._manager.list_jobs(request.database, request.table)
-        items, token = cut(jobs, page, lambda j: (int(j.created_at * 1e6), j.job_id), descending=True)
-        return jobs_pb2.ListJobsResponse(jobs=[_job(j) for j in items], next_page_token=token)
+        after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
+        jobs = await self._manager.list_jobs(request.database, request.table, after, page.size + 1)
+        items = jobs[: page.size]
+        return jobs_pb2.ListJobsResponse(
+            jobs=[_job(j) for j in items],
+            next_page_token=page.token(age(items[-1])) if len(jobs) > page.size else "",
+            warnings=await self._manager.warnings(request.database),
+        )
 
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object

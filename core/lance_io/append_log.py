@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import lance
 import pyarrow as pa
+import structlog
+from lance.commit import CommitConflictError
 
-from core.lance_io.opening import open_latest, open_version
+from core.lance_io import damage
+from core.lance_io.opening import has_versions, open_latest, open_version
+from core.lance_io.panics import panics_as_errors
 from core.storage import refusal
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
+_KEEP_LITTLE = datetime.timedelta(minutes=1)
+#: A fragment with so many rows is not made larger by compaction.
+_FULL = 1024
+#: Appends that meet others: each try is Lance's twenty.
+_TRIES = 30
+_LONGEST_PAUSE_SECONDS = 0.5
+
+_log = structlog.get_logger(__name__)
 
 
 class Snapshot:
@@ -29,11 +43,56 @@ class Snapshot:
         """Names of all columns."""
         return list(self._dataset.schema.names)
 
+    @property
+    def is_latest(self) -> bool:
+        """Whether no later version is there. Raises OSError, ValueError where that cannot be told."""
+        return int(self._dataset.latest_version) == self.version
+
+    @property
+    def fragments(self) -> dict[str, int]:
+        """Its fragments in the order of their rows: the name of a file that no other fragment ever has, and the number,
+        which may be given again where the latest version was damaged."""
+        found = (fragment.metadata for fragment in self._dataset.get_fragments())
+        return {str(metadata.files[0].path): int(metadata.id) for metadata in found}
+
+    @property
+    def row_count(self) -> int:
+        return int(self._dataset.count_rows())
+
+    def files(self, fragment_id: int) -> list[str]:
+        """Paths of a fragment's data files in the folder of the table."""
+        return [f"data/{file.path}" for file in self._fragment(fragment_id).metadata.files]
+
+    def fragment(self, fragment_id: int, columns: Sequence[str]) -> list[dict[str, object]]:
+        """These columns of a fragment's rows. Raises `damage.UNREADABLE`."""
+        with panics_as_errors():
+            rows: list[dict[str, object]] = self._fragment(fragment_id).to_table(columns=list(columns)).to_pylist()
+        return rows
+
+    def readable(self, fragment_id: int) -> list[dict[str, object]]:
+        """Those of a damaged fragment's rows that can be read by themselves."""
+        fragment = self._fragment(fragment_id)
+        found: list[dict[str, object]] = []
+        for row in range(fragment.metadata.physical_rows):
+            with contextlib.suppress(*damage.UNREADABLE), panics_as_errors():
+                found += fragment.take([row]).to_pylist()
+        return found
+
+    def _fragment(self, fragment_id: int) -> lance.LanceFragment:
+        found = self._dataset.get_fragment(fragment_id)
+        if found is None:
+            raise OSError(f"there is no fragment {fragment_id}")
+        return found
+
+    def without(self, fragment_id: int) -> None:
+        """Commits that the table does without a fragment. Raises OSError where others are in the way."""
+        gone = lance.LanceOperation.Delete([], [fragment_id], "damaged")
+        lance.LanceDataset.commit(self._dataset, gone, read_version=self.version)
+
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of all rows, in the order of their places."""
-        batches: Iterator[pa.RecordBatch] = self._dataset.scanner(
-            columns=list(columns), scan_in_order=True
-        ).to_batches()
+        scanner = self._dataset.scanner(columns=list(columns), scan_in_order=True)
+        batches: Iterator[pa.RecordBatch] = scanner.to_batches()
         return batches
 
     def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
@@ -45,12 +104,19 @@ class Snapshot:
 
 
 class AppendLog:
-    """Rows of one schema under a uri. Not safe for threads; several
-    processes may append at once."""
+    """Rows of one schema under a uri. Not safe for threads; several processes may append at once.
 
-    def __init__(self, uri: str, schema: pa.Schema) -> None:
+    `compact_after`: so many appends of this one make it compact the table; 0: it is left to the caller. Whoever
+    `repairs` sets aside what is damaged, and says so in the log.
+    """
+
+    def __init__(
+        self, uri: str, schema: pa.Schema, *, compact_after: int = _COMPACT_AFTER, repairs: bool = False
+    ) -> None:
         self._uri = uri
         self._schema = schema
+        self._compact_after = compact_after
+        self._repairs = repairs
         self._appended = 0
 
     def create(self) -> None:
@@ -65,20 +131,33 @@ class AppendLog:
         except OSError as error:  # somebody else was faster, unless the storage refuses
             self._raise_refusal(error)
 
-    def append(self, rows: Sequence[dict[str, object]]) -> int:
-        """Adds rows in one version, and says which. Raises FailedPrecondition where the storage refuses (see
-        `core.storage`), and OSError."""
+    def append(self, rows: Sequence[dict[str, object]]) -> Snapshot:
+        """Adds rows in one version, and gives that. Where others append at the same time it takes its turn. Raises
+        FailedPrecondition where the storage refuses (see `core.storage`), and OSError."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        try:
-            version = int(lance.write_dataset(table, self._uri, mode="append").version)
-        except OSError as error:
-            self._raise_refusal(error)
-            raise
+        written = Snapshot(self._write(table))
         self._appended += 1
-        if self._appended >= _COMPACT_AFTER:
+        if self._compact_after and self._appended >= self._compact_after:
             self._appended = 0
             self.compact()
-        return version
+        return written
+
+    def _write(self, table: pa.Table) -> lance.LanceDataset:
+        looked = not self._repairs
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                with panics_as_errors():
+                    return lance.write_dataset(table, self._uri, mode="append")
+            except damage.UNREADABLE as error:
+                self._raise_refusal(error)
+                if _met_others(error) and tries_left:
+                    time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
+                elif looked:
+                    raise
+                else:  # the latest version may be damaged: then another one takes its place
+                    looked = True
+                    self._open()
+        raise AssertionError("the last try returns or raises")
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
         """Rows in the order of their appends; nothing where nothing was appended yet."""
@@ -99,6 +178,24 @@ class AppendLog:
         except (ValueError, OSError):
             return None
 
+    def salvage(
+        self, snapshot: Snapshot, fragment_id: int, why: Exception, usable: Callable[[dict[str, object]], bool]
+    ) -> list[dict[str, object]]:
+        """The `usable` rows of a fragment that has others, or that cannot be read as a whole; for whoever `repairs`
+        they take its place in the table. Raises OSError where it is not certain that the fragment is damaged."""
+        files = snapshot.files(fragment_id)
+        for path in files:
+            damage.check_store(self._uri, path)
+        rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
+        if self._repairs:
+            with contextlib.suppress(OSError):  # then the next one who reads it does the same
+                if rows:
+                    self._write(pa.Table.from_pylist(rows, schema=self._schema))
+                snapshot.without(fragment_id)
+                for path in files:
+                    self._set_aside(path, f"{self._uri}/{path} is damaged ({why}); {len(rows)} rows of it were saved.")
+        return rows
+
     def compact(self) -> None:
         """Makes few files of many; a writer that comes in between goes first."""
         dataset = self._open()
@@ -108,15 +205,68 @@ class AppendLog:
             dataset.optimize.compact_files()
             dataset.cleanup_old_versions(older_than=_KEEP)
 
-    def _raise_refusal(self, error: OSError) -> None:
+    def tidy(self) -> tuple[Snapshot, Snapshot] | None:
+        """As `compact`, but touches no fragment that is full and keeps no version for long. Gives the versions before
+        and after it; None: nothing was done."""
+        before = self.snapshot()
+        if before is None:
+            return None
+        with contextlib.suppress(*damage.UNREADABLE), panics_as_errors():
+            dataset = open_latest(self._uri)
+            dataset.optimize.compact_files(target_rows_per_fragment=_FULL)
+            dataset.cleanup_old_versions(older_than=_KEEP_LITTLE)
+        after = self.snapshot()
+        return None if after is None else (before, after)
+
+    def _raise_refusal(self, error: Exception) -> None:
         refused = refusal(error, self._uri)
         if refused is not None:
             raise refused from error
 
     def _open(self) -> lance.LanceDataset | None:
         try:
-            return open_latest(self._uri)
-        except (ValueError, OSError):
-            if "://" not in self._uri and Path(self._uri, "_versions").exists():
+            with panics_as_errors():
+                return self._checked(open_latest(self._uri))
+        except (ValueError, OSError) as error:
+            found = damage.versions(self._uri)
+            if not self._repairs and (found or damage.had_versions(self._uri)):
                 raise
-            return None
+            if not found:
+                return None
+            return self._open_before_damage(error)
+
+    def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
+        """The latest version that can be opened; manifests after it are set aside. None where there is none: then all
+        of the table is."""
+        found = damage.versions(self._uri)
+        for version, path in found:
+            damage.check_store(self._uri, path)
+            try:
+                with panics_as_errors():
+                    self._checked(open_version(self._uri, version)).get_fragments()
+            except damage.UNREADABLE:
+                continue
+            for later, damaged in found:
+                if later > version:
+                    self._set_aside(damaged, f"Version {later} of {self._uri} is damaged ({why}).")
+            return open_latest(self._uri)
+        if has_versions(self._uri):
+            self._set_aside("", f"No version of {self._uri} can be opened ({why}).")
+        return None
+
+    def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
+        """A manifest of nothing but zeros opens as a table without columns. Raises ValueError."""
+        missing = [name for name in self._schema.names if name not in dataset.schema.names]
+        if missing:
+            raise ValueError(f"it has no columns {', '.join(missing)}")
+        return dataset
+
+    def _set_aside(self, path: str, what: str) -> None:
+        note = damage.set_aside(self._uri, path, what)
+        _log.error("damage", uri=self._uri, what=note)
+
+
+def _met_others(error: Exception) -> bool:
+    """Whether an append failed because of other writers, and not because of the store."""
+    text = str(error).lower()
+    return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
 import pyarrow as pa
 
-from core import seal
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
+from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
 from core.storage import failed
@@ -30,7 +29,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
         if row["table"] != name.removesuffix(TABLE_ENDING):
             continue
         try:
-            job = msgspec.json.decode(seal.unseal_text(str(row["record"])), type=Job)
+            job = job_records.decode(str(row["record"]))
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
         except ValueError:  # what lies beside the record says enough to let the job's files be
             if not JobState(row["state"]).terminal:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import threading
+from collections.abc import Sequence
 
-import msgspec
 import pyarrow as pa
-import structlog
 
-from core import seal
 from core.domain.job import Job, counted
-from core.lance_io.append_log import AppendLog
+from core.lance_io import damage, job_records
+from core.lance_io.append_log import AppendLog, Snapshot
 from executor.worker.error_store import errors_uri, open_log
-
-_log = structlog.get_logger(__name__)
 
 _JOBS = pa.schema(
     [
@@ -29,82 +26,160 @@ _JOBS = pa.schema(
         ("record", pa.string()),
     ]
 )
-#: Versions of the table that are remembered as written by this process.
-_VERSIONS_KNOWN = 4096
-_READ_BACK = 0
+_TIDY_AFTER = 32
 
 
 class History:
-    """Blocking; call it in threads. One state of a job is one row. Several executors may write: which rows count is
-    decided by their order in the table alone (see `counted`), and so all who read agree on it."""
+    """Blocking; for any number of threads. One state of a job is one row. Several executors may write: which rows count
+    is decided by their order in the table alone (see `counted`), and so all who read agree on it.
+
+    What counts is kept here, and brought up to date from fragments that were not read before. Damage keeps nobody from
+    reading the rest: it is set aside, and `warnings` say so.
+    """
 
     def __init__(self, database: str) -> None:
-        self._jobs = AppendLog(f"{database.rstrip('/')}/_leman/jobs.lance", _JOBS)
+        self.uri = f"{database.rstrip('/')}/_leman/jobs.lance"
+        self._log = AppendLog(self.uri, _JOBS, compact_after=0, repairs=True)
         self._errors = open_log(errors_uri(database))
         self._prepared = False
-        self._mine: OrderedDict[int, None] = OrderedDict()
-        self._last: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._snapshot: Snapshot | None = None
+        self._read: set[str] = set()
+        self._jobs: dict[str, Job] = {}
+        self._news: dict[str, Job] = {}
+        self._appended = 0
 
     def prepare(self) -> None:
         """Makes the tables of jobs and failed rows if there are none."""
-        if not self._prepared:
-            self._jobs.create()
-            self._errors.create()
-            self._prepared = True
+        with self._lock:
+            if not self._prepared:
+                self._log.create()
+                self._errors.create()
+                self._prepared = True
 
     def save(self, job: Job) -> Job:
         """Appends the job's state. Returns the state that counts: this one, or what somebody else had written before,
-        an end of the job or a later attempt."""
-        new = job.attempt == 1 and job.job_id not in self._last
-        version = self._append(job)
-        kept = job if new or self._nobody_else_since(job.job_id, version) else self.find(job.job_id)
-        if kept is None:
-            raise OSError(f"job {job.job_id} was written to the history and is not in it")
-        self._last[job.job_id] = _READ_BACK if kept is not job or job.state.terminal else version
-        self._mine[version] = None
-        while len(self._mine) > _VERSIONS_KNOWN:
-            self._mine.popitem(last=False)
-        return kept
+        an end of the job or a later attempt. Raises OSError where the store refuses."""
+        return self.save_all([job])[0]
 
-    def _nobody_else_since(self, job_id: str, version: int) -> bool:
-        """Whether all versions between the job's last state and this one were written here: then there is nothing to
-        read back, which would take longer with every job in the table."""
-        last = self._last.get(job_id, _READ_BACK)
-        return last != _READ_BACK and all(v in self._mine for v in range(last + 1, version))
-
-    def _append(self, job: Job) -> int:
-        return self._jobs.append(
-            [
-                {
-                    "job_id": job.job_id,
-                    "table": job.spec.table,
-                    "column": job.spec.column,
-                    "state": job.state.value,
-                    "created_at": int(job.created_at * 1e6),
-                    "updated_at": int(job.updated_at * 1e6),
-                    "rows_evaluated": job.progress.rows_evaluated,
-                    "rows_failed": job.progress.rows_failed,
-                    "table_version": job.table_version,
-                    "record": seal.seal_text(msgspec.json.encode(job).decode()),
-                }
-            ]
-        )
+    def save_all(self, jobs: Sequence[Job]) -> list[Job]:
+        """As `save` one after the other, in one version."""
+        with self._lock:
+            before = self._snapshot
+            written = self._log.append([_row(job) for job in jobs])
+            self._appended += 1
+            unread = written.fragments.keys() - self._read
+            if before is not None and written.version == before.version + 1 and len(unread) == 1:
+                self._snapshot = written
+                self._read.update(unread)
+                for job in jobs:
+                    self._count(job)
+            else:
+                self._take(written)
+            return [self._jobs[job.job_id] for job in jobs]
 
     def find(self, job_id: str) -> Job | None:
         """The state of one job that counts."""
-        return self._read(f"job_id = '{job_id}'").get(job_id)
+        with self._lock:
+            self._catch_up()
+            return self._jobs.get(job_id)
 
     def load(self) -> dict[str, Job]:
         """The state of every job that counts, in the order of their first."""
-        return self._read(None)
+        with self._lock:
+            self._catch_up()
+            return dict(self._jobs)
 
-    def _read(self, where: str | None) -> dict[str, Job]:
-        jobs: dict[str, Job] = {}
-        for row in self._jobs.read(["record"], where):
+    def news(self) -> dict[str, Job]:
+        """Jobs whose state is another one than when this was asked last; at first all."""
+        with self._lock:
+            self._catch_up()
+            news, self._news = self._news, {}
+            return news
+
+    def warnings(self) -> list[str]:
+        """What of the history was damaged and set aside, for people."""
+        return damage.notes(self.uri)
+
+    @property
+    def untidy(self) -> bool:
+        """Whether it is time to `tidy`."""
+        return self._appended >= _TIDY_AFTER
+
+    def tidy(self) -> None:
+        """Makes few files of many."""
+        with self._lock:
+            self._catch_up()
+            self._appended = 0
+            done = self._log.tidy()
+            if done is None:
+                return
+            before, after = done
+            if before.fragments.keys() <= self._read and before.row_count == after.row_count:
+                self._snapshot = after  # nobody came in between: the same rows in other fragments
+                self._read = set(after.fragments)
+
+    def _catch_up(self) -> None:
+        if self._snapshot is not None:
             try:
-                job = msgspec.json.decode(seal.unseal_text(str(row["record"])), type=Job)
-            except ValueError as error:  # another state of the job may be whole; the table itself tells what is left
-                _log.warning("damaged record in the job history is not used", error=str(error))
-                continue
-            jobs[job.job_id] = counted(jobs.get(job.job_id), job)
-        return jobs
+                if self._snapshot.is_latest:
+                    return
+            except damage.UNREADABLE:  # damaged, or gone
+                pass
+        latest = self._log.snapshot()
+        if latest is not None:
+            self._take(latest)
+        else:
+            self._forget()
+
+    def _take(self, snapshot: Snapshot) -> None:
+        """Reads the fragments that were not read before; all of them where somebody else made new ones of old ones."""
+        fragments = snapshot.fragments
+        if not self._read <= fragments.keys():
+            self._forget()
+        for file, fragment_id in fragments.items():
+            if file not in self._read:
+                for job in self._jobs_in(snapshot, fragment_id):
+                    self._count(job)
+                self._read.add(file)
+        self._snapshot = snapshot
+
+    def _forget(self) -> None:
+        self._snapshot = None
+        self._read.clear()
+        self._jobs.clear()
+
+    def _count(self, job: Job) -> None:
+        known = self._jobs.get(job.job_id)
+        self._jobs[job.job_id] = self._news[job.job_id] = counted(known, job)
+
+    def _jobs_in(self, snapshot: Snapshot, fragment_id: int) -> list[Job]:
+        try:
+            rows = snapshot.fragment(fragment_id, ["record"])
+            return [job_records.decode(str(row["record"])) for row in rows]
+        except damage.UNREADABLE as error:
+            rows = self._log.salvage(snapshot, fragment_id, error, _is_usable)
+            return [job_records.decode(str(row["record"])) for row in rows]
+
+
+def _is_usable(row: dict[str, object]) -> bool:
+    try:
+        job_records.decode(str(row["record"]))
+    except ValueError:
+        return False
+    return True
+
+
+def _row(job: Job) -> dict[str, object]:
+    return {
+        "job_id": job.job_id,
+        "table": job.spec.table,
+        "column": job.spec.column,
+        "state": job.state.value,
+        "created_at": int(job.created_at * 1e6),
+        "updated_at": int(job.updated_at * 1e6),
+        "rows_evaluated": job.progress.rows_evaluated,
+        "rows_failed": job.progress.rows_failed,
+        "table_version": job.table_version,
+        "record": job_records.encode(job),
+    }

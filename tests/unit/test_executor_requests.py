@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.job import JobState
 from core.domain.plan import BackfillSpec
-from core.errors import AlreadyExists
+from core.errors import AlreadyExists, Unavailable
 from executor.jobs.history import History
 from executor.service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
@@ -83,25 +83,25 @@ def test_a_retry_and_a_backfill_do_not_share_a_request_id(database):
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-@pytest.mark.parametrize("cut", range(1, 5))
+@pytest.mark.parametrize("cut", ["news", "prepare", "save_all"])
 @pytest.mark.parametrize("request_id", ["", "r1"])
 def test_a_call_that_is_cut_off_leaves_no_job_or_one_that_runs(database, monkeypatch, cut, request_id):
     """Cut at each of the points where the making of a job waits for its history."""
 
     async def scenario() -> None:
         executor = Executor(Path(database))
+        loop = asyncio.get_running_loop()
         call = asyncio.ensure_future(executor.jobs.create(BackfillSpec(database, "t", "y"), request_id))
-        run, waits = executor.pool.run, 0
+        original = getattr(History, cut)
 
-        async def cutting(*args: object) -> object:
-            nonlocal waits
-            waits += 1
-            if waits == cut:
-                call.cancel()
-            return await run(*args)
+        def cutting(*args: object) -> object:
+            loop.call_soon_threadsafe(call.cancel)
+            return original(*args)
 
-        monkeypatch.setattr(executor.pool, "run", cutting)
-        await asyncio.gather(call, return_exceptions=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(History, cut, cutting)
+            await asyncio.gather(call, return_exceptions=True)
+        assert call.cancelled()
         if executor.planner.asked.is_set():
             await executor.works()
             (job,) = await executor.jobs.list_jobs(database, "")
@@ -118,8 +118,8 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
     async def scenario() -> None:
         executor = Executor(Path(database))
         with monkeypatch.context() as patch:
-            patch.setattr(History, "save", _refuse)
-            with pytest.raises(OSError, match="no room"):
+            patch.setattr(History, "save_all", _refuse)
+            with pytest.raises(Unavailable, match="no room"):
                 await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
         assert await executor.jobs.list_jobs(database, "") == []
         assert not executor.jobs.busy()

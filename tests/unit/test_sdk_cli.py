@@ -180,6 +180,13 @@ def test_a_job_that_waits_for_its_turn_shows_its_place(run, db, fake):
     assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["queue_position"] == 3
 
 
+def test_damage_of_the_job_history_is_told(run, db, fake):
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[make_job("job-7", "DONE")], warnings=["set aside"])
+    code, out, said = run("jobs", "ls", db)
+    assert (code, said) == (0, "leman: set aside\n")
+    assert "job-7" in out
+
+
 def test_jobs(run, db, fake):
     assert "docs.n" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"

@@ -234,7 +234,8 @@ class Database:
 
     @boundary
     def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
-        """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all)."""
+        """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all). A UserWarning tells
+        what of the job history was damaged and set aside, if anything was: such jobs may be missing."""
         requests = pages(
             lambda token, size: self._services.jobs(
                 "ListJobs",
@@ -242,7 +243,13 @@ class Database:
             ),
             limit,
         )
-        return [_wire.job(item) for page in requests for item in page.jobs]
+        found, damage = [], dict[str, None]()
+        for page in requests:
+            found += [_wire.job(item) for item in page.jobs]
+            damage |= dict.fromkeys(page.warnings)
+        for text in damage:
+            warnings.warn(text, UserWarning, stacklevel=3)
+        return found
 
     def job(self, job_id: str) -> Job:
         """A job as it stands now. Raises JobNotFound."""

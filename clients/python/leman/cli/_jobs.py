@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ from leman.cli._options import (
     TokenOption,
     open_database,
 )
-from leman.cli._output import print_json, print_line, print_table
+from leman.cli._output import note, print_json, print_line, print_table
 from leman.progress import duration, result_line, state_line
 
 app = typer.Typer(help="Lists, shows, watches, cancels and retries jobs.", no_args_is_help=True)
@@ -37,8 +38,11 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """Lists jobs, newest first."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
         found = database.jobs(table, limit)
+    for remark in remarks:
+        note(str(remark.message))
     if as_json:
         print_json(found)
         return

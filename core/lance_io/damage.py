@@ -1,0 +1,91 @@
+"""Damaged files of Leman's own small tables: told from a store that cannot be read, set aside, and said."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from core.lance_io.opening import filesystem_of
+
+#: What reading a damaged file may raise; a panic of Lance becomes an OSError, see `core.lance_io.panics`.
+UNREADABLE = (OSError, ValueError, RuntimeError, pa.ArrowException)
+_FOLDER = "damaged"
+_NOTE = ".txt"
+_MANIFEST = ".manifest"
+_NEWEST_FIRST = 20  # digits: names that count down
+_CHUNK = 1 << 22
+
+
+def check_store(uri: str, path: str) -> None:
+    """Returns where a file of a table is there with all its bytes, or is certainly not there: whoever cannot make sense
+    of it has found damage. Raises OSError where the store cannot say: it may be whole."""
+    filesystem, root = filesystem_of(uri)
+    try:
+        with filesystem.open_input_stream(f"{root}/{path}") as stream:
+            while stream.read(_CHUNK):
+                pass
+    except FileNotFoundError:
+        return
+
+
+def versions(uri: str) -> list[tuple[int, str]]:
+    """(version, path of its manifest) of those that lie there, whatever they may be worth, the latest first. Raises
+    OSError where that cannot be told."""
+    filesystem, root = filesystem_of(uri)
+    selector = pafs.FileSelector(f"{root}/_versions", allow_not_found=True)
+    names = [PurePosixPath(entry.path).name for entry in filesystem.get_file_info(selector)]
+    found = [
+        (_version(name.removesuffix(_MANIFEST)), f"_versions/{name}")
+        for name in names
+        if name.endswith(_MANIFEST) and name.removesuffix(_MANIFEST).isdigit()
+    ]
+    return sorted(found, reverse=True)
+
+
+def had_versions(uri: str) -> bool:
+    """Whether there is a place for versions, although it may hold none: there is a table, or is about to be."""
+    filesystem, root = filesystem_of(uri)
+    return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
+
+
+def _version(stem: str) -> int:
+    return (1 << 64) - 1 - int(stem) if len(stem) == _NEWEST_FIRST else int(stem)
+
+
+def set_aside(uri: str, path: str, what: str) -> str:
+    """Moves a damaged file of a table, or with path "" the table, beside it into a folder `damaged`, with a note for
+    people, which is returned. Where that fails it stays: the note then says so."""
+    filesystem, root = filesystem_of(uri)
+    folder, _, table = root.rpartition("/")
+    name = "-".join(part for part in (table, str(time.time_ns()), PurePosixPath(path).name) if part)
+    note = f"{what} It was set aside as {folder}/{_FOLDER}/{name}."
+    try:
+        filesystem.create_dir(f"{folder}/{_FOLDER}", recursive=True)
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.move(f"{root}/{path}".rstrip("/"), f"{folder}/{_FOLDER}/{name}")
+        with filesystem.open_output_stream(f"{folder}/{_FOLDER}/{name}{_NOTE}") as stream:
+            stream.write(note.encode())
+    except OSError as error:
+        return f"{what} It could not be set aside: {error}"
+    return note
+
+
+def notes(uri: str) -> list[str]:
+    """What was set aside of a table, oldest first."""
+    return list(_notes(uri))
+
+
+def _notes(uri: str) -> Iterator[str]:
+    filesystem, root = filesystem_of(uri)
+    folder, _, table = root.rpartition("/")
+    selector = pafs.FileSelector(f"{folder}/{_FOLDER}", allow_not_found=True)
+    for path in sorted(entry.path for entry in filesystem.get_file_info(selector)):
+        name = PurePosixPath(path).name
+        if name.startswith(f"{table}-") and name.endswith(_NOTE):
+            with filesystem.open_input_stream(path) as stream:
+                yield stream.read().decode(errors="replace")

@@ -1,0 +1,277 @@
+"""The job history of a database: many writers, few versions, and what is left of it when files of it are damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import lance
+import msgspec
+import pytest
+
+from core.domain.job import Job, JobError, JobState, Progress
+from core.domain.plan import BackfillSpec
+from core.domain.view import RefreshSpec
+from core.errors import Unavailable
+from core.lance_io import damage, job_records
+from core.lance_io.append_log import Snapshot
+from core.rpc.blocking import BlockingPool
+from executor.jobs.history import History
+from executor.jobs.known import KnownJobs, age
+from executor.jobs.writer import HistoryWriter
+
+SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
+
+
+def job(name: str, state: JobState = JobState.RUNNING, **changes: object) -> Job:
+    return Job(name, f"request-{name}", state, SPEC, 1.0, 2.0, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    History(str(tmp_path)).prepare()
+    return tmp_path / "_leman" / "jobs.lance"
+
+
+def history_of(folder: Path) -> History:
+    return History(str(folder.parent.parent))
+
+
+def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
+    full = job(
+        "job-1",
+        JobState.FAILED,
+        progress=Progress(rows_total=5, udf_seconds=0.5),
+        error=JobError("Internal", "BUG", "", {"a": "b c"}),
+        refresh=RefreshSpec("/lake", "v"),
+        attempt=3,
+    )
+    text = job_records.encode(full)
+    assert job_records.decode(text) == full
+    assert len(job_records.encode(job("job-1"))) < 300
+    assert job_records.decode(msgspec.json.encode(full).decode()) == full, "as earlier releases wrote it"
+    for at in range(0, len(text), 7):
+        flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
+        with pytest.raises(ValueError, match=r"."):
+            job_records.decode(flipped)
+
+
+def test_what_comes_together_goes_out_together_and_in_order(folder):
+    async def scenario() -> list[Job]:
+        with BlockingPool(2, name="test") as pool:
+            writer = HistoryWriter(history_of(folder), pool)
+            states = (JobState.PENDING, JobState.RUNNING, JobState.DONE)
+            return await asyncio.gather(*(writer.save(job(f"job-{n}", state)) for state in states for n in range(100)))
+
+    before = lance.dataset(str(folder)).version
+    kept = asyncio.run(scenario())
+    assert all(one.state is JobState.DONE for one in kept[200:])
+    assert {one.state for one in history_of(folder).load().values()} == {JobState.DONE}
+    assert lance.dataset(str(folder)).version - before <= 3
+
+
+def test_several_executors_write_at_once_and_none_is_refused(folder):
+    together = threading.Barrier(6)
+
+    def write(executor: int) -> None:
+        history = history_of(folder)
+        together.wait(20)
+        for n in range(8):
+            history.save(job(f"job-{executor}-{n}"))
+            if n == 4:
+                history.tidy()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert len(history_of(folder).load()) == 6 * 8
+
+
+def test_a_writer_that_is_refused_says_so_and_goes_on(folder, monkeypatch):
+    async def scenario() -> None:
+        with BlockingPool(2, name="test") as pool:
+            writer = HistoryWriter(history_of(folder), pool)
+            with monkeypatch.context() as patch:
+                patch.setattr(lance, "write_dataset", _refuse)
+                with pytest.raises(Unavailable) as caught:
+                    await writer.save(job("job-1"))
+                assert caught.value.reason == "STORE_UNAVAILABLE"
+            assert (await writer.save(job("job-1"))).job_id == "job-1"
+
+    asyncio.run(scenario())
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise OSError("No space left on device")
+
+
+def test_a_job_costs_little_room(folder):
+    history = history_of(folder)
+    for n in range(40):
+        history.save(job(f"job-{n}"))
+        history.save(job(f"job-{n}", JobState.DONE))
+        if history.untidy:
+            history.tidy()
+    history.tidy()
+    lance.dataset(str(folder)).cleanup_old_versions(older_than=datetime.timedelta(0))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert size / 40 < 4096
+
+
+def test_a_job_is_looked_up_without_reading_the_others(folder, monkeypatch):
+    writer, reader = history_of(folder), history_of(folder)
+    for n in range(30):
+        writer.save(job(f"job-{n}"))
+    assert len(reader.news()) == 30
+    read: list[int] = []
+    fragment = Snapshot.fragment
+    monkeypatch.setattr(Snapshot, "fragment", lambda *asked: read.append(asked[1]) or fragment(*asked))
+    assert reader.find("job-7").job_id == "job-7"
+    assert reader.find("job-unknown") is None
+    assert reader.news() == {}
+    assert read == []
+    writer.save(job("job-7", JobState.DONE))
+    assert list(reader.news()) == ["job-7"]
+    assert len(read) == 1
+
+
+# ---------------------------------------------------------------- damage
+
+
+def filled(folder: Path) -> None:
+    history = history_of(folder)
+    for n in range(5):
+        history.save(job(f"job-{n}", JobState.DONE))
+
+
+def zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def no_text(path: Path) -> None:
+    """In the middle of a record: a byte that no text holds."""
+    data = path.read_bytes()
+    at = data.index(b'"where"')
+    path.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+
+
+def other_letter(path: Path) -> None:
+    """As `no_text`, but it is still text, and still JSON."""
+    data = path.read_bytes()
+    at = data.index(b"x > 1")
+    path.write_bytes(data[:at] + b"z" + data[at + 1 :])
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def data_file(folder: Path, number: int) -> Path:
+    fragment = lance.dataset(str(folder)).get_fragments()[number]
+    return folder / "data" / fragment.metadata.files[0].path
+
+
+def manifests(folder: Path) -> list[Path]:
+    """The latest first."""
+    return [folder / path for _, path in damage.versions(str(folder))]
+
+
+@pytest.mark.parametrize("harm", [zeros, cut_short, no_text, other_letter, gone])
+def test_a_damaged_file_costs_its_jobs_and_no_others(folder, harm: Callable[[Path], None]):
+    filled(folder)
+    broken = data_file(folder, 2)
+    harm(broken)
+    history = history_of(folder)
+    assert sorted(history.load()) == ["job-0", "job-1", "job-3", "job-4"]
+    (warning,) = history.warnings()
+    assert broken.name in warning
+    assert not broken.exists()
+    assert harm is gone or list((folder.parent / "damaged").glob("*.lance"))
+    history.save(job("job-5"))
+    again = history_of(folder)
+    assert sorted(again.load()) == ["job-0", "job-1", "job-3", "job-4", "job-5"]
+    assert again.warnings() == [warning], "it is said once, and for good"
+
+
+def test_of_a_damaged_file_the_jobs_that_can_be_read_are_kept(folder):
+    filled(folder)
+    history = history_of(folder)
+    history.tidy()
+    (path,) = (folder / "data" / f.metadata.files[0].path for f in lance.dataset(str(folder)).get_fragments())
+    data = path.read_bytes()
+    at = data.index(b"x > 1")
+    path.write_bytes(data[:at] + b"z" + data[at + 1 :])
+    found = history_of(folder)
+    assert len(found.load()) == 4
+    assert "4 rows of it were saved" in found.warnings()[0]
+    assert len(history_of(folder).load()) == 4
+
+
+@pytest.mark.parametrize("harm", [zeros, cut_short])
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_damaged_latest_manifest_leaves_the_version_before(folder, harm, opened):
+    filled(folder)
+    history = history_of(folder)
+    if opened:
+        history.load()
+    harm(manifests(folder)[0])
+    history.save(job("job-5"))
+    found = history_of(folder)
+    assert sorted(found.load()) == sorted(history.load()) == ["job-0", "job-1", "job-2", "job-3", "job-5"]
+    assert "Version 6" in found.warnings()[0]
+
+
+def test_a_history_of_which_nothing_can_be_opened_is_set_aside_as_a_whole(folder):
+    filled(folder)
+    for path in manifests(folder):
+        zeros(path)
+    history = history_of(folder)
+    assert history.load() == {}
+    assert "No version" in history.warnings()[0]
+    history.prepare()
+    history.save(job("job-9"))
+    assert list(history_of(folder).load()) == ["job-9"]
+
+
+def test_a_store_that_cannot_be_read_is_not_taken_for_damage(folder, monkeypatch):
+    filled(folder)
+    broken = data_file(folder, 2)
+    whole = broken.read_bytes()
+    zeros(broken)
+
+    def refuse(*_: object) -> None:
+        raise OSError("Connection reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(damage, "check_store", refuse)
+        with pytest.raises(OSError, match="Connection reset"):
+            history_of(folder).load()
+    broken.write_bytes(whole)
+    history = history_of(folder)
+    assert (len(history.load()), history.warnings()) == (5, [])
+
+
+# ---------------------------------------------------------------- the jobs that an executor knows
+
+
+def test_jobs_are_found_by_request_and_listed_by_age_in_pages():
+    known = KnownJobs()
+    for n in (3, 1, 4, 2, 0):
+        known.put(dataclasses.replace(job(f"job-{n}"), created_at=float(n)))
+    known.put(dataclasses.replace(job("job-2", JobState.DONE), created_at=2.0))
+    first = list(known.newest(None, 2, lambda _: True))
+    assert [j.job_id for j in first] == ["job-4", "job-3"]
+    rest = known.newest(age(first[-1]), None, lambda j: j.state is not JobState.DONE)
+    assert [j.job_id for j in rest] == ["job-1", "job-0"]
+    assert known.of_request("request-job-2").state is JobState.DONE
+    known.drop("job-2")
+    assert known.get("job-2") is known.of_request("request-job-2") is None
+    assert len(list(known)) == 4
