@@ -16,7 +16,7 @@ from core.errors import DataLoss, FailedPrecondition, InvalidArgument
 from core.lance_io import expressions
 from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
-from core.udf import binding, sql, validation
+from core.udf import binding, sql, storable, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import from_metadata
@@ -128,6 +128,7 @@ class Catalog:
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, _KEEP_TYPE)
+            storable.check_function(column.name, udf, snapshot.file_format)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
             fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))

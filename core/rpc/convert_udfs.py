@@ -7,6 +7,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
+from core.errors import InvalidArgument
 from core.rpc.convert_arrow import field_from_bytes, known, schema_from_bytes, schema_to_bytes
 from core.udf import blobs
 from leman.v1 import udf_pb2
@@ -55,6 +56,7 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
 def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
     policy = message.error_policy if message.HasField("error_policy") else None
     output = field_from_bytes(message.output_schema, "output_schema")
+    _check_known(output)
     return UdfDefinition(
         name=message.name,
         version=message.version,
@@ -75,6 +77,22 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         blob=blobs.is_blob(output),
         resources=resources_from_proto(message.resources),
     )
+
+
+def _check_known(field: pa.Field) -> None:
+    """Raises InvalidArgument (BAD_UDF) for an extension type that is not known here: it would be taken for what it
+    rests on, and the function for another one the next time."""
+    name = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+    if name and not blobs.is_blob(field):
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"The extension type {name} is not known to Arrow: declare the type that its values are stored as, "
+            f"{field.type}",
+            field="definition.output_schema",
+        )
+    for at in range(field.type.num_fields):
+        if not isinstance(field.type, pa.BaseExtensionType) and not pa.types.is_union(field.type):
+            _check_known(field.type.field(at))
 
 
 def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:

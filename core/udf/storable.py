@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.types as pt
 
+from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
 
 #: From this file format on structs can be NULL.
@@ -14,6 +17,8 @@ _MAPS = (2, 2)
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 #: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
 _KEYS = b"lance-schema:"
+#: Lance writes their values in another form than Arrow's.
+_OWN_FORM = frozenset({"arrow.json", "lance.json"})
 _REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
     "decimal32": "Use pa.decimal128 with the same precision and scale",
@@ -61,7 +66,10 @@ def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
 
 def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
     """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a type that a table of this file format cannot hold."""
-    found = _refusal(kind, file_format)
+    _raise(column, kind, _refusal(kind, file_format) or _inside(kind))
+
+
+def _raise(column: str, kind: pa.DataType, found: tuple[pa.DataType, str] | None) -> None:
     if found is None:
         return
     part, advice = found
@@ -72,6 +80,42 @@ def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
         column=column,
         type=kind,
     )
+
+
+def check_function(column: str, udf: UdfDefinition, file_format: tuple[int, int]) -> None:
+    """As `check`, of what a function gives; of single rows it cannot give what Python has no nested values for."""
+    check(column, udf.output_type, file_format)
+    if udf.kind is UdfKind.SCALAR and any(isinstance(p, pa.BaseExtensionType) for p in _parts(udf.output_type)):
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"Column '{column}' cannot have the type {udf.output_type} by a function of single rows: Arrow makes no "
+            "such array from Python values. Use a function of batches",
+            column=column,
+            type=udf.output_type,
+        )
+
+
+def check_copied(column: str, kind: pa.DataType) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column that can be read but not written again."""
+    _raise(column, kind, _inside(kind))
+
+
+def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
+    """The part of a nested type whose extension types Lance loses or refuses inside of it."""
+    for part in (kind, *_parts(kind)):
+        for child in _children(part):
+            if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
+                return child, "Use text: Lance keeps JSON as such only where it is the column's own type"
+            if pt.is_fixed_size_list(part) and isinstance(child, pa.BaseExtensionType):
+                return part, "Use pa.list_, or the type that its values are stored as"
+    return None
+
+
+def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """What a type is made of, at any depth, without itself. An extension type is one piece."""
+    for child in () if isinstance(kind, pa.BaseExtensionType) else _children(kind):
+        yield child
+        yield from _parts(child)
 
 
 def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:

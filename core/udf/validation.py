@@ -56,7 +56,7 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    storable.check(column.name, udf.output_type, table.file_format)
+    storable.check_function(column.name, udf, table.file_format)
     bound = bound_to(column_id, udf, inputs, column.name)
     return binding.bind(output_field(column.name, udf, table.file_format), bound)
 

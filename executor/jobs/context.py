@@ -55,5 +55,5 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         versions=header.versions,
         attempt=job.attempt,
         ignored_holds=ignored_holds,
-        of_latest=not job.spec.read_version,
+        of_latest=not (job.spec.read_version or job.spec.read_tag),
     )

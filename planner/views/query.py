@@ -68,6 +68,8 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
         else:
             functions.append(ViewFunction(function.name, udf.name, udf.version, inputs))
             outputs.append(validation.output_field(function.name, udf, blobs.VIEW_FORMAT))
+            if not udf.blob:
+                storable.check_function(function.name, udf, blobs.V2_FORMAT)
     _check_clash([*fields, *outputs])
     _check_storable(fields, outputs)
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64()), pa.field(IS_SET, pa.bool_()), *fields, *outputs])
@@ -194,6 +196,8 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
 def _check_storable(fields: Sequence[pa.Field], outputs: Sequence[pa.Field]) -> None:
     """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a function whose type no view with these columns can hold."""
     held = any(blobs.is_blob(field) for field in (*fields, *outputs))
+    for field in fields:
+        storable.check_copied(field.name, field.type)
     for field in outputs:
         storable.check(field.name, field.type, blobs.VIEW_FORMAT if held else blobs.V2_FORMAT)
 

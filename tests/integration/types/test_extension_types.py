@@ -1,0 +1,91 @@
+"""Extension types inside of other types: each works, or is refused when the column is added."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from core.domain.udf import UdfDefinition, UdfKind
+from core.errors import FailedPrecondition, InvalidArgument
+from core.rpc import convert
+from core.udf import storable
+from tests.integration.types.types_road import Road
+
+_OFFSETS = pa.array([0, 1, 2], pa.int32())
+_UUIDS = pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))
+_STORAGE = {
+    pa.uuid(): _UUIDS,
+    pa.bool8(): pa.array([1, None], pa.int8()),
+    pa.json_(): pa.array(['{"a":1}', None], pa.string()),
+}
+INSIDE: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "list": lambda a: pa.ListArray.from_arrays(_OFFSETS, a),
+    "large_list": lambda a: pa.LargeListArray.from_arrays(_OFFSETS.cast(pa.int64()), a),
+    "fixed_size_list": lambda a: pa.FixedSizeListArray.from_arrays(a, 1),
+    "struct": lambda a: pa.StructArray.from_arrays([a], names=["u"]),
+    "map": lambda a: pa.MapArray.from_arrays(_OFFSETS, pa.array(["k", "l"]), a),
+    "list of struct": lambda a: INSIDE["list"](INSIDE["struct"](a)),
+    "struct of list": lambda a: INSIDE["struct"](INSIDE["list"](a)),
+}
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    made = Road(tmp_path_factory.mktemp("extensions"))
+    yield made
+    made.close()
+
+
+def refused(kind: pa.DataType, inside: str) -> bool:
+    return kind == pa.json_() or inside == "fixed_size_list"
+
+
+@pytest.mark.parametrize("kind", _STORAGE, ids=str)
+@pytest.mark.parametrize("inside", INSIDE)
+def test_inside_of_another_type(road, kind, inside):
+    values = INSIDE[inside](pa.ExtensionArray.from_storage(kind, _STORAGE[kind]))
+    plain = pa.table({"id": [0, 1], "x": [0, 1]})
+    table = road.table(plain if refused(kind, inside) else plain.set_column(1, "x", values))
+    for of in (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH):
+        udf = road.function(values.type, of)
+        if of is UdfKind.SCALAR or refused(kind, inside):
+            with pytest.raises(FailedPrecondition, match="'y' cannot have the type") as caught:
+                road.add(table, "y", udf)
+            assert caught.value.reason == "TYPE_NOT_STORABLE"
+        else:
+            road.add(table, of.value, udf)
+            road.backfill(table, of.value)
+            assert road.values(table, of.value).equals(road.values(table, "x"))
+            assert not road.backfill(table, of.value).tasks
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_what_a_view_cannot_copy_is_refused(inside):
+    with pytest.raises(FailedPrecondition):
+        storable.check_copied("c", INSIDE[inside](pa.nulls(2, pa.json_())).type)
+    storable.check_copied("c", pa.json_())
+
+
+class Unknown(pa.ExtensionType):
+    """Of somebody's own."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "somebody.own")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Unknown:
+        return cls()
+
+
+@pytest.mark.parametrize("kind", [Unknown(), pa.list_(Unknown()), pa.struct([("a", Unknown())])], ids=str)
+def test_an_extension_type_that_arrow_does_not_know_is_refused(kind):
+    udf = UdfDefinition("f", "1", UdfKind.ARRAY, ("x",), kind, entrypoint="m:f")
+    with pytest.raises(InvalidArgument, match=r"somebody\.own is not known to Arrow") as caught:
+        convert.udf_from_proto(convert.udf_to_proto(udf))
+    assert caught.value.reason == "BAD_UDF"
