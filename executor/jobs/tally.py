@@ -182,6 +182,7 @@ class Tally:
             read_seconds=times.read,
             checkpoint_seconds=times.checkpoint,
             write_seconds=times.write,
+            load_seconds=times.load,
             commit_seconds=self.commit_seconds,
             bottleneck=self._bottleneck(times, elapsed),
             elapsed_seconds=elapsed,

@@ -15,6 +15,7 @@ _SUMMED = (
     "read_seconds",
     "checkpoint_seconds",
     "write_seconds",
+    "load_seconds",
     "commit_seconds",
     "spark_jobs",
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.ranges import RowRange, total
-from core.domain.work import FragmentResult, Hint, UnitOutcome, WorkUnit
+from core.domain.work import FragmentResult, Hint, Timings, UnitOutcome, WorkUnit
 from executor.jobs.tally import Tally
 from executor.lanes.backlog import Backlog
 from executor.lanes.handed_over import HandedOver
@@ -73,3 +73,12 @@ def test_only_rows_that_were_handed_over_count_as_such():
     assert [handed_over.had_rows_of(u) for u in (first, second, other)] == [True, False, False]
     assert handed_over.has_lane("lane 1")
     assert first.unit_id in handed_over
+
+
+def test_setting_a_function_up_is_an_account_of_its_own():
+    tally = Tally(clock=iter(range(100)).__next__)
+    timings = Timings(udf=1.0, read=0.5, load=30.0, fixed=0.25)
+    tally.outcome(UnitOutcome("u1", (FragmentResult(0, rows_evaluated=10),), timings=timings))
+    progress = tally.progress()
+    assert (progress.udf_seconds, progress.load_seconds, progress.bottleneck) == (1.0, 30.0, "load")
+    assert tally.seconds_per_row == 0.125

@@ -54,6 +54,7 @@ class Progress:
     read_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
     write_seconds: float = 0.0
+    load_seconds: float = 0.0
     commit_seconds: float = 0.0
     bottleneck: str = ""
     elapsed_seconds: float = 0.0

@@ -197,7 +197,8 @@ def _details(job: Job) -> list[tuple[str, object]]:
     seconds = (
         f"{progress.udf_seconds:.1f} function, {progress.read_seconds:.1f} read,"
         f" {progress.checkpoint_seconds:.1f} checkpoint, {progress.write_seconds:.1f} write,"
-        f" {progress.commit_seconds:.1f} commit (summed over workers)"
+        + (f" {progress.load_seconds:.1f} setting up," if progress.load_seconds else "")
+        + f" {progress.commit_seconds:.1f} commit (summed over workers)"
     )
     details: list[tuple[str, object]] = [
         ("job", job.job_id),

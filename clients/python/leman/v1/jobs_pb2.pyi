@@ -339,6 +339,7 @@ class Progress(_message.Message):
     COMMITS_FIELD_NUMBER: _builtins.int
     ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
+    LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     rows_total: _builtins.int
     """Rows of the table's fragments that the job is about."""
     rows_reused: _builtins.int
@@ -378,7 +379,7 @@ class Progress(_message.Message):
     commit_seconds: _builtins.float
     """Seconds waiting for the commit coordinator."""
     bottleneck: _builtins.str
-    """What bounds the speed: `udf`, `read`, `checkpoint`, `write`, `commit`, `planning` or `scheduling`."""
+    """What bounds the speed: `udf`, `read`, `checkpoint`, `write`, `load`, `commit`, `planning` or `scheduling`."""
     elapsed_seconds: _builtins.float
     """Seconds since the job was accepted."""
     spark_jobs: _builtins.int
@@ -393,6 +394,8 @@ class Progress(_message.Message):
     """Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe."""
     rows_failed_before: _builtins.int
     """Rows of what was asked that had failed before the job and that it left as they are: still NULL."""
+    load_seconds: _builtins.float
+    """Seconds setting the function up (loading a model, for example), summed over workers; no part of `udf_seconds`."""
     def __init__(
         self,
         *,
@@ -420,10 +423,11 @@ class Progress(_message.Message):
         commits: _builtins.int = ...,
         rows_computed: _builtins.int = ...,
         rows_failed_before: _builtins.int = ...,
+        load_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_seconds", b"checkpoint_seconds", "commit_seconds", b"commit_seconds", "commits", b"commits", "elapsed_seconds", b"elapsed_seconds", "eta_seconds", b"eta_seconds", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "read_seconds", b"read_seconds", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_seconds", b"udf_seconds", "write_seconds", b"write_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_seconds", b"checkpoint_seconds", "commit_seconds", b"commit_seconds", "commits", b"commits", "elapsed_seconds", b"elapsed_seconds", "eta_seconds", b"eta_seconds", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "load_seconds", b"load_seconds", "read_seconds", b"read_seconds", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_seconds", b"udf_seconds", "write_seconds", b"write_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
