@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from commit_coordinator import messages
+from commit_coordinator import messages, optimizing
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
@@ -26,6 +26,7 @@ from core.locations import canonical_database, table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
+from core.rpc.convert import index_to_proto
 from core.rpc.convert_garbage import collection_to_proto
 from core.rpc.convert_verification import report_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
@@ -37,6 +38,8 @@ FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
 _VERIFIERS = 2
+#: What one does takes as many threads of Lance's as there are.
+_INDEXERS = 2
 _SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -80,6 +83,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._readers = BlockingPool(_READERS, name="history")
         self._collectors = BlockingPool(_COLLECTORS, name="garbage")
         self._verifiers = BlockingPool(_VERIFIERS, name="verification")
+        self._indexes = BlockingPool(_INDEXERS, name="indexes")
 
     async def close(self) -> None:
         await self._memory.settled()
@@ -87,6 +91,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._readers.close()
         self._collectors.close()
         self._verifiers.close()
+        self._indexes.close()
 
     async def SubmitCommit(
         self, request: commit_pb2.SubmitCommitRequest, _context: Context
@@ -156,6 +161,16 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
                 yield report_to_proto(report.tally, token, table)
                 if token and self._draining.is_set():
                     raise Unavailable("DRAINING", "The commit coordinator is stopping: go on from the last token")
+
+    async def OptimizeIndices(
+        self, request: commit_pb2.OptimizeIndicesRequest, _context: Context
+    ) -> commit_pb2.OptimizeIndicesResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        uri = messages.uri_of(request.uri)
+        work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
+        version, indices = await asyncio.shield(work)
+        return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
 
     async def _drop(self, database: str, name: str, *, force: bool) -> None:
         async with self._lanes.alone(table_uri(database, name)):

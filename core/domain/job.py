@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
+from core.domain.table import IndexCoverage
 from core.domain.view import RefreshLedger, RefreshResult, RefreshSpec
 
 
@@ -98,7 +99,8 @@ class Job:
     earlier release did not say); `queue_position` is 0 unless it waits for its turn, `stalls` empty unless it is
     running. `failed_in`: jobs in which the rows failed that had done so before. `request_body`: digest of the whole
     request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view;
-    `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over."""
+    `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over.
+    `stale_indices`: indexes on what it wrote that left rows out when it ended."""
 
     job_id: str
     request_id: str
@@ -124,6 +126,7 @@ class Job:
     refresh_result: RefreshResult | None = None
     refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
     failed_in: tuple[str, ...] = ()
+    stale_indices: tuple[IndexCoverage, ...] = ()
 
     @property
     def this_attempt(self) -> Attempt:

@@ -63,6 +63,7 @@ class BackfillSpec:
     intra_applier_concurrency: int = 0
     task_shuffle_diversity: int = 0
     failed_only: bool = False
+    optimize_indices: bool = False
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -132,3 +132,20 @@ def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
         path = f"{column.name}.{part.name}"
         yield path, part
         yield from ((f"{path}{inner.removeprefix(part.name)}", field) for inner, field in _parts_of(part))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """How much of a table an index covers; meanings in `protos/leman/v1/planner.proto`."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    fragments: int
+    fragments_covered: int
+    rows_left_out: int
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a fast search by it misses rows."""
+        return self.rows_left_out > 0

@@ -135,6 +135,7 @@ class RefreshSpec:
     policy: RefreshPolicy = RefreshPolicy.AUTO
     concurrency: int = 0
     latest: bool = False
+    optimize_indices: bool = False
 
 
 class ChangeKind(enum.Enum):

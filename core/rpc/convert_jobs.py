@@ -31,6 +31,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         stalls=[_stall(s) for s in job.stalls],
         retry_of=job.retry_of,
         failed_in=job.failed_in,
+        stale_indices=[convert.index_to_proto(index) for index in job.stale_indices],
     )
     if job.refresh is not None:
         message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))

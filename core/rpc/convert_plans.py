@@ -24,7 +24,7 @@ from core.domain.plan import (
     ValueState,
 )
 from core.domain.ranges import RowRange
-from core.domain.table import TableField
+from core.domain.table import IndexCoverage, TableField
 from core.domain.udf import FunctionVersion
 from core.errors import InvalidArgument
 from core.rpc.convert_arrow import field_from_bytes, known, schema_to_bytes
@@ -71,6 +71,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         intra_applier_concurrency=spec.intra_applier_concurrency,
         failed_only=spec.failed_only,
         task_shuffle_diversity=spec.task_shuffle_diversity,
+        optimize_indices=spec.optimize_indices,
     )
 
 
@@ -92,6 +93,22 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         intra_applier_concurrency=message.intra_applier_concurrency,
         failed_only=message.failed_only,
         task_shuffle_diversity=message.task_shuffle_diversity,
+        optimize_indices=message.optimize_indices,
+    )
+
+
+def index_to_proto(index: IndexCoverage) -> planner_pb2.IndexCoverage:
+    return planner_pb2.IndexCoverage(**{name: getattr(index, name) for name in IndexCoverage.__dataclass_fields__})
+
+
+def index_from_proto(message: planner_pb2.IndexCoverage) -> IndexCoverage:
+    return IndexCoverage(
+        message.name,
+        message.kind,
+        tuple(message.columns),
+        message.fragments,
+        message.fragments_covered,
+        message.rows_left_out,
     )
 
 

@@ -105,6 +105,7 @@ def refresh_spec_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
         max_rows_per_fragment=spec.max_rows_per_fragment,
         policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{spec.policy.name}"),
         concurrency=spec.concurrency,
+        optimize_indices=spec.optimize_indices,
     )
 
 
@@ -119,6 +120,7 @@ def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
         max_rows_per_fragment=message.max_rows_per_fragment,
         policy=policy,
         concurrency=message.concurrency,
+        optimize_indices=message.optimize_indices,
     )
 
 

@@ -19,6 +19,7 @@ from core.domain.plan import (
     PlanHeader,
     StagedFile,
 )
+from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
@@ -228,6 +229,15 @@ class CommitClient:
         request = _view_request(plan, attempt, request_id)
         request.splice_view.CopyFrom(operation)
         return (await self._submit(request)).version
+
+    async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
+        """Has the indexes on these columns (none: all) cover the whole table, and says how they are then. Raises what
+        the coordinator says, as `core.errors`; the same call may be sent again."""
+        try:
+            answer = await self._stub.OptimizeIndices(commit_pb2.OptimizeIndicesRequest(uri=uri, columns=columns))
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        return [convert.index_from_proto(index) for index in answer.indices]
 
     async def _submit(self, request: commit_pb2.SubmitCommitRequest) -> commit_pb2.SubmitCommitResponse:
         try:

@@ -13,7 +13,7 @@ from core.domain.explain import summarise
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.errors import ATTEMPT_FENCED, Aborted, LemanError
-from executor.jobs import failures
+from executor.jobs import failures, indexes
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round, Unsettled
 from executor.jobs.services import Services, lanes_of
@@ -85,6 +85,8 @@ class JobRun:
         """Ends the job where nothing is to be done; False: it has to run."""
         if plan.tasks:
             return False
+        if self.board.job.spec.optimize_indices:
+            await self._see_to_indexes(plan)
         tally = self.board.tally
         await self.end(JobState.DONE_WITH_ERRORS if tally.rows_failed + tally.rows_failed_before else JobState.DONE)
         return True
@@ -109,7 +111,14 @@ class JobRun:
 
     async def _work(self, plan: Plan) -> bool:
         await self._rounds(plan)
+        if self.board.job.table_version or self.board.job.spec.optimize_indices:
+            await self._see_to_indexes(plan)
         return bool(self.board.tally.rows_failed + self.board.tally.rows_failed_before)
+
+    async def _see_to_indexes(self, plan: Plan) -> None:
+        optimize = self.board.job.spec.optimize_indices
+        header = plan.header
+        await indexes.see_to(self.board, self._services, header.uri, [header.output.name], optimize=optimize)
 
     def cancel(self) -> None:
         """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""

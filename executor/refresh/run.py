@@ -12,6 +12,7 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.view import RefreshMode, RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
+from executor.jobs import indexes
 from executor.jobs.run import end_by, see_through
 from executor.jobs.services import Services, lanes_of
 from executor.jobs.takeover import begin_attempt
@@ -84,6 +85,8 @@ class RefreshRun:
         """The plan left nothing to do, or who had the job before did it."""
         if not self._work.ledger.result.view_version:
             self._work.ledger.say(rows_reused=plan.rows)
+        if self._work.spec.optimize_indices:
+            await self._see_to_indexes(plan)
         self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
         await self.end(JobState.DONE)
 
@@ -129,7 +132,12 @@ class RefreshRun:
     async def _refreshed(self, plan: RefreshPlan) -> bool:
         await self._rounds(plan)
         await self._work.drop_leftovers(plan)
+        await self._see_to_indexes(plan)
         return bool(self._work.tally.rows_failed)
+
+    async def _see_to_indexes(self, plan: RefreshPlan) -> None:
+        optimize = self._work.spec.optimize_indices
+        await indexes.see_to(self.board, self._work.services, plan.uri, [], optimize=optimize)
 
     def cancel(self) -> None:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""

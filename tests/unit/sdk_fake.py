@@ -331,6 +331,13 @@ class _Servicer(
                 context.abort(answer, "made up")
             yield answer
 
+    def OptimizeIndices(self, request, context):
+        index = planner_pb2.IndexCoverage(
+            name="n_idx", kind="BTree", columns=["n"], fragments=3, fragments_covered=3, rows_left_out=0
+        )
+        answer = commit_pb2.OptimizeIndicesResponse(version=8, indices=[index])
+        return self._answer("OptimizeIndices", request, context, answer)
+
     def CollectGarbage(self, request, context):
         answer = commit_pb2.CollectGarbageResponse(
             version=7, files_removed=2, bytes_removed=1234, files_kept=3, bytes_kept=9

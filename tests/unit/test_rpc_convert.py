@@ -163,6 +163,7 @@ SPECS = st.builds(
     intra_applier_concurrency=SMALL,
     task_shuffle_diversity=SMALL,
     failed_only=st.booleans(),
+    optimize_indices=st.booleans(),
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 import leman
 from leman.cli import main
 from leman.cli._errors import group_errors, message_head
-from leman.v1 import jobs_pb2, udf_pb2
+from leman.v1 import jobs_pb2, planner_pb2, udf_pb2
 from tests.unit.sdk_fake import FakeLeman, make_job, status
 
 
@@ -82,6 +82,36 @@ def test_backfill_options_all_arrive(run, db, fake):
     assert spec.task_shuffle_diversity == 7
     run("backfill", db, "docs", "n", "--read-version", "v1-tag")
     assert fake.named("CreateJob")[1].backfill.read_tag == "v1-tag"
+
+
+STALE = planner_pb2.IndexCoverage(name="n_idx", columns=["n"], fragments=3, fragments_covered=1, rows_left_out=1200)
+
+
+def test_a_backfill_says_what_a_fast_search_misses(run, db, fake):
+    fake.scripts["WatchJob"] = watched(
+        make_job("job-1", "DONE", progress={"fragments_planned": 1, "rows_evaluated": 5}, stale_indices=[STALE])
+    )
+    code, _, err = run("backfill", db, "docs", "n")
+    assert code == 0
+    assert "index n_idx covers 1 of 3 fragments, a fast search misses 1,200 rows" in err
+    assert not fake.named("CreateJob")[0].backfill.optimize_indices
+
+
+def test_backfill_and_refresh_bring_indexes_up_to_date_where_they_are_asked_to(run, db, fake):
+    run("backfill", db, "docs", "n", "--optimize-indices")
+    assert fake.named("CreateJob")[-1].backfill.optimize_indices
+    assert run("backfill", db, "docs", "n", "--no-wait")[0] == 0
+    assert not fake.named("CreateJob")[-1].backfill.optimize_indices
+
+
+def test_indexes_are_brought_up_to_date_by_themselves(run, db, fake):
+    code, out, _ = run("tables", "optimize-indices", db, "docs", "--column", "n", "--column", "m")
+    assert (code, list(fake.named("OptimizeIndices")[0].columns)) == (0, ["n", "m"])
+    assert "n_idx" in out
+    assert "3 of 3" in out
+    code, out, _ = run("tables", "optimize-indices", db, "docs", "--json")
+    assert (code, list(fake.named("OptimizeIndices")[1].columns)) == (0, [])
+    assert json.loads(out)[0]["rows_left_out"] == 0
 
 
 def test_quiet_backfill_says_nothing(run, db):

@@ -20,6 +20,7 @@ from leman._future import JobFuture
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._model import (
     ComputedColumn,
+    IndexCoverage,
     Job,
     JobError,
     JobEvent,
@@ -55,6 +56,7 @@ __all__ = [
     "Fail",
     "Finding",
     "FragmentDecision",
+    "IndexCoverage",
     "Job",
     "JobCancelled",
     "JobError",

@@ -29,6 +29,8 @@ class BackfillParameters(TypedDict, total=False):
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
       job.
     - `num_frags`: compute at most this many fragments, for a sample run. Default: all.
+    - `optimize_indices`: once the values are in the table, bring the indexes on the column up to date, as
+      `Table.optimize_indices` does. Default: no; `Job.stale_indices` says which leave rows out.
     """
 
     where: str | None
@@ -42,6 +44,7 @@ class BackfillParameters(TypedDict, total=False):
     task_shuffle_diversity: int | None
     commit_granularity: int | None
     num_frags: int | None
+    optimize_indices: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class BackfillOptions:
     task_shuffle_diversity: int | None = None
     commit_granularity: int | None = None
     num_frags: int | None = None
+    optimize_indices: bool | None = None
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> BackfillOptions:
@@ -75,8 +79,10 @@ class BackfillOptions:
         for field in fields(self):
             value = getattr(self, field.name)
             tag = field.name == "read_version" and isinstance(value, str) and value.strip()
-            if value is not None and field.name != "where" and not tag:
+            if value is not None and field.name not in ("where", "optimize_indices") and not tag:
                 _check_count(field.name, value)
+        if self.optimize_indices not in (None, True, False):
+            raise InvalidArgument(f"optimize_indices is True or False, not {self.optimize_indices!r}")
         _check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
         if smallest is not None and largest is not None and smallest > largest:
@@ -105,6 +111,7 @@ class BackfillOptions:
             task_shuffle_diversity=self.task_shuffle_diversity or 0,
             commit_granularity=self.commit_granularity or 0,
             num_frags=self.num_frags or 0,
+            optimize_indices=bool(self.optimize_indices),
         )
 
 

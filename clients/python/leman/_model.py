@@ -177,12 +177,35 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """How much of a table one of its indexes covers; `str` of it is a sentence. A search takes what is covered from the
+    index and scans the rest; a fast search leaves the rest out."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    fragments: int
+    fragments_covered: int
+    rows_left_out: int
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a fast search by it misses rows."""
+        return self.rows_left_out > 0
+
+    def __str__(self) -> str:
+        covered = f"index {self.name} covers {self.fragments_covered:,} of {self.fragments:,} fragments"
+        return f"{covered}, a fast search misses {self.rows_left_out:,} rows" if self.is_stale else covered
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
     refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
     the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue. `failed_in`: ids
-    of the jobs in which `progress.rows_failed_before` rows failed, as far as history tells."""
+    of the jobs in which `progress.rows_failed_before` rows failed, as far as history tells. `stale_indices`: indexes on
+    what it wrote that left rows out when it ended: see `Table.optimize_indices`."""
 
     job_id: str
     state: JobState
@@ -205,6 +228,7 @@ class Job:
     refresh_result: RefreshResult | None = None
     failed_in: tuple[str, ...] = ()
     queue_position: int = 0
+    stale_indices: tuple[IndexCoverage, ...] = ()
 
     @property
     def target(self) -> str:

@@ -15,7 +15,7 @@ from leman._boundary import boundary
 from leman._channel import Services
 from leman._future import JobFuture, wait
 from leman._garbage import CheckpointCollection, StoredFile
-from leman._model import Progress, RowError, RowStates, TableInfo
+from leman._model import IndexCoverage, Progress, RowError, RowStates, TableInfo
 from leman._paging import list_errors
 from leman._plan import Plan
 from leman._query import Query
@@ -25,11 +25,12 @@ from leman._signature import check_columns
 from leman._sql import SqlExpression
 from leman._udf import UDF
 from leman.errors import InvalidArgument, NotSupported
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
 
 if TYPE_CHECKING:
     import lance
 
+_A_DAY = 86400.0
 NewColumn = UDF | str | SqlExpression | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs."""
 
@@ -218,6 +219,20 @@ class Table:
         Raises TableNotFound, ColumnNotDefined, InvalidArgument.
         """
         return list(rows_in_state(self._services, self._ref(), check_name(column, "column"), state))
+
+    @boundary
+    def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
+        """Brings the indexes of the table up to date, those on any of `columns` (None: all), and tells what they cover
+        then. A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in
+        none: a search still finds them by scanning, a fast search does not.
+
+        Takes as long as Lance needs for the rows that are left out, and no time where none are. Raises TableNotFound.
+        """
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is a list of names, not {columns!r}")
+        request = commit_pb2.OptimizeIndicesRequest(uri=self.uri, columns=columns or ())
+        answer = self._services.commits("OptimizeIndices", request, timeout=_A_DAY)
+        return tuple(_wire.index_coverage(index) for index in answer.indices)
 
     @boundary
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:

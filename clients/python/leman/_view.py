@@ -61,6 +61,7 @@ class View(Table):
         *,
         concurrency: int | None = None,
         cascade: bool = False,
+        optimize_indices: bool = False,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
         """Brings the view to a version of its source, waits, and tells what that took.
@@ -68,7 +69,8 @@ class View(Table):
         `src_version`: which one, forward or back; None: the latest. `max_rows_per_fragment`: rows in each new fragment.
         `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
         latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
-        source, where that is a view, and its source, and so on. `progress`: as for `Table.backfill`.
+        source, where that is a view, and its source, and so on. `optimize_indices`: once the view is right, brings its
+        indexes up to date, as `optimize_indices()` does. `progress`: as for `Table.backfill`.
 
         Rows for which a function failed have NULL there, with a warning in the log. Ctrl-C cancels the refresh; what it
         computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, and
@@ -85,6 +87,7 @@ class View(Table):
             max_rows_per_fragment=max_rows_per_fragment,
             policy=policy,
             concurrency=concurrency,
+            optimize_indices=optimize_indices,
         )
 
     @boundary
@@ -95,10 +98,12 @@ class View(Table):
         policy: RefreshPolicy = "auto",
         *,
         concurrency: int | None = None,
+        optimize_indices: bool = False,
     ) -> JobFuture:
         """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. Raises what
         planning it raises."""
         spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, concurrency)
+        spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(refresh=spec, request_id=uuid.uuid4().hex)
         job = _wire.job(self._services.jobs("CreateJob", request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)

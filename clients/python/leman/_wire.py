@@ -13,6 +13,7 @@ from google.protobuf import timestamp_pb2
 from leman import _status
 from leman._model import (
     ComputedColumn,
+    IndexCoverage,
     Job,
     JobError,
     JobEvent,
@@ -57,6 +58,19 @@ def job(message: jobs_pb2.Job) -> Job:
         retry_of=message.retry_of,
         failed_in=tuple(message.failed_in),
         queue_position=message.queue_position,
+        stale_indices=tuple(index_coverage(index) for index in message.stale_indices),
+    )
+
+
+def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
+    """How much of a table an index covers."""
+    return IndexCoverage(
+        name=message.name,
+        kind=message.kind,
+        columns=tuple(message.columns),
+        fragments=message.fragments,
+        fragments_covered=message.fragments_covered,
+        rows_left_out=message.rows_left_out,
     )
 
 

@@ -167,6 +167,8 @@ def result_line(job: Job) -> str:
     else:
         text = f"{name}: {_work(progress)} in {took}"
         text += f", table version {job.table_version}" if job.table_version else ""
+    if job.stale_indices:
+        text += f"; {'; '.join(str(index) for index in job.stale_indices)} until optimize_indices"
     if job.state is not JobState.DONE_WITH_ERRORS:
         return text
     if progress.rows_failed:

@@ -300,6 +300,24 @@ def test_parameter_num_frags(db, evidence):
     assert values(table, "y") == {x: 2 * x for x in range(50)}
 
 
+def test_parameter_optimize_indices(db, evidence):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    table.add_columns({"y": evidence.double()})
+    table.backfill("y", progress=False)
+    table.to_lance().create_scalar_index("y", "BTREE")
+    assert db.job(table.backfill("y", progress=False)).stale_indices == ()
+    table.add(numbers(50, 200))
+    job = db.job(table.backfill("y", progress=False))
+    [stale] = job.stale_indices
+    assert (stale.name, stale.columns, stale.is_stale) == ("y_idx", ("y",), True)
+    assert (stale.fragments, stale.fragments_covered, stale.rows_left_out) == (5, 4, 50)
+    job = db.job(table.backfill("y", optimize_indices=True, progress=False))  # nothing to compute
+    assert (job.progress.rows_evaluated, job.stale_indices) == (0, ())
+    table.add(numbers(50, 250))
+    assert db.job(table.backfill("y", optimize_indices=True, progress=False)).stale_indices == ()
+    assert [str(index) for index in table.optimize_indices()] == ["index y_idx covers 6 of 6 fragments"]
+
+
 def test_parameter_progress(db, evidence, capsys):
     """None shows it, False does not, a function is called with it."""
     table = db.create_table("t", numbers(10))

@@ -169,3 +169,20 @@ def test_a_view_is_made_once(db):
     assert db.table_names() == ["t", "v"]
     assert isinstance(db.open_table("v"), leman.View)
     assert db.open_view("v").schema == pa.schema(list(table.schema))
+
+
+def test_indexes_of_a_view_leave_out_what_a_refresh_adds_until_they_are_brought_up_to_date(db):
+    table = db.create_table("src", numbers(100), max_rows_per_file=50)
+    view = table.search(None).create_materialized_view(db, "indexed")
+    view.refresh(progress=False)
+    view.to_lance().create_scalar_index("x", "BTREE")
+    table.add(numbers(50, 100))
+    view.refresh(progress=False)
+    [stale] = db.jobs()[0].stale_indices
+    assert (stale.columns, stale.rows_left_out) == (("x",), 50)
+    assert not any(index.is_stale for index in view.optimize_indices(["x"]))
+    table.add(numbers(50, 150))
+    view.refresh(optimize_indices=True, progress=False)
+    assert db.jobs()[0].stale_indices == ()
+    assert not any(index.is_stale for index in view.optimize_indices())
+    assert view.refresh(progress=False).mode == "no_op"

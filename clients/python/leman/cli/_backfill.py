@@ -30,6 +30,9 @@ VersionOption = Annotated[
     str | None, typer.Option(metavar="NUMBER|TAG", help="Compute from this version of the table, or that of a tag.")
 ]
 FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
+IndexesOption = Annotated[
+    bool, typer.Option("--optimize-indices", help="Then bring the indexes on what was written up to date.")
+]
 
 
 def plan(  # noqa: PLR0913 - a command's options, all by name
@@ -76,6 +79,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
     read_version: VersionOption = None,
     num_frags: FragmentsOption = None,
+    optimize_indices: IndexesOption = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     endpoint: EndpointOption = None,
@@ -99,6 +103,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             commit_granularity=commit_granularity,
             read_version=_version(read_version),
             num_frags=num_frags,
+            optimize_indices=optimize_indices,
         )
         if no_wait:
             job = future.job()

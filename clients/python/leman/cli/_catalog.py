@@ -48,6 +48,33 @@ def tables_ls(
     print_table(headings, rows)
 
 
+@tables.command("optimize-indices")
+def tables_optimize_indices(
+    db: DatabaseArgument,
+    table: TableArgument,
+    *,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only indexes on this column; may be given often.")
+    ] = None,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Brings the indexes of a table or view up to date, so that a fast search misses nothing."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        found = database.open_table(table).optimize_indices(column)
+    if as_json:
+        print_json(found)
+        return
+    headings = ("index", "kind", "columns", "fragments covered", "rows left out")
+    rows = [
+        (i.name, i.kind, ", ".join(i.columns), f"{i.fragments_covered:,} of {i.fragments:,}", f"{i.rows_left_out:,}")
+        for i in found
+    ]
+    print_table(headings, rows)
+
+
 @tables.command("show")
 def tables_show(
     db: DatabaseArgument,

@@ -14,7 +14,7 @@ from leman._query import FunctionColumn
 from leman._table import Table
 from leman._view import View
 from leman._view_model import RefreshPolicy, ViewInfo
-from leman.cli._backfill import end, follow_job
+from leman.cli._backfill import IndexesOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -157,6 +157,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     policy: Annotated[str, typer.Option(metavar="auto|incremental|full", help="Which ways are allowed.")] = "auto",
     concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="Refresh the views that it rests on first.")] = False,
+    optimize_indices: IndexesOption = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -166,6 +167,8 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     as_json: JsonOption = False,
 ) -> None:
     """Brings a view to the latest version of its source."""
+    if plan and optimize_indices:
+        raise InvalidArgument("--plan goes without --optimize-indices")
     if cascade and (src_version is not None or plan or no_wait):
         raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
     ways = cast("RefreshPolicy", policy)  # checked by what takes it
@@ -176,7 +179,9 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             return print_json(planned) if as_json else print_line(str(planned))
         for source in reversed(found.sources()) if cascade else ():
             _wait(source.refresh_async(policy=ways, concurrency=concurrency), source.name, quiet=quiet)
-        future = found.refresh_async(src_version, max_rows_per_fragment, ways, concurrency=concurrency)
+        future = found.refresh_async(
+            src_version, max_rows_per_fragment, ways, concurrency=concurrency, optimize_indices=optimize_indices
+        )
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
     if no_wait and not as_json:
         print_line(job.job_id)

@@ -22,6 +22,68 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class OptimizeIndicesRequest(_message.Message):
+    """See CommitService.OptimizeIndices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only indexes on one of these columns; empty: all."""
+
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only the indexes of these names; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "names", b"names", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OptimizeIndicesRequest: _TypeAlias = OptimizeIndicesRequest  # noqa: Y015
+
+@_typing.final
+class OptimizeIndicesResponse(_message.Message):
+    """See CommitService.OptimizeIndices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    INDICES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the table after it."""
+    @_builtins.property
+    def indices(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.IndexCoverage]:
+        """The indexes that were asked for, as they are now."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        indices: _abc.Iterable[_planner_pb2.IndexCoverage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indices", b"indices", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OptimizeIndicesResponse: _TypeAlias = OptimizeIndicesResponse  # noqa: Y015
+
+@_typing.final
 class SubmitCommitRequest(_message.Message):
     """See CommitService.SubmitCommit."""
 

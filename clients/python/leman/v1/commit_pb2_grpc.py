@@ -66,6 +66,11 @@ class CommitServiceStub(object):
                 request_serializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.FromString,
                 _registered_method=True)
+        self.OptimizeIndices = channel.unary_unary(
+                '/leman.v1.CommitService/OptimizeIndices',
+                request_serializer=leman_dot_v1_dot_commit__pb2.OptimizeIndicesRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_commit__pb2.OptimizeIndicesResponse.FromString,
+                _registered_method=True)
 
 
 class CommitServiceServicer(object):
@@ -77,7 +82,9 @@ class CommitServiceServicer(object):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
         can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
         of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH; ATTEMPT_FENCED: a later attempt at the job has begun, stop), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+        COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
+        STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
         STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
@@ -133,6 +140,17 @@ class CommitServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OptimizeIndices(self, request, context):
+        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
+        Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
+        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
+        FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
+        STORE_UNAVAILABLE, DRAINING).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -165,6 +183,11 @@ def add_CommitServiceServicer_to_server(servicer, server):
                     servicer.VerifyDatabase,
                     request_deserializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.FromString,
                     response_serializer=leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.SerializeToString,
+            ),
+            'OptimizeIndices': grpc.unary_unary_rpc_method_handler(
+                    servicer.OptimizeIndices,
+                    request_deserializer=leman_dot_v1_dot_commit__pb2.OptimizeIndicesRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_commit__pb2.OptimizeIndicesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -331,6 +354,33 @@ class CommitService(object):
             '/leman.v1.CommitService/VerifyDatabase',
             leman_dot_v1_dot_commit__pb2.VerifyDatabaseRequest.SerializeToString,
             leman_dot_v1_dot_commit__pb2.VerifyDatabaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OptimizeIndices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CommitService/OptimizeIndices',
+            leman_dot_v1_dot_commit__pb2.OptimizeIndicesRequest.SerializeToString,
+            leman_dot_v1_dot_commit__pb2.OptimizeIndicesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,7 +39,9 @@ class CommitServiceStub:
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
     can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
     of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; ATTEMPT_FENCED: a later attempt at the job has begun, stop), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
+    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
+    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
     STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
@@ -70,6 +72,13 @@ class CommitServiceStub:
     runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
     BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
     """
+    OptimizeIndices: _grpc.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]
+    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
+    Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
+    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
+    FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
+    STORE_UNAVAILABLE, DRAINING).
+    """
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
@@ -82,7 +91,9 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
     can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
     of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; ATTEMPT_FENCED: a later attempt at the job has begun, stop), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
+    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
+    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
     STORE_UNAVAILABLE, COMMIT_UNKNOWN).
     After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
     """
@@ -113,6 +124,13 @@ class CommitServiceAsyncStub(CommitServiceStub):
     runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
     BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
     """
+    OptimizeIndices: _aio.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]  # type: ignore[assignment]
+    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
+    Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
+    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
+    FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
+    STORE_UNAVAILABLE, DRAINING).
+    """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
@@ -128,7 +146,9 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
         can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
         of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH; ATTEMPT_FENCED: a later attempt at the job has begun, stop), INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
+        COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
+        STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
         STORE_UNAVAILABLE, COMMIT_UNKNOWN).
         After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
         """
@@ -188,6 +208,19 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
         runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
         BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+        """
+
+    @_abc_1.abstractmethod
+    def OptimizeIndices(
+        self,
+        request: _commit_pb2.OptimizeIndicesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_commit_pb2.OptimizeIndicesResponse, _abc.Awaitable[_commit_pb2.OptimizeIndicesResponse]]:
+        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
+        Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
+        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
+        FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
+        STORE_UNAVAILABLE, DRAINING).
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

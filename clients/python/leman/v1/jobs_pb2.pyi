@@ -96,6 +96,7 @@ class Job(_message.Message):
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     STALLS_FIELD_NUMBER: _builtins.int
     FAILED_IN_FIELD_NUMBER: _builtins.int
+    STALE_INDICES_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
     REFRESH_RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -155,6 +156,12 @@ class Job(_message.Message):
         """
 
     @_builtins.property
+    def stale_indices(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.IndexCoverage]:
+        """Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
+        a fast search misses values there. Empty while the job runs, and where it committed nothing.
+        """
+
+    @_builtins.property
     def refresh(self) -> _planner_pb2.RefreshSpec:
         """What was asked, where the job refreshes a view; `spec` then names the view as its table and nothing else."""
 
@@ -182,12 +189,13 @@ class Job(_message.Message):
         queue_position: _builtins.int = ...,
         stalls: _abc.Iterable[Global___Stall] | None = ...,
         failed_in: _abc.Iterable[_builtins.str] | None = ...,
+        stale_indices: _abc.Iterable[_planner_pb2.IndexCoverage] | None = ...,
         refresh: _planner_pb2.RefreshSpec | None = ...,
         refresh_result: Global___RefreshResult | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stale_indices", b"stale_indices", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

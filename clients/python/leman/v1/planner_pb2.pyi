@@ -210,6 +210,7 @@ class BackfillSpec(_message.Message):
     FAILED_ONLY_FIELD_NUMBER: _builtins.int
     TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
     READ_TAG_FIELD_NUMBER: _builtins.int
+    OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     udf_name: _builtins.str
@@ -246,6 +247,8 @@ class BackfillSpec(_message.Message):
     """
     read_tag: _builtins.str
     """As `read_version`, which is then 0: the version that this tag of the table stands for when the job is planned first."""
+    optimize_indices: _builtins.bool
+    """Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -272,14 +275,61 @@ class BackfillSpec(_message.Message):
         failed_only: _builtins.bool = ...,
         task_shuffle_diversity: _builtins.int = ...,
         read_tag: _builtins.str = ...,
+        optimize_indices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "optimize_indices", b"optimize_indices", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BackfillSpec: _TypeAlias = BackfillSpec  # noqa: Y015
+
+@_typing.final
+class IndexCoverage(_message.Message):
+    """How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
+    search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_COVERED_FIELD_NUMBER: _builtins.int
+    ROWS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The index's name."""
+    kind: _builtins.str
+    """Its kind, in Lance's words: BTree, IVF_PQ, Inverted, …"""
+    fragments: _builtins.int
+    """Fragments of the table."""
+    fragments_covered: _builtins.int
+    """Those of them that it covers."""
+    rows_left_out: _builtins.int
+    """Rows in those that it does not cover; without deleted ones."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The columns that it is on."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        fragments: _builtins.int = ...,
+        fragments_covered: _builtins.int = ...,
+        rows_left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "fragments", b"fragments", "fragments_covered", b"fragments_covered", "kind", b"kind", "name", b"name", "rows_left_out", b"rows_left_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexCoverage: _TypeAlias = IndexCoverage  # noqa: Y015
 
 @_typing.final
 class CreatePlanRequest(_message.Message):
@@ -1176,6 +1226,7 @@ class RefreshSpec(_message.Message):
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
+    OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     src_version: _builtins.int
     """Bring it to this version of the source, forward or back; 0: the latest."""
     max_rows_per_fragment: _builtins.int
@@ -1184,6 +1235,8 @@ class RefreshSpec(_message.Message):
     """Which ways are allowed."""
     concurrency: _builtins.int
     """Worker processes at the most; 0: one for each task slot."""
+    optimize_indices: _builtins.bool
+    """Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices."""
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:
         """The view."""
@@ -1196,10 +1249,11 @@ class RefreshSpec(_message.Message):
         max_rows_per_fragment: _builtins.int = ...,
         policy: Global___RefreshSpec.Policy.ValueType = ...,
         concurrency: _builtins.int = ...,
+        optimize_indices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "optimize_indices", b"optimize_indices", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
