@@ -11,6 +11,7 @@ from core.domain.garbage import StoredFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.udf import binding
+from core.views.metadata import BASE_RECORD, RECORD_PREFIX
 
 CHECKPOINTS, DATA, REFRESH = "_checkpoints", "data", "_refresh"
 
@@ -63,6 +64,7 @@ class Uses:
 
     def add(self, snapshot: TableSnapshot) -> None:
         """Takes in a version. What a newer one said about a slot holds."""
+        self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             known = (fragment.fragment_id, fragment.live_rows, fragment.files)
             if known in self._seen:
@@ -77,8 +79,15 @@ class Uses:
 
     def refer(self, snapshot: TableSnapshot) -> None:
         """Takes in what a version refers to, without its slots."""
+        self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             self.files.update(f.path for f in fragment.files)
+
+    def _refer_record(self, snapshot: TableSnapshot) -> None:
+        """A view's record of its source."""
+        record = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
+        if record:
+            self.files.add(record)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
         """For a key of a column's own function; the slot is None where no version so far has those sources. Of two
@@ -100,6 +109,8 @@ class Uses:
         if file.folder == DATA:
             named = keys.parse_column_file_name(file.name) is not None or keys.is_view_file_name(file.name)
             return named and file.name not in self.files
+        if file.folder == REFRESH:
+            return file.name.startswith(RECORD_PREFIX) and file.name not in self.files
         found = self.slot_of(file.key) if file.key else None
         return found is not None and found[2] is None
 

@@ -81,7 +81,7 @@ def judge(inventory: Inventory) -> list[Verdict]:
     for file in inventory.files:
         if file.folder == DATA and file.name not in inventory.uses.files:
             verdicts.append(_verdict(inventory, file, *_data_use(file, named)))
-        elif file.folder not in (CHECKPOINTS, DATA):
+        elif file.folder not in (CHECKPOINTS, DATA) and file.name not in inventory.uses.files:
             verdicts.append(_verdict(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
     return verdicts
 

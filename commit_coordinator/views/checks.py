@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from core.lance_io import committed_files
 from core.lance_io.commits import InstallableFile
 from core.lance_io.views import commits as view_commits
 from core.lance_io.views import files as view_files
+from core.lance_io.views import records
 from core.lance_io.views.commits import ViewFiles
 from core.lance_io.views.order import view_rows
 from core.lance_io.views.placeholders import stage_placeholders
@@ -119,7 +120,17 @@ def _laid(request: LayRequest) -> Prepared:
     files = stage_placeholders(request.uri, schema, rows, request.max_rows_per_fragment, version)
     if files:
         committed_files.note(request.uri, files)
+    name = _recorded(request.uri, definition)
+    schema = view_metadata.write(schema, replace(definition, base_record=name))
     return Prepared(request, schema=schema, placeholders=files)
+
+
+def _recorded(view: str, definition: ViewDefinition) -> str:
+    try:
+        query, version = definition.query, definition.base_version
+        return records.write(view, query, definition.source_uri, version, definition.base_record)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _source_changed(definition.source_uri, definition.base_version, error) from None
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
@@ -127,12 +138,15 @@ def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
     try:
         yield from ids
     except (OSError, ValueError, RuntimeError) as error:
-        raise Aborted(
-            "SOURCE_CHANGED",
-            f"Version {source.version} of the source {source.uri} cannot be read, it may have been cleaned up: try "
-            f"again. {error}",
-            uri=source.uri,
-        ) from None
+        raise _source_changed(source.uri, source.version, error) from None
+
+
+def _source_changed(uri: str, version: int, error: Exception) -> Aborted:
+    return Aborted(
+        "SOURCE_CHANGED",
+        f"Version {version} of the source {uri} cannot be read, it may have been cleaned up: try again. {error}",
+        uri=uri,
+    )
 
 
 def _definition(schema: pa.Schema) -> ViewDefinition:

@@ -111,7 +111,7 @@ def _anew(table: TableHandle, work: Prepared, request: LayRequest) -> Splice:
         raise Aborted("VIEW_IS_SET", f"View {request.uri} has rows with values by now: plan again", uri=request.uri)
     files = view_commits.ViewFiles(request.uri)
     appended = [(files.prepare(staged, files.columns), staged.physical_rows) for staged in work.placeholders]
-    metadata = (request.schema.metadata or {}).items()
+    metadata = ((work.schema or request.schema).metadata or {}).items()
     ours = {key.decode(): value.decode() for key, value in metadata if key.startswith(_LEMAN)}
     return Splice(appended, (), work.evicted, ours, replace_all=True)
 

@@ -70,6 +70,7 @@ class ViewDefinition:
 
     `base_version` is the source version that the set rows are right for; `filled` names the function version that
     computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
+    `base_record`: the file in which the view keeps that source version, see `core.lance_io.views.records`; empty: none.
     """
 
     query: ViewQuery
@@ -78,6 +79,7 @@ class ViewDefinition:
     base_incarnation: str
     format: ViewFormat
     filled: dict[str, str] = field(default_factory=dict)
+    base_record: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,18 @@ class OldVersion:
             self._last = fragment_id, _live_of(moved.old, moved.group.ids[moved.begin : moved.end])
         return self._last[1][covered.start : covered.end]
 
+    def moved(self, fragment_id: int) -> tuple[RowIds, RowIds] | None:
+        """Ids and offsets of the live rows of a fragment, as the compaction says that followed: None where it says
+        nothing of them."""
+        try:
+            found = next((moved for moved in self._rewritten() if moved.old.id == fragment_id), None)
+            if found is None:
+                return None
+            ids = found.group.ids[found.begin : found.end]
+            return ids, np.flatnonzero(_live_of(found.old, ids)).astype(np.uint64)
+        except (OSError, ValueError):
+            return None
+
     def _rewritten(self) -> Iterator[_Moved]:
         """The fragments that the next version's compaction rewrote."""
         try:

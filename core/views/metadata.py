@@ -21,13 +21,16 @@ BASE_VERSION = f"{PREFIX}base_table_version"
 FORMAT = f"{PREFIX}version"
 BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
 FILLED = f"{PREFIX}filled"
+BASE_RECORD = f"{PREFIX}base_table_record"
+#: Names of such records begin so.
+RECORD_PREFIX = "source-"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
 
 #: Of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
 
-_COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED)
+_COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
 _FILES = "files-"
 
 
@@ -105,6 +108,7 @@ def _changing(definition: ViewDefinition) -> dict[str, str]:
         BASE_VERSION: str(definition.base_version),
         BASE_INCARNATION: definition.base_incarnation,
         FILLED: _text(definition.filled),
+        BASE_RECORD: definition.base_record,
     }
 
 
@@ -154,6 +158,7 @@ def _read(stored: Mapping[str, str]) -> ViewDefinition:
         base_incarnation=stored[BASE_INCARNATION],
         format=ViewFormat(int(stored[FORMAT])),
         filled={str(name): str(function) for name, function in filled.items()},
+        base_record=stored[BASE_RECORD],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +15,7 @@ from core.crash import crash_point
 from core.domain.plan import StagedFile
 from core.domain.view import AskedCommit, RefreshMode, RefreshPlan, RefreshResult, ResolvedFunction, ViewDefinition
 from core.lance_io.views import files as view_files
+from core.lance_io.views import records
 from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
 from core.lance_io.views.stage import Stage
 from core.views import metadata as view_metadata
@@ -63,6 +65,7 @@ class Splice:
         be reached."""
         change = _Change(NOTHING, plan.target_version, ())
         asked = _asked(plan, change, 0)
+        plan = await self._recorded(plan, change)
         self._work.ledger.expect(asked)
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
@@ -73,14 +76,27 @@ class Splice:
         await self._splice(plan, _Change(outcome, plan.definition.base_version, functions, tuple(plan.stale)))
 
     async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
+        recording = asyncio.create_task(self._recorded(plan, change))  # beside the function's calls
+        recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         stage = await self._computed(plan, change)
         self._work.check()
         appended, swapped = await self._files(plan, change, stage)
+        plan = await recording
         crash_point("executor.view_files_written")
         asked = _asked(plan, change, len(swapped))
         made = await self._commit(plan, change, appended, swapped, asked)
         self._note(asked, made)
         await self._work.drop_stage()
+
+    async def _recorded(self, plan: RefreshPlan, change: _Change) -> RefreshPlan:
+        """With a record of the source version that the view is going to be right for."""
+        if change.version != plan.target_version:
+            return plan
+        definition = plan.definition
+        name = await in_thread(
+            records.write, plan.uri, definition.query, definition.source_uri, change.version, definition.base_record
+        )
+        return replace(plan, definition=replace(definition, base_record=name))
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
         """The full stage, or None where no function is to be called."""

@@ -36,7 +36,8 @@ _WORDS = {
 @dataclass(frozen=True, slots=True)
 class Case:
     """A view and its source at the recorded version (None: cleaned away) and at the one to go to. `compactions` of the
-    source between the two are asked for only where fragments came and went."""
+    source between the two are asked for only where fragments came and went. `from_record`: the recorded version was
+    cleaned away, and is as the view keeps it (see `core.lance_io.views.records`)."""
 
     view: TableSnapshot
     definition: ViewDefinition
@@ -44,6 +45,7 @@ class Case:
     target: TableSnapshot
     spec: RefreshSpec
     compactions: Compactions = tuple
+    from_record: bool = False
 
     @property
     def moved(self) -> bool:
@@ -94,13 +96,21 @@ def plan_refresh(
 def broken_link(case: Case) -> RefreshReason | None:
     """Why what changed since the recorded version cannot be told; None: it can."""
     recorded = case.definition.base_incarnation
-    if case.base is not None:
+    if case.base is not None and not case.from_record:
         # The target is a version of the same table: Lance numbers them along one history.
         return None if identity(case.base) == recorded else RefreshReason.SOURCE_REPLACED
     known = outlives_versions(recorded) and bool(case.target.incarnation)
     if known and case.target.incarnation != recorded:
         return RefreshReason.SOURCE_REPLACED
+    if case.base is not None and (known or _share_files(case.base, case.target)):
+        return None
     return RefreshReason.SOURCE_HISTORY_LOST
+
+
+def _share_files(one: TableSnapshot, other: TableSnapshot) -> bool:
+    """Whether two versions are of one table: a file's name is nobody else's."""
+    names = {file.path for fragment in one.fragments for file in fragment.files}
+    return any(file.path in names for fragment in other.fragments for file in fragment.files)
 
 
 def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
@@ -143,6 +153,8 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changes(case.definition.query, case.base, case.target, case.compactions)
+    if case.from_record and (state.unset or stale or (found and case.definition.query.offset)):
+        return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # values of that version are needed: there are none
     if state.unset:
         message = f"A first fill was cut short: {_count(len(state.unset), 'fragment')} of the view have no values yet"
         reason = RefreshReason.FIRST_FILL
@@ -194,6 +206,8 @@ def _full(case: Case, reason: RefreshReason) -> _Decision:
 
 def _what_changed(case: Case, found: Sequence[SourceChange]) -> str:
     step = f"The source went from version {case.definition.base_version} to {case.target.version}"
+    if case.from_record:
+        step += ", and the former was cleaned away: what the view recorded of it is compared"
     if not found:
         return f"{step}: nothing that the view reads changed; only the version is recorded"
     counts = Counter(change.kind for change in found)

@@ -4,6 +4,7 @@ files before any row."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -24,6 +25,7 @@ from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFoun
 from core.lance_io import rewrites
 from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables
+from core.lance_io.views import records
 from core.lance_io.views.foreign import foreign_write, set_rows
 from core.locations import canonical_database, table_uri
 from core.udf import validation
@@ -50,11 +52,14 @@ class ViewReader:
             view, definition = self._open(spec.database, spec.view)
             target = self._source(definition, spec.src_version)
             base = target if target.version == definition.base_version else self._base(definition)
+            recorded = None if base is not None else self._recorded(view.uri, definition)
+            base = base or recorded
             if base is None:
                 self._check_expressions(definition, target, view)
             functions = self._functions(spec.database, definition)
             _check_foreign(view, spec.policy)
-            case = Case(view, definition, base, target, spec, lambda: _compactions(definition, target))
+            compactions = partial(_compactions, definition, target)
+            case = Case(view, definition, base, target, spec, compactions, from_record=recorded is not None)
             plan = plan_refresh(case, functions, set_rows_of(view))
         crash_point("planner.refresh_planned")
         return plan
@@ -94,6 +99,10 @@ class ViewReader:
             return self._tables.snapshot(definition.source_uri, definition.base_version)
         except NotFound:
             return None
+
+    def _recorded(self, view: str, definition: ViewDefinition) -> TableSnapshot | None:
+        found = records.read(view, definition.base_record, definition.source_uri)
+        return None if found is None else found.snapshot
 
     def _functions(self, database: str, definition: ViewDefinition) -> list[ResolvedFunction]:
         if not definition.query.functions:

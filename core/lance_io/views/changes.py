@@ -15,6 +15,7 @@ import numpy as np
 
 from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPlan
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.views.base import Base
 from core.lance_io.views.differences import Differences, differences
 from core.lance_io.views.order import in_view_order, view_rows
 from core.lance_io.views.source import RowFacts, SourceRows
@@ -107,6 +108,7 @@ class _Comparison:
         query = plan.definition.query
         self._plan = plan
         self._bounds = Bounds(query.offset, query.limit)
+        self._recorded = Base(plan)
 
     def outcome(self) -> RowOutcome:
         if self._plan.mode is RefreshMode.FULL:
@@ -162,7 +164,7 @@ class _Comparison:
         return self._bounds.cut(self._above(-1, self._bounds.offset + self._bounds.limit))
 
     def _differences(self) -> Differences:
-        return differences(self._plan, lambda: self._base.source, self._target.source)
+        return differences(self._plan, self._recorded, self._target.source)
 
     @cached_property
     def _target(self) -> _Filter:
@@ -173,8 +175,7 @@ class _Comparison:
     @cached_property
     def _base(self) -> _Filter:
         """The filter at the version that the view was made from."""
-        definition = self._plan.definition
-        return _Filter(SourceRows(definition.source_uri, definition.base_version), definition.query.where)
+        return _Filter(self._recorded.source, self._plan.definition.query.where)
 
     def _below(self, low: int, count: int) -> Ids:
         return -self._nearest(lambda ids: -ids[ids < low], count)[::-1]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.domain.view import ChangeKind, RefreshPlan
+from core.lance_io.views.base import Base
+from core.lance_io.views.records import SourceRecord
 from core.lance_io.views.same import Pairs, Sameness
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.views.rows import Ids, Moves, contains, positions
@@ -27,15 +29,15 @@ class Differences:
     asked: RowFacts
 
 
-def differences(plan: RefreshPlan, base: Callable[[], SourceRows], target: SourceRows) -> Differences:
+def differences(plan: RefreshPlan, base: Base, target: SourceRows) -> Differences:
     """Looks at the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
     new = {c.fragment_id for c in plan.changes if c.kind in (kinds.APPEARED, kinds.REWRITTEN)}
     gone, back = _deletions(base, target, deletions)
-    then = base() if old else None
-    same = Sameness(plan)
+    then = base.rows if old else None
+    same = Sameness(plan, base.side)
     found = []
     rows = max(target.live_rows(new), 0 if then is None else then.live_rows(old))
     for low, high in _ranges(rows, lambda: target.highest_id(new)):
@@ -45,13 +47,11 @@ def differences(plan: RefreshPlan, base: Callable[[], SourceRows], target: Sourc
     return _all(found)
 
 
-def _deletions(
-    base: Callable[[], SourceRows], target: SourceRows, fragments: Collection[int]
-) -> tuple[RowFacts, RowFacts]:
+def _deletions(base: Base, target: SourceRows, fragments: Collection[int]) -> tuple[RowFacts, RowFacts]:
     """Rows of fragments with the same files that only one of the versions has: of the first, of the second."""
     gone, back = [NO_ROWS], [NO_ROWS]
     for fragment_id in sorted(fragments):
-        before, after = base().rows_of([fragment_id]), target.rows_of([fragment_id])
+        before, after = base.rows.rows_of([fragment_id]), target.rows_of([fragment_id])
         there = np.zeros(max(_end(before), _end(after)), np.int8)
         there[before.offsets] += 1
         there[after.offsets] += 2
@@ -74,7 +74,9 @@ def _ranges(rows: int, highest: Callable[[], int]) -> Iterable[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def _joined(some: RowFacts, source: SourceRows | None, fragments: Collection[int], low: int, high: int) -> RowFacts:
+def _joined(
+    some: RowFacts, source: SourceRows | SourceRecord | None, fragments: Collection[int], low: int, high: int
+) -> RowFacts:
     if source is None or not fragments:
         return some.by_id()
     rows = source.rows_of(fragments) if (low, high) == _ALL else source.rows_of(fragments, low, high)

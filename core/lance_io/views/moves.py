@@ -80,13 +80,21 @@ class Lineage:
         files = fragment.files_of(self._fields)
         return files[0] if len(files) == 1 else ""
 
+    def _moved(self, version: int, fragment_id: int) -> RowFacts:
+        """The rows as the compaction says that took them over; none where it says nothing."""
+        found = rewrites.OldVersion(self._uri, version).moved(fragment_id)
+        if found is None:
+            return NO_ROWS
+        ids, offsets = (column.astype(np.int64) for column in found)
+        return RowFacts(ids, fragment_id << 32 | offsets, np.full(len(ids), -1, np.int64))
+
     def _alive(self, version: int, fragment_id: int) -> RowFacts:
         key = (version, fragment_id)
         if key not in self._read:
             try:
                 self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id])
-            except (NotFound, OSError):  # cleaned away: nothing is known of these rows
-                self._read[key] = NO_ROWS
+            except (NotFound, OSError):  # cleaned away
+                self._read[key] = self._moved(version, fragment_id)
         return self._read[key]
 
 

@@ -80,12 +80,12 @@ class ViewLake:
             groups.append(lance.LanceOperation.DataReplacementGroup(fragment.fragment_id, file))
         commit(dataset, lance.LanceOperation.DataReplacement(groups))
 
-    def record(self, base_version, name="v"):
-        """Says that the view is right for another version of its source."""
+    def record(self, base_version, name="v", record=""):
+        """Says that the view is right for another version of its source, and what it keeps of that."""
         dataset = self.open(name)
         found = read(dataset.schema)
         incarnation = identity(self.tables.snapshot(found.source_uri, base_version))
-        later = dataclasses.replace(found, base_version=base_version, base_incarnation=incarnation)
+        later = dataclasses.replace(found, base_version=base_version, base_incarnation=incarnation, base_record=record)
         dataset.update_schema_metadata(updates(later))
 
     def plan(self, name="v", **spec):
