@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import event, given, settings
 
-from commit_coordinator.garbage.uses import Uses
-from commit_coordinator.garbage.verdicts import CLOCK_SKEW, PartialStates, judge, removal_order
+from commit_coordinator.garbage.uses import REFRESH, Uses
+from commit_coordinator.garbage.verdicts import CLOCK_SKEW, Inventory, PartialStates, judge, removal_order
 from core import keys
-from core.domain.garbage import DAY, Fate, OpenJob, StoredKind, Use
+from core.domain.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
 from core.domain.ranges import RowRange
+from core.domain.table import TableSnapshot
+from core.views.metadata import BASE_RECORD
 from tests.unit.garbage_world import (
     NOW,
     X,
@@ -208,3 +212,18 @@ def test_a_job_that_has_not_ended_keeps_what_it_may_need():
     other = OpenJob("j", "z", NOW - DAY)
     assert verdict(stored(range_key(version="2")), EMPTY, jobs=[other]) == (Use.OTHER_FUNCTION, Fate.GARBAGE)
     assert verdict(stored(range_key(version="2"), DAY / 2), EMPTY, jobs=[other], older_than=0)[1] is Fate.JOB
+
+
+def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
+    """An older version may be restored."""
+
+    def view(version: int, record: str) -> TableSnapshot:
+        return dataclasses.replace(snapshot(version, []), metadata={BASE_RECORD.encode(): record.encode()})
+
+    names = ["source-3-c.arrow", "source-2-b.arrow", "source-1-a.arrow", "evictions.arrow"]
+    files = [StoredFile(REFRESH, name, 100, NOW - 30 * DAY) for name in names]
+    uses = Uses(view(9, names[0]))
+    assert uses.unexplained(files) == files[1:3]
+    uses.add(view(8, names[1]))
+    verdicts = judge(Inventory(NOW, 7 * DAY, uses, files))
+    assert [v.file.name for v in verdicts if v.fate is Fate.GARBAGE] == names[2:]
