@@ -102,15 +102,19 @@ def broken_link(case: Case) -> RefreshReason | None:
     known = outlives_versions(recorded) and bool(case.target.incarnation)
     if known and case.target.incarnation != recorded:
         return RefreshReason.SOURCE_REPLACED
-    if case.base is not None and (known or _share_files(case.base, case.target)):
+    if case.base is not None and (known or _is_one_table(case.base, case)):
         return None
     return RefreshReason.SOURCE_HISTORY_LOST
 
 
-def _share_files(one: TableSnapshot, other: TableSnapshot) -> bool:
-    """Whether two versions are of one table: a file's name is nobody else's."""
-    names = {file.path for fragment in one.fragments for file in fragment.files}
-    return any(file.path in names for fragment in other.fragments for file in fragment.files)
+def _is_one_table(base: TableSnapshot, case: Case) -> bool:
+    """Whether the target has files of the recorded version, or they were compacted in its history: a file's name is
+    nobody else's."""
+    names = {file.path for fragment in base.fragments for file in fragment.files}
+    if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
+        return True
+    compacted = (fragment for rewrite in case.compactions() for fragment in rewrite.old)
+    return any(file.path in names for fragment in compacted for file in fragment.files)
 
 
 def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -361,22 +360,3 @@ def test_checkpoints_that_were_cleared_are_not_missed(db, evidence):
     assert (result.rows_added, result.rows_reused) == (1, 20)
     assert evidence.seen() == [50]
     assert values(view, "y") == {x: 2 * x for x in [*range(20), 50]}
-
-
-def test_a_source_that_is_maintained_between_refreshes_costs_what_was_written(db, evidence):
-    """Written to, compacted, and its old versions cleaned away, each time; garbage collection keeps what it takes."""
-    table = db.create_table("t", numbers(100), max_rows_per_file=25)
-    view = db.create_materialized_view("v", table.search(None).where("x >= 10").add_column("y", evidence.double()))
-    table.to_lance().cleanup_old_versions(timedelta(0), retain_versions=1)
-    view.refresh(progress=False)
-    for x in (1000, 2000):
-        evidence.clear()
-        table.add({"x": [x, 5]})
-        table.to_lance().delete(f"x = {x // 100}")
-        table.to_lance().optimize.compact_files()
-        table.to_lance().cleanup_old_versions(timedelta(0), retain_versions=1)
-        db.open_table("v").collect_checkpoints(older_than=timedelta(0))
-        result = view.refresh(progress=False)
-        assert (result.mode, result.rows_added, result.rows_evicted) == ("incremental", 1, 1)
-        assert evidence.seen() == [x]
-        assert view.refresh(progress=False).mode == "no_op"
