@@ -27,6 +27,11 @@ class UdfRef:
     sql_expression: str = ""
     timeout_seconds: float = 0.0
 
+    @property
+    def identity(self) -> str:
+        """Of the code: two with the same one may run in the same process."""
+        return f"{self.name}@{self.version} {self.bundle_sha256 or self.entrypoint}"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:

@@ -14,13 +14,13 @@ from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
 from core.udf.pythons import PYTHON, python_mismatch
 
-_loaded: dict[tuple[str, str, str], Callable[..., Any]] = {}
+_loaded: dict[str, Callable[..., Any]] = {}
 
 
 def load(ref: UdfRef) -> Callable[..., Any]:
     """The callable; a stateful class is built once in this process. Raises FailedPrecondition
     (UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH, UDF_NOT_LOADABLE)."""
-    key = (ref.name, ref.version, ref.bundle_sha256 or ref.entrypoint)
+    key = ref.identity
     if key not in _loaded:
         function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref)
         _loaded[key] = _built(ref, function)

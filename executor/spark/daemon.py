@@ -18,6 +18,8 @@ sys.path[:] = without_archives(sys.path)
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")
 
+import encodings.idna  # noqa: E402 the first connection by name imports it
+
 import numpy  # noqa: E402
 import pyarrow  # noqa: E402
 import pyarrow.compute  # noqa: E402
@@ -28,8 +30,9 @@ from core.startup import without  # noqa: E402
 
 with without("rich"):  # structlog asks for it; a function may still import it
     import executor.worker.lane
+from executor.spark import function_processes  # noqa: E402
 
-__all__ = ["executor", "numpy", "pyarrow", "pyspark"]
+__all__ = ["encodings", "executor", "numpy", "pyarrow", "pyspark"]
 
 _M_ARENA_MAX = -8
 
@@ -45,4 +48,5 @@ if __name__ == "__main__":
     share_memory_between_threads()
     gc.collect()
     gc.freeze()
+    function_processes.start()
     daemon.manager()

@@ -27,12 +27,12 @@ def lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
     def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415
 
-        from executor.worker.lane import run_errand  # noqa: PLC0415 on the worker: the driver starts sooner without
+        from executor.spark import function_processes  # noqa: PLC0415 on the worker: the driver starts sooner without
 
         task = TaskContext.get()
         errand = task.getLocalProperty(name) if task is not None else None
         for batch in batches:
-            units = sum(run_errand(errand or "null") for _ in range(batch.num_rows))
+            units = sum(function_processes.run(errand or "null") for _ in range(batch.num_rows))
             yield pa.record_batch({"units": pa.array([units], pa.int64())})
 
     return lane

@@ -155,7 +155,8 @@ class SparkRunner:
         Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its lanes work any more. One that
         does not is cut off."""
         job_id = address.job_id
-        errand = Errand(address.host, address.port, Hello(job_id, address.secret), msgspec.json.encode(context))
+        hello = Hello(job_id, address.secret)
+        errand = Errand(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
         own = f"{job_id}-{uuid.uuid4().hex}"
         call = self._threads.submit(self._collect, (job_id, own), errand, count, profile)
         calls = self._calls.setdefault(job_id, set())

@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.coordination.reservations import reservations_at
-from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import Hint, Sign, UnitFailure, UnitOutcome, WorkContext, WorkUnit
+from core.errors import FailedPrecondition
 from core.ports import HintSink
 from executor.worker.error_store import JobErrors
 from executor.worker.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, LaneMessage, Running, Signed, framed
+from executor.worker.processes import descriptors
 from executor.worker.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -111,7 +113,7 @@ class Bench:
 
     def run(self, unit: WorkUnit, sink: HintSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
         """See `UnitRunner`."""
-        return UnitRunner(
+        outcome = UnitRunner(
             self._context,
             unit,
             store=self._store,
@@ -120,13 +122,16 @@ class Bench:
             errors=self._errors,
             stopped=stopped,
         ).run()
+        try:
+            descriptors.check()
+        except FailedPrecondition as error:
+            return UnitOutcome(unit.unit_id, (), UnitFailure(error.reason, error.message), outcome.timings)
+        return outcome
 
 
 def run_errand(errand_json: str) -> int:
-    """The errand of a lane's Spark task; returns how many units it ran. None: the executor warms up."""
-    errand = msgspec.json.decode(errand_json, type=Errand | None)
-    if errand is None:
-        return 0
+    """The errand of a lane; returns how many units it ran."""
+    errand = msgspec.json.decode(errand_json, type=Errand)
     return run_lane(errand.host, errand.port, errand.hello, errand.context)
 
 
@@ -141,7 +146,7 @@ def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = LaneConnection(link)
         connection.say(msgspec.structs.replace(hello, lane=f"worker {os.getpid()} on {socket.gethostname()}"))
-        with connection.beating(context.beat_seconds):
+        with descriptors.keeping(link.fileno()), connection.beating(context.beat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
                     outcome = bench.run(unit, connection)

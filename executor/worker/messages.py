@@ -18,12 +18,14 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Errand(msgspec.Struct, frozen=True):
-    """What the Spark task of a lane is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it."""
+    """What the Spark task of a lane is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it.
+    `function`: names the version of the function, and no other; what runs it may run nothing else."""
 
     host: str
     port: int
     hello: Hello
     context: bytes
+    function: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):

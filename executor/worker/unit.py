@@ -37,6 +37,7 @@ from core.udf.loading import load
 from executor.worker.apply import FragmentPass
 from executor.worker.evaluate import Evaluator, JobFailing
 from executor.worker.meter import Meter
+from executor.worker.processes.surroundings import kept
 from executor.worker.slices import Slices, SliceSizer
 from executor.worker.sql import SqlValues
 from executor.worker.tools import Evaluates, Tools
@@ -206,8 +207,10 @@ class UnitRunner:
         output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
         if context.udf.kind is UdfKind.SQL:
             return SqlValues(output, context.udf.error_policy)
+        function = load(context.udf)
+        kept.loaded()
         return Evaluator(
-            load(context.udf),
+            function,
             context.udf.kind,
             context.udf.name,
             output,

@@ -79,10 +79,13 @@ def test_of_a_spark_worker_that_is_not_dead_after_all(lake, db, evidence):
     check_settled(db, table, ROWS)
 
 
-def test_of_the_fork_server_of_the_spark_workers(lake, db, evidence):
-    table, future = begin(db, evidence, "daemon", "many")
+@pytest.mark.parametrize("level", ["pool", "daemon"])
+def test_of_a_fork_server_above_the_worker(lake, db, evidence, level):
+    """The pool that the function's process comes from, or Spark's daemon above that."""
+    table, future = begin(db, evidence, level, "many")
     watch_until(future, checkpointed(ROWS // 3))
-    lake.kill(psutil.Process(evidence.worker()).ppid())
+    pool, daemon = psutil.Process(evidence.worker()).parents()[:2]
+    lake.kill(pool.pid if level == "pool" else daemon.pid)
     assert len(evidence.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +13,27 @@ import msgspec
 import pytest
 
 from core.config import Spark
+from core.domain.udf import ErrorPolicy, UdfKind
+from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.lanes.cancelled import Cancelled
 from executor.lanes.dispatch import LaneAddress
+from executor.spark import function_processes
 from executor.spark import runner as spark_runner
 from executor.spark.runner import SparkRunner
-from executor.worker.lane import run_errand
 from executor.worker.messages import Errand
 
 ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")
-CONTEXT: Any = {"uri": "/lake/t.lance"}
+FUNCTION = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
+
+
+@dataclass
+class Context:
+    uri: str
+    udf: UdfRef
+
+
+CONTEXT: Any = Context("/lake/t.lance", FUNCTION)
 SECONDS = 10.0
 
 
@@ -134,7 +146,8 @@ def test_every_job_runs_the_same_frame_with_an_errand_of_its_own(runner, session
         ("127.0.0.1", "job-1", "s3cret"),
         ("h", "job-2", "other"),
     ]
-    assert msgspec.json.decode(session.errands[0].context) == CONTEXT
+    assert msgspec.json.decode(session.errands[0].context, type=Context) == CONTEXT
+    assert {e.function for e in session.errands} == {"f@1 m:f"}
 
 
 def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
@@ -169,4 +182,4 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
 
 
 def test_the_errand_that_warms_up_does_nothing():
-    assert run_errand("null") == 0
+    assert function_processes.run("null") == 0

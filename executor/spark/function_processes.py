@@ -1,0 +1,86 @@
+"""Spark's Python workers have functions run in processes of their own; these get what Spark has given the worker."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from decimal import Decimal
+
+import msgspec
+from pyspark import SparkFiles, TaskContext
+from pyspark.resource import ResourceInformation
+
+from core.lance_io.warming import start_threads
+from executor.worker.processes import caller
+from executor.worker.processes.caller import Caller
+
+_WARM_UP = "null"
+_callers: list[Caller] = []
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """What Spark sets up in a worker before a task. `resources`: addresses by name."""
+
+    path: list[str]
+    memory: tuple[int, int]
+    files: str = ""
+    stage: int = 0
+    partition: int = 0
+    attempt: int = 0
+    task: int = 0
+    cpus: int = 0
+    resources: dict[str, list[str]] = {}
+
+
+def start() -> None:
+    """Starts the pool for all workers that are forked from this process."""
+    _callers.append(caller.start(_take_over, start_threads))
+
+
+def run(errand: str) -> int:
+    """Runs the errand of a Spark task; returns how many units it was. The executor warms up with one of none."""
+    if errand == _WARM_UP:
+        return 0
+    if not _callers:
+        start()  # Spark was told not to use its daemon
+    return _callers[0].run(errand, msgspec.json.encode(_given()))
+
+
+def _given() -> _Given:
+    files = getattr(SparkFiles, "_root_directory", None) or ""
+    memory = resource.getrlimit(resource.RLIMIT_AS)
+    task = TaskContext.get()
+    if task is None:
+        return _Given(sys.path, memory, files)
+    return _Given(
+        sys.path,
+        memory,
+        files,
+        task.stageId(),
+        task.partitionId(),
+        task.attemptNumber(),
+        task.taskAttemptId(),
+        task.cpus(),
+        {name: list(found.addresses) for name, found in (task.resources() or {}).items()},
+    )
+
+
+def _take_over(state: bytes) -> None:
+    given = msgspec.json.decode(state, type=_Given)
+    sys.path[:0] = [entry for entry in given.path if entry not in sys.path]
+    if resource.getrlimit(resource.RLIMIT_AS) != given.memory:
+        resource.setrlimit(resource.RLIMIT_AS, given.memory)
+    SparkFiles._root_directory = given.files
+    SparkFiles._is_running_on_worker = True
+    TaskContext._setTaskContext(
+        TaskContext(
+            stageId=given.stage,
+            partitionId=given.partition,
+            attemptNumber=given.attempt,
+            taskAttemptId=given.task,
+            cpus=given.cpus,
+            cpuAmount=Decimal(given.cpus),
+            resources={name: ResourceInformation(name, found) for name, found in given.resources.items()},
+            localProperties={},
+        )
+    )

@@ -1,0 +1,68 @@
+"""Has errands run by processes of the pool. Used where Spark runs a lane."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from executor.worker.lane import run_errand
+from executor.worker.messages import Errand
+from executor.worker.processes.function_process import Prepare
+from executor.worker.processes.messages import Answer, Request, receive, send
+from executor.worker.processes.pool import Pool
+
+
+class FunctionProcessEnded(RuntimeError):
+    """The process that ran an errand is gone, or could not go on: the lane is to be started again."""
+
+
+class Caller:
+    """A way to the pool, inherited by all that are forked from whoever started it."""
+
+    def __init__(self, requests: socket.socket, pool_parent: int) -> None:
+        self._requests = requests
+        self._pool_parent = pool_parent
+
+    def run(self, errand: str, state: bytes = b"") -> int:
+        """Runs an errand where its function's version runs; returns how many units it was. Raises
+        FunctionProcessEnded."""
+        function = msgspec.json.decode(errand, type=Errand).function
+        ours, theirs = socket.socketpair()
+        with ours:
+            try:
+                with theirs:
+                    socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
+                send(ours, Request(errand, state))
+                data = receive(ours)
+            except OSError:
+                data = None
+            if data is None:
+                self._end_parent()
+                raise FunctionProcessEnded("the pool of function processes is gone")
+        answer = msgspec.json.decode(data, type=Answer)
+        if answer.error:
+            raise FunctionProcessEnded(answer.error)
+        return answer.units
+
+    def _end_parent(self) -> None:
+        """Spark's daemon without a pool is of no use: Spark starts another one."""
+        if os.getppid() == self._pool_parent:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pool_parent, signal.SIGTERM)
+
+
+def start(prepare: Prepare, warm: Callable[[], None]) -> Caller:
+    """Forks the pool from this process, which must be as clean as function processes are to be."""
+    here = os.getpid()
+    requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    if os.fork() == 0:
+        asking.close()
+        os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
+        Pool(requests, run_errand, prepare, warm).serve(here)
+    requests.close()
+    return Caller(asking, here)

@@ -1,0 +1,142 @@
+"""Keeps a function from closing descriptors that Leman, Lance and the rest of its process rely on.
+
+A descriptor 1 that is closed goes to the next file or socket that is opened, and then everything that is printed does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from core.errors import FailedPrecondition
+
+_STANDARD = (0, 1, 2)
+_Identity = tuple[int, int]
+
+
+class Descriptors:
+    """Those of one process. Call `guard` once, `restore` before each errand, `check` after each unit."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._null = _high(os.open(os.devnull, os.O_RDWR))
+        os.dup2(self._null, 0)
+        self._saved = [_high(os.dup(fd)) for fd in _STANDARD]
+        self._own = {self._null, *self._saved}
+        self._known: list[_Identity] = [_identity(fd) for fd in _STANDARD]
+        self._close, self._closerange, self._dup2 = os.close, os.closerange, os.dup2
+
+    def guard(self) -> None:
+        """From now on `os.close` and its like leave alone what is not the function's, and closing `sys.stdout` does not
+        close descriptor 1."""
+        sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # typeshed has them final
+        sys.stdout = sys.__stdout__ = _text(1, "w")  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _text(2, "w")  # type: ignore[misc]
+        os.close, os.closerange, os.dup2 = self.close, self.closerange, self.dup2
+
+    @contextlib.contextmanager
+    def keeping(self, fd: int) -> Iterator[None]:
+        """In this block the descriptor is Leman's."""
+        self._own.add(fd)
+        try:
+            yield
+        finally:
+            self._own.discard(fd)
+
+    def close(self, fd: int) -> None:
+        """`os.close` for functions: a standard descriptor leads nowhere afterwards, but stays open."""
+        if os.getpid() == self._pid:
+            if fd in _STANDARD:
+                self._redirect(self._null, fd)
+                return
+            if fd in self._own:
+                raise OSError(errno.EBADF, "this descriptor is Leman's")
+        self._close(fd)
+
+    def closerange(self, fd_low: int, fd_high: int, /) -> None:
+        """`os.closerange` for functions: theirs are among those of Lance and of Leman."""
+        if os.getpid() == self._pid:
+            raise PermissionError(
+                errno.EPERM, "a function must not close descriptors that it did not open; a child process may"
+            )
+        self._closerange(fd_low, fd_high)
+
+    def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:  # noqa: FBT001, FBT002 as in os
+        """`os.dup2` for functions: they may redirect what they print, until their errand ends."""
+        if os.getpid() == self._pid:
+            if fd2 in self._own:
+                raise OSError(errno.EBADF, "this descriptor is Leman's")
+            if fd2 in _STANDARD:
+                self._redirect(fd, fd2)
+                return fd2
+        return self._dup2(fd, fd2, inheritable)
+
+    def restore(self) -> None:
+        """The standard descriptors lead where they did at first."""
+        for fd in _STANDARD:
+            self._redirect(self._saved[fd], fd)
+
+    def check(self) -> None:
+        """Raises FailedPrecondition (UDF_BROKE_DESCRIPTORS) where a standard descriptor was closed in another way, and
+        may be anything now."""
+        for fd in _STANDARD:
+            try:
+                same = _identity(fd) == self._known[fd]
+            except OSError:
+                same = False
+            if not same:
+                raise FailedPrecondition(
+                    "UDF_BROKE_DESCRIPTORS",
+                    f"The function closed descriptor {fd} of its process, which may be a file of Lance by now. "
+                    "Redirect sys.stdout and sys.stderr with contextlib, or print to a file of its own",
+                )
+
+    def _redirect(self, source: int, fd: int) -> None:
+        self._dup2(source, fd)
+        self._known[fd] = _identity(fd)
+
+
+#: Those of this process, where they are guarded.
+_guarded: list[Descriptors] = []
+
+
+def guard() -> Descriptors:
+    """Guards those of this process, for good."""
+    guarded = Descriptors()
+    guarded.guard()
+    _guarded.append(guarded)
+    return guarded
+
+
+def keeping(fd: int) -> contextlib.AbstractContextManager[None]:
+    """See `Descriptors.keeping`."""
+    return _guarded[0].keeping(fd) if _guarded else contextlib.nullcontext()
+
+
+def check() -> None:
+    """See `Descriptors.check`."""
+    for guarded in _guarded:
+        guarded.check()
+
+
+def _identity(fd: int) -> _Identity:
+    stat = os.fstat(fd)
+    return stat.st_dev, stat.st_ino
+
+
+def _high(fd: int) -> int:
+    """The same behind a number that nobody closes by habit."""
+    import fcntl  # noqa: PLC0415 not everywhere
+
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    os.close(fd)
+    return high
+
+
+def _text(fd: int, mode: str) -> io.TextIOWrapper:
+    opened: Callable[..., io.TextIOWrapper] = open
+    return opened(fd, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)

@@ -1,0 +1,86 @@
+"""The life of a process that runs one version of a function: errand after errand, until it is killed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from executor.worker.processes import descriptors
+from executor.worker.processes.linux import adopt_orphans, die_with
+from executor.worker.processes.messages import IDLE, Answer, Request, receive, send
+from executor.worker.processes.surroundings import kept
+
+Run = Callable[[str], int]
+#: Takes over what a caller's process has and this one lacks.
+Prepare = Callable[[bytes], None]
+
+
+def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Callable[[], None]) -> NoReturn:
+    """Called after the fork. Each message on `control` brings a caller's connection."""
+    try:
+        _settle(pool)
+        guarded = descriptors.guard()
+        warm()
+        with guarded.keeping(control.fileno()):
+            while (caller := _next_caller(control)) is not None:
+                with caller, guarded.keeping(caller.fileno()):
+                    guarded.restore()
+                    _serve(caller, control, run, prepare)
+                gc.collect()
+    finally:
+        os._exit(1)
+
+
+def _settle(pool: int) -> None:
+    os.setpgid(0, 0)  # not a session: whoever ends the executor's looks for that
+    adopt_orphans()
+    die_with(pool)
+    for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _next_caller(control: socket.socket) -> socket.socket | None:
+    _, fds, _, _ = socket.recv_fds(control, 1, 1)
+    return socket.socket(fileno=fds[0]) if fds else None
+
+
+def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare) -> None:
+    """Runs one errand. Another one is taken only where it ended well and left no process behind: else the pool ends
+    this one when the caller has its answer, and what it left with it."""
+    here = os.getpid()
+    request = receive(caller)
+    if request is None:
+        return
+    answer = _answer(msgspec.json.decode(request, type=Request), run, prepare)
+    if os.getpid() != here:
+        os._exit(1)  # a function forked, and its child came back here
+    if not answer.error and not _has_children():
+        control.sendall(IDLE)
+    send(caller, answer)
+
+
+def _answer(request: Request, run: Run, prepare: Prepare) -> Answer:
+    try:
+        kept.begin()
+        if request.state:
+            prepare(request.state)
+        return Answer(run(request.errand))
+    except BaseException as error:  # noqa: BLE001 whatever it is, the caller has to know
+        return Answer(error=f"{type(error).__name__}: {error}")
+
+
+def _has_children() -> bool:
+    """Whether processes of the function live. Dead ones are forgotten."""
+    try:
+        while True:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                return True
+    except ChildProcessError:
+        return False

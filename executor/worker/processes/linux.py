@@ -1,0 +1,28 @@
+"""What Linux does for processes and their children; elsewhere these do nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Processes whose parent dies below this one become its children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Has the kernel send a signal when the parent dies; one that is dead already counts."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+    if sys.platform == "linux" and os.getppid() != parent:
+        os._exit(1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -1,0 +1,49 @@
+"""What travels between a caller, the pool and a function process: JSON behind a length of four bytes."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from executor.worker.messages import LENGTH_BYTES, framed
+
+#: A function process tells the pool that it may get another errand.
+IDLE = b"i"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """From the caller to the function process. `errand`: as `executor.worker.lane.run_errand` takes it; `state`: what
+    the process is to take over from its caller beforehand."""
+
+    errand: str
+    state: bytes = b""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """To the caller: how many units were run, or why the errand ended early."""
+
+    units: int = 0
+    error: str = ""
+
+
+def send(connection: socket.socket, message: Request | Answer) -> None:
+    """Raises OSError."""
+    connection.sendall(framed(message))
+
+
+def receive(connection: socket.socket) -> bytes | None:
+    """A message, still encoded; None where the other side is gone."""
+    head = _read(connection, LENGTH_BYTES)
+    return None if head is None else _read(connection, int.from_bytes(head, "big"))
+
+
+def _read(connection: socket.socket, length: int) -> bytes | None:
+    parts = []
+    while length:
+        part = connection.recv(min(length, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)

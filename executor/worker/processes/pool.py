@@ -1,0 +1,233 @@
+"""The pool of function processes: binds each to one version of a function, and ends them.
+
+A process of its own, which runs no user code, starts no thread and opens no dataset: what it forks is clean and up in
+milliseconds. A few are forked before anybody asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import psutil
+
+from executor.worker.processes import function_process
+from executor.worker.processes.function_process import Prepare, Run
+from executor.worker.processes.linux import adopt_orphans, die_with
+from executor.worker.processes.messages import IDLE, Answer, send
+
+_CORES = os.cpu_count() or 1
+#: Forked in advance: as many as are asked for at once by a job that says nothing.
+_SPARE = min(4, _CORES)
+#: Idle ones that are kept, of all versions together.
+_MOST_IDLE = max(4, 2 * _CORES)
+#: As long as Spark keeps its own idle Python processes.
+_IDLE_SECONDS = 60.0
+_LOOK_SECONDS = 5.0
+_LARGEST_NAME = 4096
+
+
+@dataclass(eq=False, slots=True)
+class _Process:
+    """`function`: what it is bound to; empty: nothing yet. `caller`: whose errand it runs."""
+
+    pid: int
+    control: socket.socket
+    function: str = ""
+    caller: socket.socket | None = None
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+class Pool:
+    """Serves requests, each a function's name with a caller's connection, until it is told to end or its parent is
+    gone. `run`, `prepare` and `warm` are for the processes that it forks."""
+
+    def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Callable[[], None]) -> None:
+        self._requests = requests
+        self._run, self._prepare, self._warm = run, prepare, warm
+        self._processes: dict[int, _Process] = {}
+        self._poll = select.poll()
+        self._actions: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
+        self._over = False
+
+    def serve(self, parent: int) -> NoReturn:
+        """Called after the fork."""
+        try:
+            woken, self._wake = socket.socketpair()
+            for end in (woken, self._wake):
+                end.setblocking(False)
+            adopt_orphans()
+            signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, self._end)
+            die_with(parent, signal.SIGTERM)
+            self._on(woken, lambda: self._woken(woken))
+            self._on(self._requests, self._take)
+            self._look_after(parent)
+        finally:
+            self._end_all()
+            os._exit(0)
+
+    def _look_after(self, parent: int) -> None:
+        self._fork_spares()
+        while not self._over and os.getppid() == parent:
+            for fd, _ in self._poll.poll(_LOOK_SECONDS * 1000):
+                action = self._actions.get(fd)
+                if action is not None:
+                    action[1]()
+            if all(process.caller is None for process in self._processes.values()):
+                self._fork_spares()
+            self._end_idle()
+
+    def _on(self, connection: socket.socket, action: Callable[[], None], events: int = select.POLLIN) -> None:
+        self._actions[connection.fileno()] = (connection, action)
+        self._poll.register(connection, events)
+
+    def _close(self, connection: socket.socket) -> None:
+        del self._actions[connection.fileno()]
+        self._poll.unregister(connection)
+        connection.close()
+
+    # errands
+
+    def _take(self) -> None:
+        name, fds, _, _ = socket.recv_fds(self._requests, _LARGEST_NAME, 1)
+        if not fds:
+            self._over = True
+            return
+        caller, function = socket.socket(fileno=fds[0]), name.decode()
+        for process in self._processes.values():
+            self._heard(process)  # one that the caller has had an answer of is idle again
+        process = self._idle_one(function) or self._idle_one("") or self._fork()
+        process.function, process.caller = function, caller
+        self._on(caller, lambda: self._caller_gone(process), events=0)
+        with contextlib.suppress(OSError):  # it has just died: SIGCHLD says so
+            socket.send_fds(process.control, [b"c"], [caller.fileno()])
+
+    def _idle_one(self, function: str) -> _Process | None:
+        """That which was busy last: what it has in its caches is the newest."""
+        idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
+        return max(idle, key=lambda p: p.idle_since, default=None)
+
+    def _heard(self, process: _Process) -> None:
+        """A process has something to say: that it is idle."""
+        said = b""
+        with contextlib.suppress(OSError):
+            said = process.control.recv(1, socket.MSG_DONTWAIT)
+        if said == IDLE and process.caller is not None:
+            self._close(process.caller)
+            process.caller, process.idle_since = None, time.monotonic()
+
+    def _caller_gone(self, process: _Process) -> None:
+        """It has its answer, or was killed as its job was cancelled."""
+        self._heard(process)
+        if process.caller is not None:
+            self._close(process.caller)
+            process.caller = None
+            self._kill(process)
+
+    # processes
+
+    def _fork(self) -> _Process:
+        here = os.getpid()
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            ours.close()
+            self._forget()
+            function_process.main(theirs, here, self._run, self._prepare, self._warm)
+        theirs.close()
+        process = _Process(pid, ours)
+        self._processes[pid] = process
+        self._on(ours, lambda: self._heard(process))
+        return process
+
+    def _forget(self) -> None:
+        """A process that was forked has none of the pool's connections."""
+        for connection, _ in self._actions.values():
+            connection.close()
+        self._wake.close()
+
+    def _fork_spares(self) -> None:
+        for _ in range(_SPARE - sum(not p.function for p in self._processes.values())):
+            self._fork()
+
+    def _end_idle(self) -> None:
+        """Ends those that were idle for long, and the oldest of too many."""
+        idle = [p for p in self._processes.values() if p.function and p.caller is None]
+        idle.sort(key=lambda p: p.idle_since, reverse=True)
+        until = time.monotonic() - _IDLE_SECONDS
+        for place, process in enumerate(idle):
+            if place >= _MOST_IDLE or process.idle_since < until:
+                self._kill(process)
+
+    def _kill(self, process: _Process) -> None:
+        """With its group; what left that is killed when it is dead."""
+        self._processes.pop(process.pid)
+        self._close(process.control)
+        _kill_group(process.pid)
+
+    def _woken(self, woken: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while woken.recv(4096):
+                pass
+        self._reap()
+
+    def _reap(self) -> None:
+        """Takes note of all that died. What a dead process left behind became a child of this one, and dies too."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            process = self._processes.pop(pid, None)
+            if process is not None:
+                self._died(process, os.waitstatus_to_exitcode(status))
+        for child in psutil.Process().children():
+            if child.pid not in self._processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+
+    def _died(self, process: _Process, code: int) -> None:
+        _kill_group(process.pid)
+        self._close(process.control)
+        if process.caller is not None:
+            with contextlib.suppress(OSError):
+                send(process.caller, Answer(error=f"the function's process {_how(code)}"))
+            self._close(process.caller)
+
+    # ending
+
+    def _end(self, _number: int, _frame: object) -> None:
+        self._over = True
+
+    def _end_all(self) -> None:
+        for process in list(self._processes.values()):
+            self._kill(process)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+                self._reap()
+
+
+def _kill_group(pid: int) -> None:
+    """A process that dies before it made its group is killed by itself."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+            return
+
+
+def _how(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

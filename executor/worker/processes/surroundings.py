@@ -1,0 +1,60 @@
+"""Working directory and environment of a function process: each job finds those that the function was loaded into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """As they were at one moment."""
+
+    folder: str
+    environment: dict[str, str]
+    umask: int
+
+    @classmethod
+    def here(cls) -> Surroundings:
+        """Those of this process."""
+        umask = os.umask(0o022)
+        os.umask(umask)
+        try:
+            folder = os.getcwd()  # noqa: PTH109 a Path has no use for it
+        except FileNotFoundError:
+            folder = ""
+        return cls(folder, dict(os.environ), umask)
+
+    def restore(self) -> None:
+        """Makes them those of this process again; a folder that is gone stays gone."""
+        os.umask(self.umask)
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        if dict(os.environ) != self.environment:
+            os.environ.clear()
+            os.environ.update(self.environment)
+
+
+class Kept:
+    """What a function process goes back to before each job."""
+
+    def __init__(self) -> None:
+        self._kept: Surroundings | None = None
+        self._loaded = False
+
+    def begin(self) -> None:
+        """A job begins: what the last one changed is undone."""
+        if self._kept is None:
+            self._kept = Surroundings.here()
+        else:
+            self._kept.restore()
+
+    def loaded(self) -> None:
+        """The function is loaded: what it set up meanwhile belongs to it. Only the first time counts."""
+        if self._kept is not None and not self._loaded:
+            self._kept, self._loaded = Surroundings.here(), True
+
+
+#: Those of this process; without `begin` nothing is kept or restored.
+kept = Kept()
