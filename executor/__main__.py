@@ -8,13 +8,16 @@ from core.startup import without
 with without("rich"):  # Spark asks for pandas
     from core import config
     from core.errors import InvalidArgument
+    from core.secrecy import forget_settings
     from executor.spark.runner import SparkRunner
 
 
 def run() -> int:
     """The life of the process. The JVM starts while the rest is imported."""
     try:
-        spark = SparkRunner(config.load().spark)
+        settings = config.load()
+        forget_settings()  # before there is a JVM to inherit them
+        spark = SparkRunner(settings.spark)
     except InvalidArgument as error:
         sys.stderr.write(f"executor: {error}\n")
         return 2
@@ -22,7 +25,7 @@ def run() -> int:
     with without("rich"):
         from core.rpc.server import main  # noqa: PLC0415
         from executor.service import create  # noqa: PLC0415
-    return main("executor", functools.partial(create, spark=spark))
+    return main("executor", functools.partial(create, spark=spark), settings)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ with without(*HEAVY):
     from core.embedded.service_file import AlreadyRunning, DatabaseLock, Home
     from core.embedded.supervisor import Supervisor
     from core.errors import InvalidArgument, LemanError
+    from core.secrecy import blank_shown
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(EXIT_USAGE, f"{arguments.database}: an embedded system needs a local folder")
     try:
         settings = config.load()
+        blank_shown()  # the services are given them
         database.mkdir(parents=True, exist_ok=True)
         home = Home(database.resolve())
         home.create()

@@ -28,6 +28,7 @@ from core.embedded.service_file import Home, remove_service_file, write_service_
 from core.errors import InvalidArgument, LemanError
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
+from core.secrecy import without_settings
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.
@@ -117,7 +118,7 @@ class Supervisor:
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
-        spec = Spec(REDIS, command, dict(os.environ), self._home.log(REDIS), 30.0, probe=redis.answers)
+        spec = Spec(REDIS, command, without_settings(dict(os.environ)), self._home.log(REDIS), 30.0, probe=redis.answers)
         return self._logging(spec)
 
     def _logging(self, spec: Spec) -> Spec:

@@ -32,11 +32,13 @@ from core.rpc.addresses import is_loopback
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.outliving import Outliving
+from core.secrecy import forget_settings
 from leman.v1 import info_pb2, info_pb2_grpc
 
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
+_FITNESS_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +64,15 @@ class WorksAlone(Protocol):
         ...
 
 
+@runtime_checkable
+class MayBeUnfit(Protocol):
+    """A service that may be unable to do its work for a while, although it answers."""
+
+    def trouble(self) -> LemanError | None:
+        """Why; health says NOT_SERVING as long as there is something."""
+        ...
+
+
 #: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork
 #: (Spark);
 #: channels and tasks belong into `start`. The event is set when the process is asked to stop: watch streams
@@ -81,12 +92,25 @@ class RunningServer:
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
+    names: tuple[str, ...]
 
     def idle_seconds(self) -> float:
         """Seconds since the service was last in use."""
         if isinstance(self.service, WorksAlone) and self.service.busy():
             self.activity.touch()
         return self.activity.idle_seconds()
+
+    async def tell_fitness(self) -> None:
+        """Says to health what the service says of itself, until it is cancelled."""
+        service, was_fit = self.service, True
+        while isinstance(service, MayBeUnfit):
+            fit = service.trouble() is None
+            if fit is not was_fit:
+                status = health_pb2.HealthCheckResponse.SERVING if fit else health_pb2.HealthCheckResponse.NOT_SERVING
+                for name in ("", *self.names):
+                    await self.health.set(name, status)
+            was_fit = fit
+            await asyncio.sleep(_FITNESS_SECONDS)
 
     async def stop(self) -> None:
         """Drains: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, those too that go on
@@ -136,7 +160,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(settings, service, draining, activity, changes, server, checks, port)
+    return RunningServer(settings, service, draining, activity, changes, server, checks, port, tuple(names))
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
@@ -149,17 +173,21 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     log.info("serving", port=running.port, host=settings.server.host)
     _tell({"service": name, "port": running.port, "pid": os.getpid()})
     pulse = asyncio.ensure_future(_report_idle(running, name))
+    fitness = asyncio.ensure_future(running.tell_fitness())
     await asked.wait()
     pulse.cancel()
+    fitness.cancel()
     log.info("draining", grace_seconds=settings.server.grace_seconds)
     await running.stop()
     log.info("stopped")
 
 
-def main(name: str, create: Factory) -> int:
-    """The whole life of a service's process; returns its exit code: 0 stopped, 1 failed, 2 wrong settings."""
+def main(name: str, create: Factory, settings: Settings | None = None) -> int:
+    """The whole life of a service's process; returns its exit code: 0 stopped, 1 failed, 2 wrong settings. Reads the
+    settings where none are given, and then forgets the environment that they came from."""
     try:
-        settings = config.load()
+        settings = settings or config.load()
+        forget_settings()
     except InvalidArgument as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 2

@@ -63,6 +63,31 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
 # --------------------------------------------------------------------------- what is served
 
 
+def test_health_follows_a_service_that_cannot_work(monkeypatch):
+    monkeypatch.setattr("core.rpc.server._FITNESS_SECONDS", 0.01)
+    troubles = [Unavailable("STORE_DOWN", "the store is away")]
+    monkeypatch.setattr(FakeService, "trouble", lambda _: troubles[0] if troubles else None, raising=False)
+
+    async def scenario():
+        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            telling = asyncio.ensure_future(up.tell_fitness())
+            stub = health_pb2_grpc.HealthStub(channel)
+
+            async def until(status, name):
+                async for answer in stub.Watch(health_pb2.HealthCheckRequest(service=name)):
+                    if answer.status == status:
+                        return
+
+            for name in ("", JOB_SERVICE):
+                await until(NOT_SERVING, name)
+            troubles.clear()
+            for name in ("", JOB_SERVICE):
+                await until(SERVING, name)
+            telling.cancel()
+
+    asyncio.run(scenario())
+
+
 def test_health_answers_for_the_process_and_each_service():
     async def scenario():
         async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:

@@ -1,0 +1,50 @@
+"""Keeps settings, secrets among them, out of what other processes of the same user see of this one, and out of what it
+starts."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+from core.config import PREFIX
+
+#: Read by every process by itself, for tests.
+_KEPT = frozenset({"LEMAN_CRASH"})
+_ENV_START, _ENV_END = 47, 48  # of the fields that follow the program's name in /proc/self/stat
+
+
+def without_settings(environment: dict[str, str]) -> dict[str, str]:
+    """An environment for a process that needs none of Leman's settings."""
+    return {name: value for name, value in environment.items() if not _is_setting(name)}
+
+
+def forget_settings() -> None:
+    """Takes Leman's settings out of this process's environment: call it when they are read. What it starts does not
+    inherit them."""
+    for name in list(os.environ):
+        if _is_setting(name):
+            del os.environ[name]
+    blank_shown()
+
+
+def blank_shown() -> None:
+    """Takes the values of Leman's settings out of /proc/PID/environ, which shows a process's first environment whatever
+    becomes of it, and to all of the same user. This process still has those that it has not forgotten."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+        at = start
+        for entry in ctypes.string_at(start, end - start).split(b"\0"):
+            name, equals, value = entry.partition(b"=")
+            if equals and _is_setting(name.decode(errors="replace")):
+                ctypes.memset(at + len(name) + 1, ord("*"), len(value))
+            at += len(entry) + 1
+
+
+def _is_setting(name: str) -> bool:
+    return name.upper().startswith(PREFIX) and name not in _KEPT
