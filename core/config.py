@@ -109,6 +109,18 @@ class Spark(_Section):
 
     master: str = ""
     """Spark master url; empty: local[N,4] with N = max(32, 4 × cores), so that jobs may oversubscribe."""
+    driver_host: str = ""
+    """Host name or address under which Spark's workers reach the executor; empty: SPARK_LOCAL_IP, else the address that
+    this machine has towards the master. Loopback where Spark runs on this machine alone."""
+    callback_port: int = Field(default=0, ge=0, le=65533)
+    """First of three ports on which Spark's workers call the executor back: the driver, its blocks, Leman's lanes; 0:
+    any free ones."""
+    start_seconds: float = Field(default=60.0, gt=0)
+    """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
+    NOT_SERVING, until one has called back."""
+    python: str = ""
+    """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
+    `leman pack-env`); empty: this one's path."""
     driver_memory: str = "512m"
     """Heap of the Spark driver, in Spark's notation."""
     class_archive: bool = True
@@ -131,7 +143,7 @@ class Executor(_Section):
     """How jobs are run."""
 
     slots: int = Field(default=0, ge=0)
-    """Units of work at once; 0: one for each core."""
+    """Units of work at once; 0: one for each core of this machine, or of the Spark cluster."""
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
     """Work between two checkpoints of a worker, in seconds of reading inputs and calling the function: at most so much
     is done again after a crash."""
@@ -258,12 +270,17 @@ def describe(settings: Settings) -> Iterator[SettingInfo]:
             )
 
 
+def is_secret(key: str) -> bool:
+    """Whether a setting of Spark holds a secret, by its name."""
+    return bool(_SECRET_NAME.search(key))
+
+
 def _shown(value: object) -> object:
     """A value without secrets: a Spark setting counts as one when its name says so."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
     if isinstance(value, dict):
-        return {key: _MASK if _SECRET_NAME.search(key) else text for key, text in value.items()}
+        return {key: _MASK if is_secret(key) else text for key, text in value.items()}
     return value
 
 

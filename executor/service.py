@@ -87,7 +87,8 @@ class ExecutorService:
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
-        self._dispatcher = Dispatcher(self._spark.driver_host)
+        address = self._spark.address
+        self._dispatcher = Dispatcher(address.host, address.bind, address.lane_port)
         await self._dispatcher.start()
         services = functools.partial(
             Services,
@@ -122,9 +123,13 @@ class ExecutorService:
             self._watching = asyncio.create_task(watch.run(settings.executor.compaction_watch_seconds))
         if self._spark.lacks_archive:
             self._archiving = asyncio.create_task(self._archive_when_idle())
-        servicer = JobServicer(self._manager, self._draining)
+        servicer = JobServicer(self._manager, self._draining, self.trouble)
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
         return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
+
+    def trouble(self) -> LemanError | None:
+        """See `core.rpc.server.MayBeUnfit`."""
+        return self._spark.trouble
 
     async def stop(self) -> None:
         """Lets go of the jobs and ends the session."""
@@ -182,8 +187,11 @@ class ExecutorService:
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
 
-    def __init__(self, manager: JobManager, draining: asyncio.Event) -> None:
+    def __init__(
+        self, manager: JobManager, draining: asyncio.Event, trouble: Callable[[], LemanError | None] = lambda: None
+    ) -> None:
         self._manager = manager
+        self._trouble = trouble
         self._draining = draining
         self._ended = _EndedJobs()
 
@@ -202,6 +210,9 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     def _check_open(self) -> None:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "This executor is shutting down: try again")
+        trouble = self._trouble()
+        if trouble is not None:
+            raise trouble.with_traceback(None)  # the same one for everybody
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
         return self._ended.answer(await self._manager.get(request.database, request.job_id))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import FragmentTask, Plan
-from core.domain.udf import UdfDefinition
+from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import RowFailure
 from core.rpc.peers import CommitClient, PlannerClient
 from executor.lanes.dispatch import Dispatcher
@@ -46,4 +46,7 @@ class Services:
 def lanes_of(udf: UdfDefinition, concurrency: int, services: Services) -> Lanes:
     """What a job gets that asks for so many lanes (0: as many as there are). Raises FailedPrecondition
     (RESOURCES_NOT_AVAILABLE)."""
-    return lanes_for(udf, concurrency or services.lanes, lambda: services.spark.cluster(services.lanes))
+    slots = services.lanes
+    if udf.kind is not UdfKind.SQL and not services.settings.executor.slots:
+        slots = services.spark.slots(slots)
+    return lanes_for(udf, concurrency or slots, lambda: services.spark.cluster(services.lanes))

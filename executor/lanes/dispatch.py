@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from core.domain.work import Hint, Sign, UnitOutcome, WorkUnit
+from core.errors import Unavailable
 from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, LaneMessage, Running, Signed, framed
 
 _log = structlog.get_logger(__name__)
@@ -61,18 +62,22 @@ class LaneAddress:
 
 
 class Dispatcher:
-    """One for each executor. `host` is an address that the Spark workers reach."""
+    """One for each executor. `host` is an address that the Spark workers reach, `bind` one of this machine that is
+    listened on, at `port` (0: any)."""
 
-    def __init__(self, host: str) -> None:
-        self._host = host
+    def __init__(self, host: str, bind: str = "", port: int = 0) -> None:
+        self._host, self._bind, self._port = host, bind or host, port
         self._server: asyncio.Server | None = None
         self._feeds: dict[str, tuple[str, Feed]] = {}
         self._lanes: dict[str, set[asyncio.Task[None]]] = {}
         self._numbers = itertools.count(1)
 
     async def start(self) -> None:
-        """Opens the port."""
-        self._server = await asyncio.start_server(self._serve, self._host, 0)
+        """Opens the port. Raises Unavailable (BIND_FAILED)."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._bind, self._port)
+        except OSError as error:
+            raise Unavailable("BIND_FAILED", f"cannot listen for lanes on {self._bind}:{self._port}: {error}") from None
 
     async def stop(self) -> None:
         """Closes it; lanes that are still connected end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 
 from core.config import Spark
@@ -26,7 +25,7 @@ def master(settings: Spark) -> str:
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
-def session(settings: Spark, shared: Sequence[str]) -> dict[str, str]:
+def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
     """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
     return {
         "spark.ui.enabled": "false",
@@ -34,7 +33,7 @@ def session(settings: Spark, shared: Sequence[str]) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": settings.driver_memory,
         JVM_OPTIONS_KEY: " ".join([*JVM_OPTIONS, *shared]),
-        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.python": python,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "executor.spark.daemon",
         "spark.python.worker.reuse": "true",

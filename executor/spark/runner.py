@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,25 +18,32 @@ from typing import Any
 import msgspec
 import psutil
 import structlog
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 
+from core import config
 from core.config import Spark
 from core.domain.work import WorkContext
-from core.errors import Unavailable
+from core.errors import LemanError, Unavailable
 from executor.lanes.cancelled import Cancelled
 from executor.lanes.dispatch import LaneAddress
 from executor.lanes.resources import Cluster, LaneProfile
 from executor.spark import conf as spark_conf
+from executor.spark import unfit
+from executor.spark.address import LOOPBACK, callback_address, is_local
 from executor.spark.class_archive import ClassArchive
 from executor.spark.lane_task import ERRAND, SCHEMA, lane_task, resource_profile
 from executor.spark.scratch import Scratch
+from executor.spark.status import cores, failed_tasks
 from executor.worker.messages import Errand, Hello
 
 _log = structlog.get_logger(__name__)
 
 _MAX_CALLS = 256
+_WARM_UP = "warm-up"
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 10.0
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
@@ -51,6 +59,11 @@ class SparkRunner:
 
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
+        self._local = is_local(settings)
+        self._python = settings.python or sys.executable
+        self.address = callback_address(settings)
+        #: Why no job can run at present.
+        self.trouble: LemanError | None = None
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
         self._stopping = False
@@ -72,8 +85,9 @@ class SparkRunner:
         (self._starting or self._threads.submit(self._start)).result()
 
     def _start(self) -> None:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = self._python
+        if self._local:
+            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
         if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
             chosen = self._settings.class_archive_dir
@@ -83,23 +97,80 @@ class SparkRunner:
         shared = self._archive.use() if self._archive is not None else []
         try:
             self._session = self._open(shared)
-        except Exception:
+        except Exception as error:
             if self._archive is None or not shared:
-                raise
+                raise unfit.not_started(spark_conf.master(self._settings), _cause(error)) from error
             self._archive.discard()
             self._session = self._open([])
         self._session.sparkContext.setLogLevel("ERROR")
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
-        self._collect(("warm-up",), None, min(4, os.cpu_count() or 1))
+        if self._local:
+            self._collect((_WARM_UP,), None, min(4, os.cpu_count() or 1))
+        else:
+            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
         self._warm = True
 
+    def _look_for_workers(self) -> None:
+        """Until one has run the warm-up. Meanwhile `trouble` says why none can, or that none has called back in time.
+        A warm-up that fails is tried again: the cluster may be mended."""
+        pause, until = threading.Event(), time.monotonic() + self._settings.start_seconds
+        while not self._stopping:
+            tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
+            warming = self._threads.submit(self._collect, (tag,), None, min(4, os.cpu_count() or 1))
+            while not wait([warming], _LOOK_SECONDS).done and not self._stopping:
+                error = self._unusable(tag)
+                if error is not None:
+                    self._note(error)
+                    self.cancel(tag)
+                elif self.trouble is None and time.monotonic() > until:
+                    self._note(self._unreached())
+            with contextlib.suppress(Exception):
+                warming.result()
+                self._note(None)
+                return
+            self.forget(tag)
+            pause.wait(_AGAIN_SECONDS)
+
+    def _note(self, trouble: LemanError | None) -> None:
+        if trouble is not None and str(trouble) != str(self.trouble):
+            _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
+        elif trouble is None and self.trouble is not None:
+            _log.info("Spark's workers are there", slots=self.slots(0))
+        self.trouble = trouble
+
+    def _unreached(self) -> LemanError:
+        context = self._context()
+        port = context.getConf().get("spark.driver.port", "?") if context is not None else "?"
+        master = spark_conf.master(self._settings)
+        return unfit.unreachable(master, self.address.host, port or "?", self._settings.start_seconds)
+
+    def _context(self) -> SparkContext | None:
+        return None if self._session is None else self._session.sparkContext
+
+    def _unusable(self, tag: str) -> LemanError | None:
+        """Why the workers that run a Spark job cannot run Python, from the first task of it that failed so."""
+        context = self._context()
+        if context is None:
+            return None
+        with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
+            for message, host in failed_tasks(context, tag):
+                error = unfit.unusable_python(message, host, self._python)
+                if error is not None:
+                    return error
+        return None
+
     def _open(self, shared: list[str]) -> SparkSession:
-        builder = SparkSession.builder.appName("leman").master(spark_conf.master(self._settings))
-        chosen = {**spark_conf.session(self._settings, shared), **self._settings.conf}
+        builder = SparkSession.builder
+        ours = {**spark_conf.session(self._settings, shared, self._python), **self.address.spark_settings()}
+        first = {"spark.app.name": "leman", "spark.master": spark_conf.master(self._settings)}
+        chosen = {**first, **ours, **self._settings.conf}
         if self._scratch is not None:
             chosen = {**self._scratch.settings, **chosen}
             own = " ".join(self._scratch.jvm_options)
             chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
+        # the JVM's command line is for all to read
+        shown = [item for item in chosen.items() if not config.is_secret(item[0])]
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(shown))
         for key, value in chosen.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
@@ -123,12 +194,10 @@ class SparkRunner:
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
         return archive.file
 
-    @property
-    def driver_host(self) -> str:
-        """Address under which the workers reach this process."""
-        if self._session is None or str(self._session.sparkContext.master).startswith("local"):
-            return "127.0.0.1"
-        return str(self._session.conf.get("spark.driver.host"))
+    def slots(self, here: int) -> int:
+        """Lanes at once: those of this machine where Spark runs on it alone, else one for each core of the cluster."""
+        context = self._context()
+        return here if self._local or context is None else max(1, cores(context))
 
     def stop(self) -> None:
         """Ends the session."""
@@ -140,7 +209,7 @@ class SparkRunner:
     def cluster(self, slots: int) -> Cluster:
         """What a lane can be given. `slots`: lanes of this machine, where Spark runs on it alone."""
         master = self._settings.master or "local"
-        if master == "local" or master.startswith("local["):
+        if self._local and not master.startswith("local-cluster"):
             named = re.match(r"local\[(\d+)", master)
             cores = min(slots, int(named[1])) if named else slots
             return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
@@ -163,10 +232,22 @@ class SparkRunner:
         calls.add(call)
         call.add_done_callback(calls.discard)
         try:
-            await asyncio.wrap_future(call)
+            await self._until_done(own, call)
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
             raise
+
+    async def _until_done(self, tag: str, call: Future[None]) -> None:
+        """Looks meanwhile whether the cluster has no worker, or one that cannot run Python at all: Spark would wait for
+        ever, and try again and again."""
+        done = asyncio.wrap_future(call)
+        while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
+            error = self.trouble or await asyncio.to_thread(self._unusable, tag)
+            if error is not None:
+                self._cut_off(tag, call)
+                done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                raise error.with_traceback(None)
+        await done
 
     def _cut_off(self, tag: str, call: Future[None]) -> None:
         session = self._session

@@ -53,6 +53,9 @@ class BusySpark:
     async def stop_job(self, _: str) -> None:
         return
 
+    def slots(self, here: int) -> int:
+        return here
+
     def cancel(self, job_id: str) -> None:
         """From any thread."""
         self.cancelled.append(job_id)

@@ -38,6 +38,9 @@ class DeadSpark:
     async def stop_job(self, _: str) -> None:
         return
 
+    def slots(self, here: int) -> int:
+        return here
+
 
 class SilentSpark:
     """One lane works units off; Spark itself never reports that its job has ended."""
@@ -58,6 +61,9 @@ class SilentSpark:
 
     async def stop_job(self, _: str) -> None:
         return
+
+    def slots(self, here: int) -> int:
+        return here
 
 
 class CountingSpark(SilentSpark):

@@ -30,6 +30,7 @@ def overview(context: typer.Context) -> None:
 
 app.command("up")(_system.up)
 app.command("demo")(_system.demo)
+app.command("pack-env")(_system.pack_env)
 app.command("plan")(_backfill.plan)
 app.command("backfill")(_backfill.backfill)
 app.command("errors")(_jobs.errors)

@@ -1,4 +1,4 @@
-"""`leman up`, `leman demo` and `leman config`: programs of the services' distribution, run from here."""
+"""`leman up`, `demo`, `pack-env` and `config`: programs of the services' distribution, run from here."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def demo(
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     sys.stdout.flush()
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+
+
+def pack_env(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write the archive.")] = "leman-env.tar.gz",
+) -> None:
+    """Packs this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
+    _services_package()
+    command = [sys.executable, "-P", "-m", "executor.spark.pack_env", file]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
 @config.command("show")

@@ -1,0 +1,72 @@
+"""Where Spark's workers call this process back: the driver, its blocks, and Leman's lanes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from dataclasses import dataclass
+
+from core.config import Spark
+
+LOOPBACK = "127.0.0.1"
+_EVERYWHERE = "0.0.0.0"  # behind another address, as in a container
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackAddress:
+    """`host` is what workers are told, `bind` the address of this machine that is listened on. The ports are 0 where
+    any free one will do."""
+
+    host: str
+    bind: str
+    driver_port: int = 0
+    block_port: int = 0
+    lane_port: int = 0
+
+    def spark_settings(self) -> dict[str, str]:
+        """As Spark is told."""
+        ports = {"spark.driver.port": self.driver_port, "spark.driver.blockManager.port": self.block_port}
+        return {
+            "spark.driver.host": self.host,
+            "spark.driver.bindAddress": self.bind,
+            **{key: str(port) for key, port in ports.items() if port},
+        }
+
+
+def is_local(settings: Spark) -> bool:
+    """Whether Spark's workers are on this machine alone."""
+    return not settings.master or settings.master.startswith("local")
+
+
+def callback_address(settings: Spark) -> CallbackAddress:
+    """Loopback for workers of this machine; else the host that the settings or SPARK_LOCAL_IP name, or the address that
+    this machine has towards the master."""
+    if is_local(settings):
+        return CallbackAddress(LOOPBACK, LOOPBACK)
+    host = settings.conf.get("spark.driver.host", "") or settings.driver_host or os.environ.get("SPARK_LOCAL_IP", "")
+    host = host or _towards(settings.master)
+    bind = settings.conf.get("spark.driver.bindAddress", "") or (host if _is_ours(host) else _EVERYWHERE)
+    first = settings.callback_port
+    return CallbackAddress(host, bind, *((first, first + 1, first + 2) if first else (0, 0, 0)))
+
+
+def _towards(master: str) -> str:
+    """The address of the interface through which the master is reached; what this host is called where there is no
+    address in the master's url."""
+    found = re.match(r"spark://([^:,/]+|\[[^]]+\]):(\d+)", master)
+    if found:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((found[1], int(found[2])))  # sends nothing
+            return str(probe.getsockname()[0])
+    return socket.getfqdn()
+
+
+def _is_ours(host: str) -> bool:
+    try:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True

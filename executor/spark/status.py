@@ -1,0 +1,41 @@
+"""What Spark's own records say about a running application; they are kept without its web page too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import SparkContext
+
+_DRIVER = "driver"
+_MOST_TASKS = 100
+
+
+def cores(context: SparkContext) -> int:
+    """Of all executors that have registered."""
+    return sum(
+        executor.totalCores() for executor in _items(_store(context).executorList(True)) if executor.id() != _DRIVER
+    )
+
+
+def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
+    """Message and host of tasks that failed in the Spark jobs under a tag."""
+    tracker, store = context.statusTracker(), _store(context)
+    for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
+        found = tracker.getJobInfo(job)
+        for stage in found.stageIds if found is not None else ():
+            told = tracker.getStageInfo(stage)
+            if told is None or not told.numFailedTasks:
+                continue
+            for task in _items(store.taskList(stage, told.currentAttemptId, _MOST_TASKS)):
+                if task.errorMessage().isDefined():
+                    yield str(task.errorMessage().get()), str(task.host())
+
+
+def _store(context: SparkContext) -> Any:
+    return context._jsc.sc().statusStore()
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.size()))

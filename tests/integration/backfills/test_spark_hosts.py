@@ -1,0 +1,240 @@
+"""A Spark cluster of two hosts with addresses of their own, which have nothing of the driver's Python environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.conftest import ROOT, START_SECONDS, UNTOUCHED
+
+SPARK = Path(pyspark.__file__).parent
+BRIDGE, EXECUTOR, WORKERS = "hub", "main", ("one", "two")
+ADDRESS = {EXECUTOR: "10.86.0.10", "one": "10.86.0.11", "two": "10.86.0.12"}
+MASTER = f"spark://{ADDRESS[EXECUTOR]}:7077"
+
+
+def may_make_networks() -> bool:
+    """Whether namespaces for networks and mounts can be had here."""
+    if not shutil.which("ip") or not shutil.which("unshare"):
+        return False
+    name = f"leman-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+    if made:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+    return made and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not os.environ.get("LEMAN_LONG"), reason="starts a Spark cluster; LEMAN_LONG=1 runs it"),
+]
+
+
+@dataclass
+class Hosts:
+    """Network namespaces with an address each, on a bridge of their own."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def name(self, host: str) -> str:
+        return f"lm{os.getpid()}{host}"
+
+    def make(self) -> None:
+        hub = self.name(BRIDGE)
+        self._ip(f"netns add {hub}", f"-n {hub} link add br0 type bridge", f"-n {hub} link set br0 up")
+        for number, (host, address) in enumerate(ADDRESS.items()):
+            name = self.name(host)
+            self._ip(
+                f"netns add {name}",
+                f"-n {name} link set lo up",
+                f"link add lmv{number} netns {hub} type veth peer name eth0 netns {name}",
+                f"-n {hub} link set lmv{number} master br0",
+                f"-n {hub} link set lmv{number} up",
+                f"-n {name} addr add {address}/24 dev eth0",
+                f"-n {name} link set eth0 up",
+            )
+
+    def _ip(self, *commands: str) -> None:
+        for command in commands:
+            subprocess.run(["ip", *command.split()], check=True)
+
+    def start(self, host: str, command: list[str], log: str, **environment: str) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("wb") as out:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self.name(host), *command],
+                cwd=ROOT,
+                env={k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            stop(process)
+        for host in (*ADDRESS, BRIDGE):
+            subprocess.run(["ip", "netns", "del", self.name(host)], check=False)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    if not may_make_networks():
+        pytest.skip("network namespaces need root and iproute2")
+    made = Hosts(tmp_path_factory.mktemp("hosts"))
+    try:
+        made.make()
+        java = ["org.apache.spark.deploy.master.Master", "--host", ADDRESS[EXECUTOR], "--port", "7077"]
+        made.start(EXECUTOR, [str(SPARK / "bin" / "spark-class"), *java], "master.log", SPARK_DAEMON_MEMORY="256m")
+        for host in WORKERS:
+            made.start(host, ["unshare", "-m", "sh", "-c", worker(made.folder, host)], f"{host}.log")
+        yield made
+    finally:
+        made.end()
+
+
+def worker(folder: Path, host: str) -> str:
+    """A worker in a file system without the driver's environment: it has Spark, Java and the system's own Python."""
+    spark, work = folder / f"spark-{host}", folder / f"work-{host}"
+    spark.mkdir()
+    work.mkdir()
+    hidden = [str(ROOT), *([sys.base_prefix] if sys.base_prefix != "/usr" else [])]
+    java = f"org.apache.spark.deploy.worker.Worker --host {ADDRESS[host]} --cores 2 --memory 2g"
+    return " && ".join(
+        [
+            f"mount --bind {shlex.quote(str(SPARK))} {spark}",
+            *(f"mount -t tmpfs tmpfs {shlex.quote(path)}" for path in hidden),
+            f"cd {work}",
+            f"export SPARK_HOME={spark} SPARK_LOCAL_IP={ADDRESS[host]} SPARK_DAEMON_MEMORY=256m PATH=/usr/bin:/bin",
+            f"exec {spark}/bin/spark-class {java} --work-dir {work} {MASTER}",
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("archive") / "env.tar.gz"
+    subprocess.run([sys.executable, "-P", "-m", "executor.spark.pack_env", str(out)], check=True, cwd=out.parent)
+    return out
+
+
+@contextlib.contextmanager
+def system(hosts: Hosts, lake: Path, **settings: str) -> Iterator[Path]:
+    """The services on the executor's host, for a database; its callers have to be there too."""
+    lake.mkdir()
+    command = [sys.executable, "-m", "core.embedded", "--database", str(lake), "--idle-seconds", "0"]
+    conf = {"spark.executor.memory": "512m", **json.loads(settings.pop("conf", "{}"))}
+    settings |= {"LEMAN_SPARK__MASTER": MASTER, "LEMAN_SPARK__CONF": json.dumps(conf)}
+    process = hosts.start(EXECUTOR, command, f"{lake.name}.log", **UNTOUCHED, **settings)
+    file, pause, deadline = lake / "_leman" / "service.json", threading.Event(), time.monotonic() + 2 * START_SECONDS
+    while not file.exists():
+        assert process.poll() is None, (hosts.folder / f"{lake.name}.log").read_text()
+        assert time.monotonic() < deadline, "the system did not start"
+        pause.wait(0.1)
+    try:
+        yield lake
+    finally:
+        stop(process)
+
+
+_CALLER = """
+import json, sys
+import pyarrow as pa
+import leman
+from core.rpc.healthcheck import check
+
+lake, lasting = sys.argv[1], float(sys.argv[2])
+service = json.load(open(lake + "/_leman/service.json"))
+
+@leman.udf(data_type=pa.string())
+def where(x: int) -> str:
+    import os, socket, time
+    time.sleep(lasting)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.86.0.10", 7077))
+        secrets = [name for name in os.environ if name.startswith("LEMAN_")]
+        return f"{probe.getsockname()[0]} {os.getpid()} {len(secrets)}"
+
+said = {}
+with leman.connect(lake, endpoint=service["executor"], token=service["token"]) as db:
+    table = db.create_table("t", pa.table({"x": list(range(40))}), max_rows_per_file=1)
+    table.add_columns({"y": where})
+    try:
+        table.backfill("y", progress=False)
+        said["values"] = table.to_arrow()["y"].to_pylist()
+    except leman.errors.LemanError as error:
+        said |= {"reason": error.reason, "message": str(error)}
+said["health"] = check(service["executor"])
+print(json.dumps(said))
+"""
+
+
+def backfill(hosts: Hosts, lake: Path, *, lasting: float = 0.0) -> dict[str, object]:
+    """What a caller on the executor's host is told."""
+    command = ["ip", "netns", "exec", hosts.name(EXECUTOR), sys.executable, "-c", _CALLER, str(lake), str(lasting)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_packed_environment_runs_on_hosts_that_have_none(hosts, archive, tmp_path):
+    """Lanes on all cores of both hosts, more than the executor's machine is asked for."""
+    conf = json.dumps({"spark.archives": f"{archive}#leman-env"})
+    settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__CALLBACK_PORT": "7100"}
+    with system(hosts, tmp_path / "lake", conf=conf, LEMAN_SPARK__START_SECONDS="200", **settings) as lake:
+        said = backfill(hosts, lake, lasting=0.2)
+    assert said["health"] == "", said
+    assert "values" in said, said
+    found = [value.split() for value in said["values"]]
+    assert {address for address, _, _ in found} == {ADDRESS[host] for host in WORKERS}
+    assert len({(address, pid) for address, pid, _ in found}) == 4
+    assert {secrets for _, _, secrets in found} == {"0"}
+
+
+def test_a_missing_interpreter_is_named_with_its_host(hosts, tmp_path):
+    with system(hosts, tmp_path / "lake") as lake:
+        said = backfill(hosts, lake)
+    assert said["reason"] == "WORKER_PYTHON_UNUSABLE"
+    assert sys.executable in said["message"]
+    assert any(ADDRESS[host] in said["message"] for host in WORKERS)
+    assert "leman pack-env" in said["message"]
+
+
+def test_a_driver_that_workers_cannot_reach_says_so(hosts, tmp_path):
+    settings = {"LEMAN_SPARK__DRIVER_HOST": "10.86.0.99", "LEMAN_SPARK__START_SECONDS": "10"}
+    with system(hosts, tmp_path / "lake", **settings) as lake:
+        said = backfill(hosts, lake)
+        log = (lake / "_leman" / "logs" / "executor.log").read_text()
+    assert said["reason"] == "WORKERS_CANNOT_REACH_DRIVER"
+    assert "cannot reach the driver at 10.86.0.99:" in said["message"]
+    assert said["health"] == "NOT_SERVING"
+    assert "WORKERS_CANNOT_REACH_DRIVER" in log
