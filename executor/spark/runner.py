@@ -241,11 +241,11 @@ class SparkRunner:
         """Looks meanwhile whether the cluster has no worker, or one that cannot run Python at all: Spark would wait for
         ever, and try again and again."""
         done = asyncio.wrap_future(call)
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
             error = self.trouble or await asyncio.to_thread(self._unusable, tag)
             if error is not None:
                 self._cut_off(tag, call)
-                done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 raise error.with_traceback(None)
         await done
 

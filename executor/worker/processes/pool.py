@@ -55,6 +55,7 @@ class Pool:
         self._processes: dict[int, _Process] = {}
         self._poll = select.poll()
         self._actions: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
+        self._spare = _SPARE
         self._over = False
 
     def serve(self, parent: int) -> NoReturn:
@@ -158,7 +159,7 @@ class Pool:
         self._wake.close()
 
     def _fork_spares(self) -> None:
-        for _ in range(_SPARE - sum(not p.function for p in self._processes.values())):
+        for _ in range(self._spare - sum(not p.function for p in self._processes.values())):
             self._fork()
 
     def _end_idle(self) -> None:
@@ -202,6 +203,8 @@ class Pool:
     def _died(self, process: _Process, code: int) -> None:
         _kill_group(process.pid)
         self._close(process.control)
+        if not process.function:
+            self._spare = 0  # where it dies by itself, the next one does too
         if process.caller is not None:
             with contextlib.suppress(OSError):
                 send(process.caller, Answer(error=f"the function's process {_how(code)}"))
