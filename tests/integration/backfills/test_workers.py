@@ -110,14 +110,17 @@ def nosy(*secrets: str) -> leman.UDF:
 
     @leman.udf(data_type=pa.string(), name="nosy")
     def look(x: int) -> str:
+        import contextlib
         import os
         from pathlib import Path
 
         import psutil
 
-        me = psutil.Process()
-        shown = [Path(f"/proc/{p.pid}/{what}") for p in [me, *me.parents()] for what in ("environ", "cmdline")]
-        found = [str(file) for file in shown if any(secret.encode() in file.read_bytes() for secret in secrets)]
+        found = []
+        for process in (psutil.Process(), *psutil.Process().parents()):
+            for file in (Path(f"/proc/{process.pid}/{what}") for what in ("environ", "cmdline")):
+                with contextlib.suppress(PermissionError):  # whoever started the suite
+                    found += [str(file)] * any(secret.encode() in file.read_bytes() for secret in secrets)
         own = [name for name, value in os.environ.items() if name.startswith("LEMAN_") or value in secrets]
         return " ".join([*found, *own])
 
