@@ -175,7 +175,7 @@ from core.rpc.healthcheck import check
 lake, lasting = sys.argv[1], float(sys.argv[2])
 service = json.load(open(lake + "/_leman/service.json"))
 
-@leman.udf(data_type=pa.string())
+@leman.udf(data_type=pa.string(), version="1")
 def where(x: int) -> str:
     import os, socket, time
     time.sleep(lasting)
