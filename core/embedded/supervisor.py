@@ -118,7 +118,9 @@ class Supervisor:
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
-        spec = Spec(REDIS, command, without_settings(dict(os.environ)), self._home.log(REDIS), 30.0, probe=redis.answers)
+        spec = Spec(
+            REDIS, command, without_settings(dict(os.environ)), self._home.log(REDIS), 30.0, probe=redis.answers
+        )
         return self._logging(spec)
 
     def _logging(self, spec: Spec) -> Spec:
