@@ -101,6 +101,7 @@ HEADERS = st.builds(
     PlanHeader,
     uri=TEXT,
     read_version=COUNT,
+    inputs_version=COUNT,
     incarnation=TEXT,
     output=OUTPUTS,
     input_columns=TEXTS,
@@ -132,6 +133,7 @@ TASKS = st.builds(
     checkpoints=st.lists(st.builds(CheckpointRef, TEXT, RANGES, st.booleans()), max_size=3).map(tuple),
     staged=st.none() | STAGED,
     row_states=st.binary(max_size=40),
+    rows_failed_before=COUNT,
 )
 FOLLOWED = st.builds(
     FollowedFile,
@@ -155,6 +157,7 @@ SPECS = st.builds(
     udf_version=TEXT,
     where=TEXT,
     read_version=COUNT,
+    read_tag=TEXT,
     concurrency=SMALL,
     checkpoint=BOUNDS,
     task_size=COUNT,
