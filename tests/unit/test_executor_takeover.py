@@ -160,7 +160,7 @@ def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.taken_over()
         run = pair.first.jobs._runs[job_id]
-        lanes = pair.first.spark._told[0]
+        lanes = pair.first.spark._running[job_id]
         lanes.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
         await until(lambda: idle(pair.first))
         assert run.board.lost
