@@ -372,7 +372,13 @@ def test_unknown_request_and_table(table):
 def test_paths_of_one_table_are_one_lane(table, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
     planner = Planner(table)
-    uris = [table.uri, table.uri + "/", f"{tmp_path}/x/../t.lance", str(tmp_path / "link" / "t.lance"), "file://" + table.uri]
+    uris = [
+        table.uri,
+        table.uri + "/",
+        f"{tmp_path}/x/../t.lance",
+        str(tmp_path / "link" / "t.lance"),
+        "file://" + table.uri,
+    ]
     requests = [message(planner, 0, uri=uri) for uri in uris]
 
     async def scenario():

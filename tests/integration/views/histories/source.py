@@ -23,6 +23,7 @@ class Source:
         self.uri = uri
         self._stamps = itertools.count(1)
         self._next = 0
+        self.compacted = 0  # version that the first compaction since all views were refreshed made
         lance.write_dataset(
             self._table(rows), uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=True, mode="create"
         )
@@ -38,6 +39,7 @@ class Source:
         self._stamps = itertools.count(last + 1)
         other._stamps = itertools.count(last + 1)
         other._next = self._next
+        other.compacted = self.compacted
         other.versions = dict(self.versions)
         other.state = self.state.copy()
         return other
@@ -126,7 +128,10 @@ class Source:
         self._see(set(ids))
 
     def compact(self, number: int) -> None:
+        before = self.version
         lance.dataset(self.uri).optimize.compact_files(target_rows_per_fragment=30 + number % 2 * 20)
+        if not self.compacted and self.version != before:
+            self.compacted = self.version
         self._see()
 
     def rewrite_read(self, number: int) -> None:
@@ -194,9 +199,38 @@ class Source:
         lance.dataset(self.uri).add_columns(pa.field(f"new{self.version}_{number}", pa.int64()))
         self._see()
 
-    def clean(self, _number: int) -> None:
-        """Old versions go, but for the last two."""
-        lance.dataset(self.uri).cleanup_old_versions(timedelta(0), retain_versions=2, delete_unverified=False)
+    def clean(self, number: int) -> None:
+        """Old versions go, but for the latest, or the last two, and tagged ones. The version that a compaction
+        made stays until a refresh has seen it: only it tells what the compaction did."""
+        dataset = lance.dataset(self.uri)
+        kept = max(1 + number % 2, dataset.version - self.compacted + 1 if self.compacted else 0)
+        dataset.cleanup_old_versions(
+            timedelta(0), retain_versions=kept, delete_unverified=False, error_if_tagged_old_versions=False
+        )
+        left = {v["version"] for v in lance.dataset(self.uri).versions()}
+        self.versions = {version: state for version, state in self.versions.items() if version in left}
+
+    def compact_and_clean(self, number: int) -> None:
+        """As somebody who looks after tables does: what was compacted is cleaned away at once."""
+        self.compact(number)
+        self.clean(0)
+
+    def index(self, number: int) -> None:
+        """An index on a column that views filter by, or read."""
+        column, kind = (("k", "BTREE"), ("x", "BTREE"), ("y", "BITMAP"))[number % 3]
+        lance.dataset(self.uri).create_scalar_index(column, kind, replace=True)
+        self._see()
+
+    def optimize_indices(self, _number: int) -> None:
+        lance.dataset(self.uri).optimize.optimize_indices()
+        self._see()
+
+    def tag(self, number: int) -> None:
+        """A version gets a name, and is kept from then on."""
+        dataset, name = lance.dataset(self.uri), f"tag{number % 3}"
+        if name in dataset.tags.list():
+            dataset.tags.delete(name)
+        dataset.tags.create(name, dataset.version)
 
 
 OPERATIONS: dict[str, Callable[[Source, int], None]] = {
@@ -211,4 +245,13 @@ OPERATIONS: dict[str, Callable[[Source, int], None]] = {
     "rewrite_unread": Source.rewrite_unread,
     "restore": Source.restore,
     "add_column": Source.add_column,
+}
+
+#: What is done for a table rather than to it. No value is another one for it, so it costs no call of a function.
+CARE: dict[str, Callable[[Source, int], None]] = {
+    "index": Source.index,
+    "optimize_indices": Source.optimize_indices,
+    "tag": Source.tag,
+    "clean": Source.clean,
+    "compact_and_clean": Source.compact_and_clean,
 }

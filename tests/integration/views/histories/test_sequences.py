@@ -6,14 +6,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.views.histories.source import OPERATIONS
+from tests.integration.views.histories.shapes import SHAPES
+from tests.integration.views.histories.source import CARE, OPERATIONS
 from tests.integration.views.histories.world import World
 
+#: Views that outlive a cleaned history. One with an offset is built anew: nothing tells which rows lay before it.
+KEPT = [shape for shape in SHAPES if not shape.offset]
 LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
 
@@ -42,27 +46,50 @@ def _descend(world: World, folder, sequence: list[str]) -> int:
     return steps
 
 
+@pytest.mark.parametrize("care", list(CARE))
+@pytest.mark.parametrize("operation", list(OPERATIONS))
+def test_care_for_a_source_costs_nothing(views_system, quick_folder, operation, care):
+    """Whatever the source went through since: an index, tags, compaction, versions that are cleaned away."""
+    world = World(views_system, quick_folder / "db", KEPT)
+    world.refresh_and_check()
+    for number, step in enumerate([care, operation, care], start=1):
+        world.change(step, number)
+    world.refresh_and_check()
+    shutil.rmtree(world.database)
+
+
 STEPS: Counter[str] = Counter()
 
 
-@settings(
-    max_examples=160 if LONG else 8,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    derandomize=not LONG,
-    database=None,
-)
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 1000), st.sampled_from([True, True, False])),
-        min_size=30,
-        max_size=30,
-    )
-)
-def test_long_histories(views_system, tmp_path_factory, steps):
+def _histories(operations: Collection[str], examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Thirty operations; some refreshes have several of them to catch up with."""
-    world = World(views_system, tmp_path_factory.mktemp("history") / "db")
+    one = st.tuples(st.sampled_from(sorted(operations)), st.integers(0, 1000), st.sampled_from([True, True, False]))
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        profile = settings(
+            max_examples=examples * 20 if LONG else examples,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],  # it takes minutes
+            derandomize=not LONG,
+            database=None,
+        )
+        return profile(given(steps=st.lists(one, min_size=30, max_size=30))(test))
+
+    return decorate
+
+
+@_histories(OPERATIONS, 8)
+def test_long_histories(views_system, tmp_path_factory, steps):
+    _live(World(views_system, tmp_path_factory.mktemp("history") / "db"), steps)
+
+
+@_histories(OPERATIONS | CARE, 5)
+def test_long_histories_of_a_source_that_is_cared_for(views_system, tmp_path_factory, steps):
+    _live(World(views_system, tmp_path_factory.mktemp("history") / "db", KEPT), steps)
+
+
+def _live(world: World, steps: Sequence[tuple[str, int, bool]]) -> None:
     try:
         world.refresh_and_check()
         for operation, number, refresh in steps:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 
 from core.domain.job import JobState
 from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
-from core.views.metadata import BASE_DATABASE, QUERY
+from core.views import metadata as view_metadata
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.histories.shapes import SHAPES, query
-from tests.integration.views.histories.source import OPERATIONS, ROWS, Source
+from tests.integration.views.histories.source import CARE, OPERATIONS, ROWS, Source
 
 #: How many of the rows of a fragment may be read for the sake of those that need it.
 _READ_AROUND = 2
@@ -45,19 +47,23 @@ class World:
         other.filled = dict(self.filled)
         for shape in self.shapes:
             view = lance.dataset(other.uri(shape))
-            asked = view.schema.metadata[QUERY.encode()].decode().replace(self.database, other.database)
-            view.update_schema_metadata({BASE_DATABASE: other.database, QUERY: asked})
+            definition = view_metadata.read(view.schema)
+            assert definition is not None
+            moved = replace(definition, query=replace(definition.query, database=other.database))
+            metadata = view_metadata.write(pa.schema([]), moved).metadata
+            view.update_schema_metadata({key.decode(): value.decode() for key, value in metadata.items()})
         return other
 
     def uri(self, shape: Shape) -> str:
         return f"{self.database}/{shape.name}.lance"
 
     def change(self, operation: str, number: int) -> None:
-        OPERATIONS[operation](self.source, number)
+        (OPERATIONS | CARE)[operation](self.source, number)
 
     def refresh_and_check(self) -> None:
         for shape in self.shapes:
             self._refresh_and_check(shape)
+        self.source.compacted = 0
 
     def _refresh_and_check(self, shape: Shape) -> None:
         before = self._layout(shape)
