@@ -12,7 +12,7 @@ from core.errors import FailedPrecondition
 
 #: From this file format on structs can be NULL.
 _NULL_STRUCTS = (2, 1)
-#: From this one on there are maps, and fixed-size lists of structs.
+#: From this one on there are maps.
 _MAPS = (2, 2)
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 #: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
@@ -30,6 +30,7 @@ _INSTEAD = {
     "empty struct": "Give the struct a field",
     "map with sorted keys": "Use pa.map_ without keys_sorted",
     "fixed-size list of values of varying length": "Use pa.list_",
+    "fixed-size list of structs": "Use pa.list_",
     "fixed-size list of size 0": "Use pa.list_",
     "dictionary of other values than text, bytes, numbers": "Use the type of its values",
 }
@@ -101,8 +102,10 @@ def check_copied(column: str, kind: pa.DataType) -> None:
 
 
 def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
-    """The part of a nested type whose extension types Lance loses or refuses inside of it."""
+    """The part of a nested type that Lance takes, and then loses or cannot read."""
     for part in (kind, *_parts(kind)):
+        if _of_structs(part):
+            return part, _INSTEAD["fixed-size list of structs"]
         for child in _children(part):
             if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
                 return child, "Use text: Lance keeps JSON as such only where it is the column's own type"
@@ -129,8 +132,7 @@ def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataTy
         return kind, _INSTEAD[name]
     if pt.is_struct(kind) and file_format < _NULL_STRUCTS:
         return kind, "Its file format knows no NULL struct. " + _REWRITE.format(*_NULL_STRUCTS)
-    fixed_structs = pt.is_fixed_size_list(kind) and pt.is_struct(kind.value_type)
-    if (pt.is_map(kind) or fixed_structs) and file_format < _MAPS:
+    if pt.is_map(kind) and file_format < _MAPS:
         return kind, _REWRITE.format(*_MAPS)
     parts = (_refusal(child, file_format) for child in _children(kind))
     return next((part for part in parts if part is not None), None)
@@ -148,6 +150,7 @@ def _not_stored(kind: pa.DataType) -> str:
         "empty struct": pt.is_struct(kind) and kind.num_fields == 0,
         "map with sorted keys": pt.is_map(kind) and kind.keys_sorted,
         "fixed-size list of values of varying length": pt.is_fixed_size_list(kind) and _varies(kind.value_type),
+        "fixed-size list of structs": _of_structs(kind),
         "fixed-size list of size 0": pt.is_fixed_size_list(kind) and kind.list_size == 0,
         "dictionary of other values than text, bytes, numbers": (
             pt.is_dictionary(kind) and not _in_dictionary(kind.value_type)
@@ -157,14 +160,24 @@ def _not_stored(kind: pa.DataType) -> str:
 
 
 def _varies(kind: pa.DataType) -> bool:
-    """Whether values of a type differ in length. In structs of a fixed-size list, texts may, lists may not."""
+    """Whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
     if isinstance(kind, pa.BaseExtensionType):
         return _varies(kind.storage_type)
     if pt.is_fixed_size_list(kind):
         return _varies(kind.value_type)
-    if pt.is_struct(kind):
-        return any(pt.is_nested(child) and _varies(child) for child in _children(kind))
-    return not (pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind) or pt.is_null(kind))
+    plain = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind) or pt.is_null(kind)
+    return not (plain or pt.is_struct(kind))
+
+
+def _of_structs(kind: pa.DataType) -> bool:
+    """Whether a type is a fixed-size list of structs, or of such lists. Lance writes it, and then reads no column that
+    shares a file with it."""
+    if not pt.is_fixed_size_list(kind):
+        return False
+    inner = kind.value_type
+    while isinstance(inner, pa.BaseExtensionType):
+        inner = inner.storage_type
+    return pt.is_struct(inner) or _of_structs(inner)
 
 
 def _in_dictionary(kind: pa.DataType) -> bool:

@@ -69,6 +69,15 @@ def test_what_a_view_cannot_copy_is_refused(inside):
     storable.check_copied("c", pa.json_())
 
 
+@pytest.mark.parametrize("wrap", [lambda kind: kind, pa.list_, lambda kind: pa.struct([("a", kind)])])
+def test_a_fixed_size_list_of_structs_is_not_copied_either(wrap):
+    """Lance writes it, and then reads no column of its file."""
+    with pytest.raises(FailedPrecondition, match=r"Use pa\.list_") as caught:
+        storable.check_copied("c", wrap(pa.list_(pa.struct([("a", pa.int32())]), 2)))
+    assert caught.value.reason == "TYPE_NOT_STORABLE"
+    storable.check_copied("c", wrap(pa.list_(pa.int32(), 2)))
+
+
 class Unknown(pa.ExtensionType):
     """Of somebody's own."""
 

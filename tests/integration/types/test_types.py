@@ -84,12 +84,15 @@ def _well_said(error: FailedPrecondition, case: Case) -> bool:
 
 
 def _lance_stores(case: Case, file_format: str, path: object) -> bool:
+    """Beside another column in one file, as compaction writes them."""
     array = case.make()
     if storable.stored_type(case.kind) != case.kind:  # as a column has it
         array = array.cast(storable.stored_type(case.kind))
     try:
         with panics_as_errors():
-            written = lance.write_dataset(pa.table({"c": array}), str(path), data_storage_version=file_format)
+            written = lance.write_dataset(
+                pa.table({"c": array, "n": range(len(array))}), str(path), data_storage_version=file_format
+            )
             return written.to_table()["c"].to_pylist() == array.to_pylist()
     except (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException):
         return False

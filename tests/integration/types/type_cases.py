@@ -84,7 +84,6 @@ def _text_and_bytes() -> list[Case]:
 def _lists() -> list[Case]:
     floats = ([1.0, None], None, [], [2.5], None)
     pairs = ([1.0, 2.0], None, [3.0, None], [5.0, 6.0], None)
-    points = ([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], None, [{"a": 2, "b": ""}, {"a": 3, "b": None}], None, None)
     deep = ([{"a": 1, "tags": ["x", None]}, None], None, [], [{"a": None, "tags": None}], [{"a": 2, "tags": []}])
     return [
         Case(pa.list_(pa.float32()), floats),
@@ -98,7 +97,6 @@ def _lists() -> list[Case]:
         Case(pa.list_(pa.bool_(), 2), ([True, None], None, [False, True], None, None)),
         Case(pa.list_(pa.list_(pa.float32(), 2), 2), ([[1.0, 2.0], [3.0, 4.0]], None, None, None, None)),
         Case(pa.list_(pa.list_(pa.float32(), 2)), ([[1.0, 2.0], None], None, [], None, None)),
-        Case(pa.list_(_S, 2), points, since=(2, 2)),
         Case(_S, ({"a": 1, "b": "x"}, None, {"a": None, "b": None}, {"a": 2, "b": ""}, None), since=(2, 1)),
         Case(pa.struct([("s", _S)]), ({"s": {"a": 1, "b": "x"}}, None, {"s": None}, None, None), since=(2, 1)),
         Case(_NESTED, deep, since=(2, 1)),
@@ -157,6 +155,8 @@ CASES = [
 _TS = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([0], pa.timestamp("us")))
 _DEC = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([Decimal("1.00")], pa.decimal128(5, 2)))
 
+_PAIR = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
+
 #: Types that no table of the newest file format holds.
 REFUSED = [
     Case(pa.decimal32(5, 2), (Decimal("1.25"), None)),
@@ -167,6 +167,9 @@ REFUSED = [
     Case(pa.list_(pa.string(), 2), (["a", "b"], None)),
     Case(pa.list_(pa.list_(pa.int32()), 2), ([[1], [2]], None)),
     Case(pa.list_(pa.struct([("a", pa.list_(pa.int8()))]), 2), ([{"a": [1]}, {"a": None}], None)),
+    Case(pa.list_(_S, 2), (_PAIR, None)),
+    Case(pa.list_(pa.list_(_S, 2), 1), ([_PAIR], None)),
+    Case(pa.list_(pa.list_(_S, 2)), ([_PAIR], None)),
     Case(pa.list_(pa.dictionary(pa.int8(), pa.string()), 2), (["a", "b"], None)),
     Case(pa.list_(pa.int32(), 0), ([], None)),
     Case(pa.struct([]), ({}, None)),
