@@ -396,7 +396,8 @@ class JobManager:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def cancel(self, database: str, job_id: str) -> Job:
-        """Asks a job to stop; ended jobs stay as they are. Raises NotFound; Unavailable (JOB_ELSEWHERE)."""
+        """Asks a job to stop; ended jobs stay as they are. History knows it before the caller does, so that an executor
+        which takes the job over cancels it too. Raises NotFound; Unavailable (JOB_ELSEWHERE)."""
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
@@ -405,11 +406,21 @@ class JobManager:
             raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
         if not run.cancelling:
             await run.board.move(JobState.CANCELLING)
+            await self._save_cancelling(run.board.job)
+            if run.board.lost or run.board.job.state.terminal:
+                return await self.get(database, job_id)
             if self._queue.waits(job_id):
                 self._leave_queue(job_id)
             else:
                 await asyncio.to_thread(run.cancel)
         return run.board.snapshot()
+
+    async def _save_cancelling(self, job: Job) -> None:
+        """Where nothing can be written the job is stopped all the same; another executor would not know of it."""
+        try:
+            await self._save(job)
+        except (LemanError, OSError) as error:
+            _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
 
     async def errors(
         self, database: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool

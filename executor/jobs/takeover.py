@@ -13,8 +13,11 @@ from executor.jobs.waiting import patiently
 
 async def begin_attempt(commits: CommitClient, job: Job) -> None:
     """Has the job's earlier attempts refused in its table, or its view: from now on nothing that a frozen executor left
-    behind is installed there. Raises what the coordinator says, FailedPrecondition (ATTEMPT_FENCED) where this attempt
-    is itself not the last; not that there is no such table any more, which planning finds out."""
+    behind is installed there. A first attempt has none before it, and writes nothing.
+
+    Raises what the coordinator says, FailedPrecondition (ATTEMPT_FENCED) where this attempt is itself not the last; not
+    that there is no such table any more, which planning finds out.
+    """
     try:
         await begin_attempt_at(commits, job, table_uri(job.spec.database, job.spec.table))
     except NotFound:
@@ -23,5 +26,7 @@ async def begin_attempt(commits: CommitClient, job: Job) -> None:
 
 async def begin_attempt_at(commits: CommitClient, job: Job, uri: str) -> None:
     """Likewise for another table that the job writes to. Raises NotFound where it is gone."""
+    if job.attempt == 1:
+        return
     request_id = uuid.uuid4().hex
     await patiently(commits.begin_attempt, uri, attempt=job.this_attempt, request_id=request_id)

@@ -71,6 +71,7 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         places = {job_id: n for n, job_id in enumerate(order)}
         assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(executor.spark.started)), "two plan at once"
         assert len(executor.spark.started) == 20
+        assert executor.commits.begun == [], "nobody had these jobs before: no table is told"
 
     with_executor(tmp_path, work)
 

@@ -219,6 +219,23 @@ def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_goo
     with_two(database, scenario)
 
 
+def test_a_cancel_that_was_answered_holds_though_its_executor_dies_before_the_work_has_stopped(database, monkeypatch):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        monkeypatch.setattr(pair.first.spark, "cancel", lambda _: None)  # its workers hear of nothing
+        assert (await pair.first.jobs.cancel(pair.database, job_id)).state is JobState.CANCELLING
+        pair.leases[0].frozen = True
+        del pair.keys[job_id]
+        await pair.second.jobs.open_database(pair.database)
+        await until(lambda: _ended(pair.second, job_id))
+        assert (await pair.second.job(job_id)).state is JobState.CANCELLED
+        assert not pair.second.spark.started
+        monkeypatch.undo()
+        pair.leases[0].wake()
+
+    with_two(database, scenario)
+
+
 async def idle(executor: Executor) -> bool:
     return not executor.jobs.busy()
 
