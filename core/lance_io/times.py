@@ -30,7 +30,9 @@ _CLOCK = re.compile(r"\s*(?P<clock>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}
 _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "==", "<>", "!="})
 #: What ends an operand of a comparison, besides a comma or a bracket that is not its own.
-_ENDS = frozenset({"and", "or", "not", "when", "then", "else", "case", "in", "between", "like", "ilike", "is"})
+_ENDS = frozenset({"and", "or", "not", "in", "between", "like", "ilike", "is"})
+#: After these words a bracket holds one expression; after `in` it holds a list, after other words arguments.
+_BEFORE_BRACKET = _ENDS - {"in"}
 _TYPED = frozenset({"timestamp", "date"})
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
@@ -57,9 +59,11 @@ def with_numbers(text: str, type_of: TypeOf) -> str:
     for a time that this type cannot tell from others."""
     found = tokens(text)
     for literal in reversed(list(_literals(found))):
-        operand = _compared(text, found, literal)
+        said = found[literal.last].name
+        instant = _instant(said) if literal.typed else None
+        operand = _compared(text, found, literal, instant=instant is not None)
         kind = type_of(operand) if operand else None
-        made = None if kind is None else _number(found[literal.last].name, kind, typed=literal.typed)
+        made = instant if kind is None else _number(said, kind, typed=literal.typed)
         if made is not None:
             text = text[: found[literal.first].start] + made + text[found[literal.last].end :]
     return text
@@ -86,18 +90,39 @@ def _literals(found: Sequence[Token]) -> Iterator[_Literal]:
 # what it is compared with
 
 
-def _compared(text: str, found: Sequence[Token], literal: _Literal) -> str:
-    """The expression on the other side of a comparison, BETWEEN or IN; empty: there is none."""
-    before = found[literal.first - 1] if literal.first else None
-    after = found[literal.last + 1] if literal.last + 1 < len(found) else None
-    if before is not None and before.text in _COMPARISONS:
-        return _left(text, found, literal.first - 1)
-    if after is not None and after.text in _COMPARISONS:
-        return _right(text, found, literal.last + 2)
-    word = _governing(found, literal.first)
+def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: bool) -> str:
+    """The expression on the other side of a comparison, BETWEEN or IN; empty: there is none, or there are two, and what
+    stands between them is an instant, which needs the type of neither."""
+    first, last = _with_brackets(found, literal)
+    if first and found[first - 1].text in _COMPARISONS:
+        return _left(text, found, first - 1)
+    after = [token.lower for token in found[last + 1 : last + 3]]
+    if after and after[0] in _COMPARISONS:
+        return _right(text, found, last + 2)
+    if "between" in {after[0] if after else "", " ".join(after).removeprefix("not ")}:
+        return "" if instant else _right(text, found, last + 2 + (after[0] == "not"))
+    word = _governing(found, first)
     if word is None:
         return ""
     return _left(text, found, word - 1 if word and found[word - 1].lower == "not" else word)
+
+
+def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]:
+    """Places of the literal with the brackets around it alone: `((now()))`."""
+    first, last = literal.first, literal.last
+    while first and last + 1 < len(found) and (found[first - 1].text, found[last + 1].text) == ("(", ")"):
+        before = found[first - 2] if first > 1 else None
+        if before is not None and _holds_more(before):
+            break
+        first, last = first - 1, last + 1
+    return first, last
+
+
+def _holds_more(before: Token) -> bool:
+    """Whether a bracket after this token is one of a call or a list."""
+    if before.kind is Kind.WORD:
+        return before.lower not in _BEFORE_BRACKET
+    return before.kind is Kind.QUOTED
 
 
 def _governing(found: Sequence[Token], first: int) -> int | None:
@@ -155,6 +180,15 @@ def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -
 
 
 # what it is
+
+
+def _instant(said: str) -> str | None:
+    """`timestamp '…+00:00'` as an instant, for where nothing tells the type: in a call, for one. Lance, which reads it
+    as what a clock shows, converts an instant to whatever it meets. None: it has no zone."""
+    match = _DATE.fullmatch(said)
+    if match is None or not match["zone"]:
+        return None
+    return _cast(_moment(match, "", said), pa.timestamp("us", "UTC"), said, typed=True)
 
 
 def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:

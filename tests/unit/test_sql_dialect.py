@@ -10,7 +10,7 @@ import pytest
 
 from core.domain.ranges import RowRange
 from core.errors import FailedPrecondition, InvalidArgument
-from core.lance_io import cases, expressions, filters
+from core.lance_io import cases, expressions, filters, relative_time
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.source import SourceRows
@@ -110,10 +110,49 @@ def test_text_is_compared_with_times_by_their_type(uri, column):
         ("east = '2024-06-01 02:00:00'", [1]),
         ("east = '2024-05-31T20:00:00-0400'", [1]),
         ("utc_s > timestamp '2024-06-01T00:00:00.500+00:00'", [2]),
+        # in brackets
+        ("tus > ('2024-06-01')", [2]),
+        ("not (('2024-06-01')) >= tus", [2]),
+        ("tus in (('2024-06-01'), (('2024-07-01 12:00')))", [1, 2]),
+        ("tus between ('2024-06-01') and ('2024-06-02')", [1]),
+        ("zurich = ('2024-06-01T02:00')", [1]),
+        ("zurich between (timestamp '2024-06-01T00:00:00+00:00') and (timestamp '2024-07-01T12:00:00+00:00')", [1, 2]),
+        ("timestamp '2024-06-01T00:00:00+00:00' between zurich and utc_us", [1]),
+        ("timestamp '2024-06-01T02:00:00' not between zurich and zurich", [0, 2]),
+        # in calls, where nothing tells the type
+        ("zurich >= greatest(timestamp '2024-06-01T00:00:00+00:00', timestamp '2020-01-01')", [1, 2]),
+        ("zurich >= date_trunc('hour', timestamp '2024-06-01T00:59:00+00:00')", [1, 2]),
+        ("zurich >= date_trunc('hour', (timestamp '2024-06-01T02:59:00+02:00'))", [1, 2]),
+        ("tns >= greatest(timestamp '2024-06-01T00:00:00+00:00', timestamp '2020-01-01')", [1, 2]),
+        ("d >= greatest(timestamp '2024-06-01T00:00:00+00:00', timestamp '2020-01-01')", [1, 2]),
+        ("coalesce(east, timestamp '2024-06-01T00:00:00+00:00') = (timestamp '2024-06-01T00:00:00+00:00')", [1, 3]),
     ],
 )
 def test_moments(uri, where, ids):
     assert matching(uri, where) == ids
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "{} > now() - interval '6 hours'",
+        "{} > (now() - interval '6 hours')",
+        "{} between (now() - interval '6 hours') and now() + interval '1 day'",
+        "{} > greatest(now() - interval '6 hours', timestamp '2020-01-01')",
+        "{} > date_trunc('second', now() - interval '6 hours')",
+        "now() - interval '6 hours' between timestamp '2020-01-01' and {}",
+        "case when id >= 0 then now() - interval '6 hours' else {0} end < {0}",
+    ],
+)
+@pytest.mark.parametrize("column", ["tus", "utc_ms", "zurich", "pacific"])
+def test_now_is_an_instant_wherever_it_stands(tmp_path, where, column):
+    now = dt.datetime(2024, 6, 1, 12, tzinfo=dt.UTC)
+    moments = [now - dt.timedelta(hours=hours) for hours in (9, 7, 5, 3)]
+    zones = {"tus": None, "utc_ms": "UTC", "zurich": "Europe/Zurich", "pacific": "America/Los_Angeles"}
+    data = {"id": range(4), column: pa.array(moments, pa.timestamp("ms", zones[column]))}
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table(data), uri, enable_stable_row_ids=True)
+    assert matching(uri, relative_time.pin(where.format(column), now)) == [2, 3]
 
 
 @pytest.mark.parametrize(
