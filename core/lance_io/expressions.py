@@ -23,6 +23,7 @@ _ROW_COLUMNS = "_row"
 _OPENING = frozenset({"(", "[", ".", "::"})
 _CLOSING = frozenset({")", "]", ",", ".", "::"})
 _BEFORE_TYPE = frozenset({"as", "::"})
+_LITERALS = frozenset({"true", "false", "null"})
 
 
 def invalid(message: str) -> InvalidArgument:
@@ -79,15 +80,39 @@ def with_names(expression: str, names: Mapping[str, str]) -> str:
 def _references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
     """Tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
-    words = cases.keywords(found)
-    for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
-        if token.kind not in {Kind.WORD, Kind.QUOTED} or token.start in words or _is_call(after):
-            continue
-        if before is not None and (before.text == "." or before.lower in _BEFORE_TYPE):
-            continue
+    for token in _names(found):
         column = token.name if token.name in columns else by_lower.get(token.name.casefold())
         if column is not None:
             yield token, column
+
+
+def _names(found: Sequence[Token]) -> Iterator[Token]:
+    """Words and quoted names that stand where a column may: any word can be a column's name, and what is a keyword
+    shows from its place."""
+    words = cases.keywords(found)
+    complete = False  # whether an operand ends before the token: what follows one is an operator
+    for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
+        if token.kind not in {Kind.WORD, Kind.QUOTED}:
+            complete = token.kind is not Kind.SYMBOL or token.text in {")", "]"}
+        elif token.start in words:
+            complete = token.lower == "end"
+        elif token.kind is Kind.WORD and complete:
+            complete = token.lower == "not"  # x NOT IN
+        elif token.kind is Kind.WORD and _is_keyword(token, after):
+            complete = token.lower in _LITERALS or token.lower == "distinct"
+        else:
+            complete = True
+            if not _is_call(after) and (before is None or not (before.text == "." or before.lower in _BEFORE_TYPE)):
+                yield token
+
+
+def _is_keyword(token: Token, after: Token | None) -> bool:
+    """Whether a word at the place of an operand names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
+    if token.lower in _LITERALS or token.lower == "not":
+        return True
+    if after is None:
+        return False
+    return after.kind is Kind.STRING or (token.lower, after.lower) in {("distinct", "from"), ("array", "[")}
 
 
 def _is_call(after: Token | None) -> bool:

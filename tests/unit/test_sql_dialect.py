@@ -247,3 +247,44 @@ def test_its_words_name_no_columns():
     assert expressions.inputs("end + x.when", columns) == ("end", "x")
     assert expressions.with_names("case when x > 1 then x end", {"x": "end"}) == "case when `end` > 1 then `end` end"
     filters.check("case when (x > 1) then (x) else (2) end = 2", columns)
+
+
+@pytest.mark.parametrize(
+    ("expression", "read"),
+    [
+        ("timestamp > date '2024-06-01'", ["timestamp"]),
+        ("date > timestamp '2024-06-01'", ["date"]),
+        ("`date` = date '2024-06-01' and `true`", ["date", "true"]),
+        ("x > 3 and true or not false", ["x"]),
+        ("coalesce(x, null, TRUE)", ["x"]),
+        ("x is not null and x is true", ["x"]),
+        ("x not in (1, 2) and x not like 'a' escape 'b'", ["x"]),
+        ("x is not distinct from is", ["x", "is"]),
+        ("x between like and between", ["x", "like", "between"]),
+        ("in in (in, 1) and box.in = 2", ["in", "box"]),
+        ("cast(x as date) > from and distinct = 1", ["x", "from", "distinct"]),
+        ("x::date = cast(y as int unsigned)", ["x", "y"]),
+        ("array_has(array['a'], array)", ["array"]),
+        ("case when x then date else date '2024-06-01' end in (1)", ["x", "date"]),
+        ("when > '2024-05-31' and end = 1", ["when", "end"]),
+    ],
+)
+def test_columns_may_be_called_as_words_of_sql(expression, read):
+    words = "date timestamp true false null not and or in is like between from distinct array unsigned escape case"
+    columns = [*words.split(), "x", "y", "box", "when", "end"]
+    assert expressions.inputs(expression, columns) == tuple(read)
+
+
+def test_a_renamed_column_takes_no_word_of_sql_along():
+    renamed = {"date": "day", "true": "flag", "x": "x"}
+    after = "x > date '2024-06-01' and `day` > 1 and true = `flag`"
+    assert expressions.with_names("x > date '2024-06-01' and date > 1 and true = `true`", renamed) == after
+
+
+def test_a_column_called_when_is_compared(tmp_path):
+    uri = str(tmp_path / "t.lance")
+    moments = pa.array(MOMENTS, pa.timestamp("us", "America/Los_Angeles"))
+    lance.write_dataset(pa.table({"id": range(4), "when": moments}), uri, enable_stable_row_ids=True)
+    assert matching(uri, "when > '2024-05-31 16:59'") == [1, 2]
+    assert matching(uri, "id < 9 and '2024-05-31 17:00' >= when") == [0, 1]
+    assert matching(uri, "case when `when` > '2024-05-31 16:59' then id else 0 end = 2") == [2]
