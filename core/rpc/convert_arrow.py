@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from core.errors import InvalidArgument
 
@@ -18,8 +19,10 @@ Value = TypeVar("Value")
 
 
 def schema_to_bytes(schema: pa.Schema) -> bytes:
-    """An Arrow IPC schema message."""
-    return bytes(schema.serialize())
+    """An Arrow IPC schema message. Of equal schemas it is the same one: metadata is in order, at every depth. Lance has
+    it in another order each time that it opens a table."""
+    fields = [_in_order(field) for field in schema]
+    return bytes(pa.schema(fields, _sorted(schema.metadata)).serialize())
 
 
 def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
@@ -47,3 +50,25 @@ def known(table: Mapping[Number, Value], number: Number, field: str) -> Value:
         listed = ", ".join(str(n) for n in sorted(table))
         raise InvalidArgument("UNKNOWN_VALUE", f"{field} is {number}; known are {listed}", field=field)
     return value
+
+
+def _in_order(field: pa.Field) -> pa.Field:
+    return field.with_type(_type_in_order(field.type)).with_metadata(_sorted(field.metadata))
+
+
+def _type_in_order(kind: pa.DataType) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([_in_order(field) for field in kind])
+    if pt.is_list(kind):
+        return pa.list_(_in_order(kind.value_field))
+    if pt.is_large_list(kind):
+        return pa.large_list(_in_order(kind.value_field))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(_in_order(kind.value_field), kind.list_size)
+    if pt.is_map(kind):
+        return pa.map_(_in_order(kind.key_field), _in_order(kind.item_field), kind.keys_sorted)
+    return kind
+
+
+def _sorted(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    return dict(sorted(metadata.items())) if metadata else None

@@ -255,3 +255,27 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
 @given(st.builds(CarriedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
 def test_carried_rows_survive_the_wire(carried):
     assert carried_from_proto(carried_to_proto(carried)) == carried
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda field: field,
+        lambda field: pa.field("c", pa.struct([field])),
+        lambda field: pa.field("c", pa.list_(field)),
+        lambda field: pa.field("c", pa.large_list(field)),
+        lambda field: pa.field("c", pa.list_(field, 2)),
+        lambda field: pa.field("c", pa.map_(field.with_name("key").with_nullable(False), field.with_name("value"))),
+        lambda field: pa.field("c", pa.list_(pa.field("item", pa.struct([field])))),
+    ],
+)
+def test_equal_schemas_are_the_same_bytes(around):
+    """Bodies of requests are told apart by their bytes, and Lance has metadata in another order at each opening."""
+    said = {"b": "1", "a": "2", "c": "3"}
+    ways = [
+        pa.schema([around(pa.field("x", pa.int32(), metadata=order)).with_metadata(order)], metadata=order)
+        for order in (said, dict(sorted(said.items())), dict(reversed(said.items())))
+    ]
+    assert len({convert.schema_to_bytes(way) for way in ways}) == 1
+    kept = convert.schema_from_bytes(convert.schema_to_bytes(ways[0]), "schema")
+    assert kept.equals(ways[0], check_metadata=True)

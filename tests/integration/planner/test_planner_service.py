@@ -238,6 +238,23 @@ def test_a_request_id_with_another_body_is_refused_also_after_a_restart(tmp_path
     assert served(go_on) == made == lake.open().version
 
 
+def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_time(tmp_path):
+    """Also where they had the function before. Lance has the metadata of a field in another order at each opening."""
+    lake = Lake(tmp_path)
+
+    async def scenario(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=lake.database, definition=NEWER))
+        await stubs.catalog.AddColumns(add(lake.database, "r1"))
+        answers = []
+        for request_id in ("r2", "nothing to change"):
+            new = add(lake.database, request_id, name="c", udf_version="2")
+            request = catalog_pb2.AlterColumnsRequest(table=new.table, columns=new.columns, request_id=request_id)
+            answers.append({(await stubs.catalog.AlterColumns(request)).version for _ in range(8)})
+        return answers
+
+    assert served(scenario) == [{lake.open().version}, {lake.open().version}]
+
+
 @pytest.mark.parametrize(
     ("column", "code", "reason", "said"),
     [
