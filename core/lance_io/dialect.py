@@ -12,17 +12,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.lance_io import cases, times
+from core.lance_io.arrow_names import rust_name
 from core.lance_io.cases import Case
+from core.lance_io.common_types import common_type, sort_of
 from core.lance_io.filters import Kind, invalid, tokens
 from core.lance_io.panics import panics_as_errors
 
 #: What Lance raises for an expression that it cannot plan.
 ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
-
-_TEXT = (pt.is_string, pt.is_large_string, pt.is_string_view)
-_NUMBERS = (pt.is_integer, pt.is_floating, pt.is_decimal)
-_BYTES = (pt.is_binary, pt.is_large_binary, pt.is_binary_view)
-_TIMES = (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration)
 
 
 class Dialect:
@@ -65,14 +62,17 @@ class Dialect:
     def _without_case(self, case: Case) -> str:
         conditions = [self._condition(case.operand, when) for when, _ in case.branches]
         values = [self._translated(value) for value in (*(then for _, then in case.branches), case.otherwise)]
-        kinds = [kind for kind in map(self.type_of, values) if not pt.is_null(kind)]
-        if not kinds:
+        kinds = [self.type_of(value) for value in values]
+        if all(pt.is_null(kind) for kind in kinds):
             raise invalid("CASE is NULL for every row, of no type; write cast(NULL as …)")
-        if all(pt.is_boolean(kind) for kind in kinds):
+        common = common_type(values, kinds, self.type_of)
+        if pt.is_boolean(common):
             # of truth values Lance would make AND and OR, and compute all branches
             numbers = [f"cast(({value}) as bigint)" for value in values]
             return f"({_chosen(conditions, numbers, _as_number)} = 1)"
-        return _chosen(conditions, values, _marked_as(kinds))
+        name = rust_name(common)
+        alike = [v if kind == common else f"arrow_cast({v}, '{name}')" for v, kind in zip(values, kinds, strict=True)]
+        return _chosen(conditions, alike, lambda condition: _as(common, condition))
 
     def _condition(self, operand: str, when: str) -> str:
         if operand:
@@ -93,22 +93,14 @@ def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[
     return result
 
 
-def _marked_as(kinds: Sequence[pa.DataType]) -> Callable[[str], str]:
-    if any(_is(kind, _TEXT) for kind in kinds):
-        return _as_text
-    first = next((kind for kind in kinds if not _is(kind, _NUMBERS) and not pt.is_boolean(kind)), None)
-    if first is None:
-        return _as_number
-    if _is(first, _TIMES):
-        return lambda condition: f"arrow_cast({_as_number(condition)}, '{times.rust_name(first)}')"
-    if _is(first, _BYTES):
-        return lambda condition: f"arrow_cast({_as_text(condition)}, 'Binary')"
-    raise invalid(f"CASE gives {first}, which is not supported: numbers, text, bytes, times and truth values are")
-
-
-def _is(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bool:
-    inner = kind.value_type if pt.is_dictionary(kind) else kind
-    return any(test(inner) for test in tests)
+def _as(kind: pa.DataType, condition: str) -> str:
+    """A value of a type that is not of truth; the number is 0, which all types of numbers and times have."""
+    if sort_of(kind) in {"text", "bytes"}:
+        return f"arrow_cast({_as_text(condition)}, '{rust_name(kind)}')"
+    number = f"1 - {_as_number(condition)}"
+    if pt.is_time32(kind):
+        number = f"arrow_cast({number}, 'Int32')"
+    return f"arrow_cast({number}, '{rust_name(kind)}')"
 
 
 def _as_number(condition: str) -> str:

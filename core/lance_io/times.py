@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
+from core.lance_io.arrow_names import UNITS, rust_name
 from core.lance_io.filters import Kind, Token, invalid, tokens
 
 #: Type of an expression; None where Lance cannot tell.
@@ -35,7 +36,6 @@ _ENDS = frozenset({"and", "or", "not", "in", "between", "like", "ilike", "is"})
 _BEFORE_BRACKET = _ENDS - {"in"}
 _TYPED = frozenset({"timestamp", "date"})
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 _NANOSECONDS = 10**9
 _DAY = 86_400
 
@@ -67,17 +67,6 @@ def with_numbers(text: str, type_of: TypeOf) -> str:
         if made is not None:
             text = text[: found[literal.first].start] + made + text[found[literal.last].end :]
     return text
-
-
-def rust_name(kind: pa.DataType) -> str:
-    """A type of dates or times as `arrow_cast` names it."""
-    if pt.is_timestamp(kind):
-        zone = f'Some("{kind.tz}")' if kind.tz else "None"
-        return f"Timestamp({_UNITS[kind.unit]}, {zone})"
-    if pt.is_date(kind):
-        return "Date32" if pt.is_date32(kind) else "Date64"
-    name = "Duration" if pt.is_duration(kind) else "Time32" if pt.is_time32(kind) else "Time64"
-    return f"{name}({_UNITS[kind.unit]})"
 
 
 def _literals(found: Sequence[Token]) -> Iterator[_Literal]:
@@ -213,7 +202,7 @@ def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:
 def _cast(nanoseconds: int, kind: pa.DataType, said: str, *, typed: bool) -> str:
     number, rest = divmod(nanoseconds, _NANOSECONDS // _PER_SECOND[kind.unit])
     if rest and not typed:
-        unit = _UNITS[kind.unit].lower()
+        unit = UNITS[kind.unit].lower()
         raise invalid(f"'{said}' is compared with {kind}, which has whole {unit}s: leave out what is finer")
     if not -(1 << 63) < number < 1 << 63:
         raise invalid(f"'{said}' is out of the range of {kind}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import zoneinfo
+from decimal import Decimal
 
 import lance
 import pyarrow as pa
@@ -288,3 +290,99 @@ def test_a_column_called_when_is_compared(tmp_path):
     assert matching(uri, "when > '2024-05-31 16:59'") == [1, 2]
     assert matching(uri, "id < 9 and '2024-05-31 17:00' >= when") == [0, 1]
     assert matching(uri, "case when `when` > '2024-05-31 16:59' then id else 0 end = 2") == [2]
+
+
+KINDS = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float32(), pa.float64(), pa.decimal128(5, 5), pa.decimal128(38, 38), pa.decimal128(38, 2)),
+    *(pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.date32(), pa.date64()),
+    *(pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ms", "America/Los_Angeles"), pa.duration("ms")),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.bool_()),
+]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> str:
+    """`id` 0 to 3, and a column for each of KINDS: `c0`, `c1`, …; `far`: the year 3000, `most`: the highest uint64."""
+    numbers = pa.array([0, 0, None, 0], pa.int32())
+    columns = {}
+    for at, kind in enumerate(KINDS):
+        text = pa.array(["0", "1", None, "0"], pa.string())
+        by_text = pa.types.is_decimal(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        by_text |= kind in {pa.string(), pa.binary()}
+        source = pa.array(["0", "0", None, "0"]) if pa.types.is_decimal(kind) else text if by_text else numbers
+        wide = pa.types.is_time64(kind) or pa.types.is_date64(kind) or pa.types.is_timestamp(kind)
+        wide |= pa.types.is_duration(kind)
+        columns[f"c{at}"] = (source.cast(pa.int64()) if wide else source).cast(kind)
+    columns["far"] = pa.array([dt.date(3000, 1, 1)] * 4)
+    columns["most"] = pa.array([2**64 - 1] * 4, pa.uint64())
+    columns["fine"] = pa.array([dt.datetime(2024, 6, 1, 0, 0, 0, 5)] * 4, pa.timestamp("us"))
+    columns["seconds"] = pa.array(MOMENTS, pa.timestamp("s"))
+    columns["pacific"] = pa.array(MOMENTS, pa.timestamp("ms", "America/Los_Angeles"))
+    columns["short"] = pa.array([1, 2, 3, 4], pa.int8())
+    columns["cents"] = pa.array([Decimal("999.99")] * 4, pa.decimal128(5, 2))
+    columns["tiny"] = pa.array([Decimal("0.5")] * 4, pa.decimal128(38, 38))
+    columns["real"] = pa.array([0.5] * 4, pa.float32())
+    columns["word"] = pa.array(["a", "b", "a", None]).dictionary_encode()
+    columns["flag"] = pa.array([True, False, None, True])
+    where = str(tmp_path_factory.mktemp("typed") / "t.lance")
+    lance.write_dataset(pa.table({"id": range(4), **columns}), where, enable_stable_row_ids=True)
+    return where
+
+
+@pytest.mark.parametrize("at", range(len(KINDS)), ids=map(str, KINDS))
+def test_a_case_keeps_the_type_of_its_branches(typed, at):
+    stored = lance.dataset(typed).to_table([f"c{at}"]).column(0).to_pylist()
+    for expression in (f"case when id > 0 then c{at} end", f"case when id < 1 then null else c{at} end"):
+        assert LanceTables().expression_type(typed, expression) == KINDS[at]
+        assert values(typed, expression) == [None, *stored[1:]]
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "expected"),
+    [
+        ("case when id > 2 then most else 0 end", pa.uint64(), [0, 0, 0, 2**64 - 1]),
+        ("case when id > 2 then most else -1 end", pa.decimal128(20, 0), [-1, -1, -1, 2**64 - 1]),
+        ("case when id > 2 then short else (7) end", pa.int8(), [7, 7, 7, 4]),
+        ("case when id > 2 then short else 200 end", pa.int64(), [200, 200, 200, 4]),
+        ("case when id > 2 then 1 when id > 1 then 2 end", pa.int64(), [None, None, 2, 1]),
+        ("case when id > 2 then cents else 5 end", pa.decimal128(5, 2), [5, 5, 5, Decimal("999.99")]),
+        ("case when id > 2 then tiny end", pa.decimal128(38, 38), [None, None, None, Decimal("0.5")]),
+        ("case when id > 2 then cents else real end", pa.float64(), [0.5, 0.5, 0.5, 999.99]),
+        ("case when id > 2 then short else 'x' end", pa.string(), ["x", "x", "x", "4"]),
+        ("case when id > 0 then word else 'x' end", pa.string(), ["x", "b", "a", None]),
+        (
+            "case when id > 2 then far else fine end",
+            pa.timestamp("us"),
+            [*[dt.datetime(2024, 6, 1, 0, 0, 0, 5)] * 3, dt.datetime(3000, 1, 1)],
+        ),
+        (
+            "case when id > 0 then fine else seconds end",
+            pa.timestamp("us"),
+            [MOMENTS[0], *[dt.datetime(2024, 6, 1, 0, 0, 0, 5)] * 3],
+        ),
+    ],
+)
+def test_branches_of_several_types_have_one_that_holds_all(typed, expression, kind, expected):
+    assert LanceTables().expression_type(typed, expression) == kind
+    assert values(typed, expression) == expected
+
+
+def test_a_date_begins_in_the_zone_of_the_other_branch(typed):
+    found = values(typed, "case when id < 9 then far else pacific end")
+    assert found == [dt.datetime(3000, 1, 1, tzinfo=zoneinfo.ZoneInfo("America/Los_Angeles"))] * 4
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("case when id > 2 then tiny else id end", "which no type has: cast its branches to one type"),
+        ("case when id > 2 then flag else 1 end", "CASE gives numbers and truth values: cast"),
+        ("case when id > 2 then fine else 'x' end", "CASE gives dates and timestamps and text: cast"),
+        ("case when id > 2 then fine else id end", "CASE gives dates and timestamps and numbers: cast"),
+    ],
+)
+def test_branches_that_no_type_holds_are_refused(typed, expression, said):
+    with pytest.raises(InvalidArgument) as caught:
+        LanceTables().expression_type(typed, expression)
+    assert said in caught.value.message
