@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import uuid
-from typing import Optional
+from typing import Any, Optional
 
 import cloudpickle
 import pyarrow as pa
@@ -491,3 +491,28 @@ def test_data_type_that_fits_the_annotation(returned, data_type):
 
     f.__annotations__["return"] = returned
     assert leman.udf(data_type=data_type)(f).data_type == data_type
+
+
+@pytest.mark.parametrize("kind", [pa.uuid(), pa.bool8(), pa.json_(), pa.list_(pa.uuid())], ids=str)
+@pytest.mark.parametrize("annotations", [{}, {"x": Any, "return": Any}, {"x": object, "return": object}], ids=str)
+def test_extension_types_without_an_annotation_that_says_something(annotations, kind):
+    def f(x):
+        return x
+
+    f.__annotations__.update(annotations)
+    made = leman.udf(data_type=kind)(f)
+    assert made.data_type == kind
+    made.check_inputs(pa.schema([("u", kind)]), ["u"])
+
+
+def test_a_uuid_may_be_none_and_is_no_number():
+    def fitting(x: uuid.UUID | None) -> uuid.UUID | None:
+        return x
+
+    def other(x: int | None) -> int:
+        return 0
+
+    column = pa.schema([("u", pa.uuid())])
+    leman.udf(data_type=pa.uuid())(fitting).check_inputs(column, ["u"])
+    with pytest.raises(TypeMismatch, match=r"declares int \| None"):
+        leman.udf(other).check_inputs(column, ["u"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import types
 import typing
 import uuid
@@ -70,6 +71,8 @@ _LISTS = (
 )
 
 
+#: What is a class, for Python, and says nothing of values.
+_SAYS_NOTHING = (inspect.Parameter.empty, object, Any)
 BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _BLOB_EXTENSION = "lance.blob.v2"
@@ -134,7 +137,9 @@ def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
     """As `accepts`: JSON is given as text, a tensor as a list, others as their own Python type or that of their
     storage."""
     if isinstance(actual, pa.UuidType):
-        return not isinstance(annotation, type) or annotation in (object, uuid.UUID)
+        annotation = _without_none(annotation)
+        said = isinstance(annotation, type) and annotation not in _SAYS_NOTHING
+        return not said or annotation is uuid.UUID
     if isinstance(actual, pa.Bool8Type):
         return accepts(annotation, pa.bool_())
     return accepts(annotation, actual.storage_type)
