@@ -320,6 +320,8 @@ def typed(tmp_path_factory) -> str:
     columns["seconds"] = pa.array(MOMENTS, pa.timestamp("s"))
     columns["pacific"] = pa.array(MOMENTS, pa.timestamp("ms", "America/Los_Angeles"))
     columns["short"] = pa.array([1, 2, 3, 4], pa.int8())
+    columns["high"] = pa.array([127] * 4, pa.int8())
+    columns["highest"] = pa.array([2**63 - 1] * 4)
     columns["cents"] = pa.array([Decimal("999.99")] * 4, pa.decimal128(5, 2))
     columns["tiny"] = pa.array([Decimal("0.5")] * 4, pa.decimal128(38, 38))
     columns["real"] = pa.array([0.5] * 4, pa.float32())
@@ -386,3 +388,31 @@ def test_branches_that_no_type_holds_are_refused(typed, expression, said):
     with pytest.raises(InvalidArgument) as caught:
         LanceTables().expression_type(typed, expression)
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "expected"),
+    [
+        ("high + high", pa.int8(), -2),
+        ("high * 2", pa.int8(), -2),
+        ("highest + 1", pa.int64(), -(2**63)),
+        ("cast(high as bigint) * 2", pa.int64(), 254),
+        ("cast(highest as decimal(38, 0)) * 2", pa.decimal128(38, 0), Decimal(2**64 - 2)),
+    ],
+)
+def test_whole_numbers_wrap_as_the_docs_say(typed, expression, kind, expected):
+    assert LanceTables().expression_type(typed, expression) == kind
+    assert values(typed, expression) == [expected] * 4
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("pacific >= to_timestamp('2024-06-01T00:00:00Z')", [2]),
+        ("pacific = seconds", []),
+        ("pacific >= timestamp '2024-06-01 00:00:00Z'", [1, 2]),
+        ("pacific = arrow_cast(seconds, 'Timestamp(Microsecond, Some(\"UTC\"))')", [0, 1, 2]),
+    ],
+)
+def test_clock_times_and_instants_are_compared_as_the_docs_say(typed, where, ids):
+    assert matching(typed, where) == ids
