@@ -36,7 +36,12 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
     if _may_lose(values, kind):
         _check_all(values, kind)
-    made = pa.array(values, kind)
+    try:
+        made = pa.array(values, kind)
+    except pa.ArrowNotImplementedError as error:  # extension types inside of other types: it says "extension"
+        raise TypeError(
+            f"Arrow makes no array of type {kind} from Python values ({error}): return an Arrow array"
+        ) from None
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
     if _infinities(made):

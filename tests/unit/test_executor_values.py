@@ -245,3 +245,18 @@ def test_text_that_is_no_json_is_refused_inside_of_lists_and_structs():
 def test_json_may_be_deeper_than_python_reads_it():
     deep = "[" * 5000 + "]" * 5000
     assert to_array([deep], pa.json_()).to_pylist() == [deep]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ([uuid.UUID(int=5)], pa.list_(pa.uuid())),
+        ({"u": uuid.UUID(int=5)}, pa.struct([("u", pa.uuid())])),
+        ([("k", uuid.UUID(int=5).bytes)], pa.map_(pa.string(), pa.uuid())),
+        ([True], pa.list_(pa.bool8())),
+    ],
+    ids=str,
+)
+def test_what_arrow_makes_of_no_python_values_is_asked_for_as_an_array(value, kind):
+    with pytest.raises(TypeError, match=r"makes no array of type .* from Python values .*: return an Arrow array"):
+        to_array([value, None], kind)
