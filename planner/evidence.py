@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.checkpoints.records import FragmentRecord
 from core.keys import FamilyKey
@@ -15,19 +16,33 @@ from planner.reuse import Sight, judge
 Slot = tuple[str, int]
 
 
+class FailedNow(NamedTuple):
+    """Failed rows of a fragment that are not deleted, and those of them that the filter matches."""
+
+    live: int
+    asked: int
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was stored by earlier runs.
 
     `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family,
     by id of the fragment, whose input files are still those of the key. `records`: fragment records by key, only of
-    files that exist. `gone`: keys of fragments that the table does not have.
+    files that exist. `gone`: keys of fragments that the table does not have. `failed`: by id of the fragment, where
+    fewer failed rows may count than its file's header says.
     """
 
     states: Mapping[str, StateSummary] = field(default_factory=dict)
     found: Mapping[int, Sequence[FamilyKey]] = field(default_factory=dict)
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
     gone: Sequence[str] = ()
+    failed: Mapping[int, FailedNow] = field(default_factory=dict)
+
+    def failed_now(self, fragment_id: int, states: StateSummary | None) -> FailedNow:
+        """`states`: what the header of the fragment's file says."""
+        told = states.failed if states is not None else 0
+        return self.failed.get(fragment_id) or FailedNow(told, told)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from core.domain.plan import (
 )
 from core.domain.ranges import total
 from core.row_states import StateSummary
-from planner.evidence import Evidence, Slot
+from planner.evidence import Evidence, FailedNow, Slot
 from planner.question import Question
 from planner.reuse import Sight, Verdict, judge
 from planner.tasks import Opening, Tasks, open_fragment
@@ -50,8 +50,6 @@ class _Totals:
         """A fragment with nothing to do."""
         self.count(verdict.reason, live)
         self.reused += live
-        if verdict.states is not None:
-            self.failed += verdict.states.failed
 
     def count(self, reason: Reason, live: int) -> None:
         self.fragments[reason] += 1
@@ -101,6 +99,8 @@ def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Dr
             totals.not_computed += _not_computed(sight, verdict)
         if verdict.settled:
             totals.settle(verdict, live)
+            if verdict.states is not None and verdict.states.failed:
+                totals.failed += evidence.failed_now(sight.fragment.fragment_id, verdict.states).asked
             continue
         stored = records.get((sight.sources, sight.fragment.fragment_id), ()) if records else ()
         opening = open_fragment(question, sight, verdict, evidence, stored)
@@ -110,10 +110,11 @@ def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Dr
         openings.append(opening)
         if opening.checkpoints or opening.staged is not None:
             totals.collect(opening)
-        left = _rows_left(question, opening, verdict)
+        failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states)
+        left = _rows_left(question, opening, verdict, failed)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += opening.failed_before
+        totals.failed += 0 if question.failed_only else failed.asked
     plan = Plan(_header(question, totals), Tasks(question, openings), tuple(followed(question, ordered)))
     return Draft(plan, totals.fragments_collected, totals.rows_collected)
 
@@ -156,7 +157,7 @@ def _not_computed(sight: Sight, verdict: Verdict) -> int:
     return 0 if sight.reason in SETTLED else sight.fragment.live_rows
 
 
-def _rows_left(question: Question, opening: Opening, verdict: Verdict) -> int:
+def _rows_left(question: Question, opening: Opening, verdict: Verdict, failed: FailedNow) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
     if opening.staged is not None:
         return 0
@@ -165,7 +166,7 @@ def _rows_left(question: Question, opening: Opening, verdict: Verdict) -> int:
         left = min(left, total(opening.missing))
     if verdict.states is None:
         return left
-    open_rows = verdict.states.failed if question.failed_only else verdict.states.untouched
+    open_rows = failed.asked if question.failed_only else verdict.states.untouched
     return min(left, open_rows + verdict.states.failed_older)
 
 

@@ -30,6 +30,7 @@ from core.row_states import StateSummary
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from planner.evidence import Evidence, open_inputs, sift
+from planner.failed_rows import failed_now
 from planner.following import carried, follow
 from planner.planning import draft, followed
 from planner.question import Question, at_version, check_format, check_spec, defined_column, resolve, with_filter
@@ -119,9 +120,10 @@ class PlanReader:
         uri = question.table.uri
         partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
+        failed = failed_now(question, sights, states)
         wanted = open_inputs(question, sights, states)
         if not wanted:
-            return Evidence(states=states)
+            return Evidence(states=states, failed=failed)
         store = self._checkpoints(uri)
         sifted = sift(question, wanted, store.list_keys(question.family.head))
         if sifted.outdated:
@@ -129,7 +131,7 @@ class PlanReader:
             _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=count)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone)
+        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone, failed)
 
     def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
         """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of

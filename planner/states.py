@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core import keys, row_states
-from core.domain.plan import SETTLED, BackfillSpec, KeptRows, Reason, ValueState
+from core import row_states
+from core.domain.plan import BackfillSpec, KeptRows, ValueState
 from core.domain.ranges import RowRange
-from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
-from planner.question import Question
+from planner.failed_rows import states_of
 from planner.reuse import Sight
 from planner.snapshot import PlanReader
 
@@ -84,32 +83,6 @@ class StatesReader:
         for fragment_id, group in itertools.groupby(addresses, key=lambda address: address >> 32):
             ids += reader.row_ids(fragment_id, [address & _OFFSET_MASK for address in group])
         return ids
-
-
-def states_of(question: Question, sight: Sight) -> States:
-    """One for each physical row, as the column's function sees them."""
-    rows = sight.fragment.physical_rows
-    if sight.moved is not None:
-        if not sight.moved.states:
-            return np.full(rows, RowState.COMPUTED, np.uint8)
-        return row_states.decode_for(sight.moved.states, question.versions[0], question.versions)
-    if sight.reason is Reason.PARTIAL:
-        return _of_partial_file(question, sight)
-    if sight.reason in SETTLED:
-        return np.full(rows, row_states.of_version(RowState.COMPUTED, sight.version), np.uint8)
-    return np.zeros(rows, np.uint8)
-
-
-def _of_partial_file(question: Question, sight: Sight) -> States:
-    """What cannot be read is worth nothing: the planner has it computed again."""
-    name = keys.parse_column_file_name(sight.current_file)
-    try:
-        buffer = column_files.read_states_buffer(question.table.uri, sight.current_file)
-    except (OSError, ValueError, RuntimeError, KeyError):
-        buffer = None
-    if buffer is None or name is None:
-        return np.zeros(sight.fragment.physical_rows, np.uint8)
-    return row_states.decode_for(buffer, name.function_part, question.versions)
 
 
 def _live(reader: FragmentReader, sight: Sight) -> Mask:

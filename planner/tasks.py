@@ -71,7 +71,9 @@ def open_fragment(
 ) -> Opening:
     """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
     extends = verdict.states is not None
-    failed = verdict.states.failed if verdict.states is not None and not question.failed_only else 0
+    failed = 0
+    if verdict.states is not None and not question.failed_only:
+        failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states).live
     rows = sight.fragment.physical_rows
     staged = _staged(question, sight, records, evidence) if records else None
     if staged is not None:

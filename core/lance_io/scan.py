@@ -114,6 +114,15 @@ class FragmentReader:
                 found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
         return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 
+    def matching(self, addresses: Sequence[int], where: str) -> list[int]:
+        """Those of some row addresses that a filter matches; deleted rows are left out. Reads no other rows. Raises
+        what Lance says where the filter cannot be evaluated for one of them."""
+        if not addresses:
+            return []
+        asked = f"({self._dialect.lance(where)}) AND _rowaddr IN ({','.join(map(str, addresses))})"
+        found = self._dataset.scanner(columns=[], filter=asked, with_row_address=True).to_table()
+        return list(found.column("_rowaddr").to_pylist())
+
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
         """For each physical row of `covered`: is it not deleted?"""
         return deletions.live(self._fragment(fragment_id), covered)

@@ -39,6 +39,7 @@ class Tally:
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         self.budget_rows = 0
         self._before = 0
+        self._filtered = False
         self._attempts: Progress | None = None
         self.units = 0
         self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
@@ -53,6 +54,7 @@ class Tally:
             self.rows_planned, self.fragments_planned = header.rows_to_compute, len(plan.tasks)
             self.budget_rows = self.rows_planned
             self._before = header.rows_failed_before
+            self._filtered = bool(header.where)
             if self._attempts is not None:
                 self._go_on_from(self._attempts)
 
@@ -148,7 +150,8 @@ class Tally:
     @property
     def rows_failed_before(self) -> int:
         """Rows of what was asked that had failed before the job and are left so."""
-        return max(self._before, self._failed.left)
+        # files tell of rows beside the filter too
+        return self._before if self._filtered else max(self._before, self._failed.left)
 
     @property
     def seconds_per_row(self) -> float | None:

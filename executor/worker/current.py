@@ -46,6 +46,9 @@ class CurrentFile:
         accepted = context.versions or (own,)
         self.filters = row_states.seen_from(row_states.decode_summary(buffer), own, accepted).filters
         states = self._states = row_states.decode_for(buffer, own, accepted)
+        if work.deleted_rows:  # nothing is left of them to be told, or to be copied
+            live = reader.live(work.fragment_id, RowRange(0, work.physical_rows))
+            states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
         self._failed = row_states.kinds(states) == RowState.FAILED
         again = self._failed if context.failed_only else self._failed & (row_states.versions(states) > 0)
         self._settled = (states != RowState.UNTOUCHED) & ~again

@@ -71,3 +71,37 @@ def test_a_retry_counts_the_rows_that_fail_again(db):
     db.retry_job(db.jobs("t")[0].job_id, progress=False)
     job = db.jobs("t")[0]
     assert (job.progress.rows_failed, job.progress.rows_failed_before, job.progress.rows_computed) == (4, 0, 0)
+
+
+def again(db: leman.Database, where: str | None = None) -> tuple[str, int, int]:
+    """What a backfill of `t.y` tells; the plan before it says the same of what had failed."""
+    made = db.open_table("t").plan_backfill("y", where=where)
+    db.open_table("t").backfill("y", where=where, progress=False)
+    job = db.jobs("t")[0]
+    assert made.rows_failed_before == job.progress.rows_failed_before
+    return job.state.value, job.progress.rows_failed, job.progress.rows_failed_before
+
+
+def test_failed_rows_that_are_gone_or_not_asked_for_do_not_count(db):
+    table = db.create_table("t", numbers(40), max_rows_per_file=20)
+    table.add_columns({"y": skipping()})
+    table.backfill("y", progress=False)
+    assert again(db, "x > 100") == ("DONE", 0, 0)
+    assert again(db, "x < 20") == ("DONE_WITH_ERRORS", 0, 2)
+    table.to_lance().delete("x = 3")
+    assert again(db) == ("DONE_WITH_ERRORS", 0, 3)
+    assert again(db, "x < 20") == ("DONE_WITH_ERRORS", 0, 1)
+    table.to_lance().update({"x": "5"}, where="x = 23")
+    assert again(db) == ("DONE_WITH_ERRORS", 0, 2)
+    table.to_lance().delete("x % 10 = 3")
+    assert again(db) == ("DONE", 0, 0)
+
+
+def test_a_file_that_is_extended_forgets_failed_rows_that_are_deleted(db):
+    table = db.create_table("t", numbers(40))
+    table.add_columns({"y": skipping()})
+    table.backfill("y", where="x < 25", progress=False)
+    table.to_lance().delete("x = 3")
+    assert again(db, "x > 100") == ("DONE", 0, 0)
+    assert again(db, "x > 30") == ("DONE_WITH_ERRORS", 1, 0)
+    assert again(db) == ("DONE_WITH_ERRORS", 0, 3)

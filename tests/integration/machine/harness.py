@@ -41,8 +41,8 @@ from executor.lanes.backlog import Backlog
 from executor.worker import apply, checkpointing
 from executor.worker.unit import UnitRunner
 from planner.catalog import Catalog
+from planner.failed_rows import states_of
 from planner.snapshot import PlanReader
-from planner.states import states_of
 from tests.integration.machine import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)

@@ -442,7 +442,10 @@ class PlanHeader(_message.Message):
     rows_to_compute: _builtins.int
     """Rows to be computed at the most (a filter may leave fewer)."""
     rows_failed_before: _builtins.int
-    """Rows that failed under this function version and these inputs, and stay failed: they are in the table as such."""
+    """Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
+    table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
+    under `read_version`, the filter is not evaluated and all count.
+    """
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
     failed_only: _builtins.bool
@@ -713,7 +716,7 @@ class FragmentTask(_message.Message):
     fingerprint, computed rows, failed rows].
     """
     rows_failed_before: _builtins.int
-    """Rows of `current_file` that failed under this fingerprint and are not tried again: its successor has them too."""
+    """Live rows of `current_file` that failed under this fingerprint and are not tried again: its successor has them too."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
         """Ranges that no checkpoint covers."""
