@@ -97,7 +97,8 @@ class Job:
     """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
     `handed_back` those of them that stopped in good order, and `executor` is the one that has the attempt (empty: an
     earlier release did not say); `queue_position` is 0 unless it waits for its turn, `stalls` empty unless it is
-    running. `failed_in`: jobs in which the rows failed that had done so before. `request_body`: digest of the whole
+    running. `failed_in`: other jobs in which rows failed that it
+    found failed. `request_body`: digest of the whole
     request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view;
     `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over.
     `stale_indices`: indexes on what it wrote that left rows out when it ended."""

@@ -34,6 +34,11 @@ class FailedRows:
         """All of them by now."""
         return self._sum + sum(self._at_hand(hint) for hint in self._running.values())
 
+    @property
+    def inherited(self) -> bool:
+        """Whether files have failed rows that no unit found: an earlier job did, which was not finished."""
+        return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
+
     def hint(self, hint: Hint) -> None:
         """A unit that runs."""
         self._running[hint.unit_id] = hint

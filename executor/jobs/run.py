@@ -130,7 +130,7 @@ class JobRun:
         """Leaves the job in a terminal state; the row that is to blame is kept first."""
         if self.board.blamed is not None:
             await save_blamed(self.board, self._services)
-        if self.board.tally.rows_failed_before:
+        if self.board.tally.failed_elsewhere:
             self.board.update(failed_in=self._failed_in(self.board.job))
         await self.board.end(state, error, self._services.save_job)
 

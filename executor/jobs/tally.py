@@ -148,6 +148,11 @@ class Tally:
         return self.rows_failed - self._failed_found
 
     @property
+    def failed_elsewhere(self) -> bool:
+        """Whether other jobs recorded some of the failures, of rows that failed before or that were found stored."""
+        return bool(self.rows_failed_before) or self._failed.inherited
+
+    @property
     def rows_failed_before(self) -> int:
         """Rows of what was asked that had failed before the job and are left so."""
         # files tell of rows beside the filter too

@@ -164,3 +164,13 @@ def test_what_failed_in_a_stage_that_was_given_up_is_not_counted():
     tally.begin(part, "three/c")
     part.outcome(outcome("u", f0=5))
     assert tally.rows_failed == 6
+
+
+def test_failures_that_an_unfinished_job_left_stored_were_recorded_elsewhere():
+    tally = planned()
+    tally.outcome(outcome("u1", f0=2))
+    tally.staged(0, 20, 2)
+    assert not tally.failed_elsewhere
+    tally.outcome(outcome("u2", f1=1))
+    tally.staged(1, 20, 4)
+    assert (tally.failed_elsewhere, tally.rows_failed, tally.rows_failed_before) == (True, 6, 0)

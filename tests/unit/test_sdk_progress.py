@@ -157,6 +157,10 @@ def test_choice_of_display():
         (job("CANCELLED"), r"docs\.n: cancelled, 500 rows are kept \(job-1\)"),
         (job("DONE_WITH_ERRORS"), r".*; 3 rows failed and stay NULL: leman errors db job-1"),
         (
+            job("DONE_WITH_ERRORS", failed_in=["job-9"]),
+            r".*; 3 rows failed and stay NULL: leman errors db job-1, and leman errors db job-9",
+        ),
+        (
             job("DONE_WITH_ERRORS", {**HALF, "rows_failed": 1, "rows_computed": 1}),
             r".*: 1 row computed, .*; 1 row failed and stays NULL: leman errors db job-1",
         ),

@@ -204,7 +204,8 @@ class Job:
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
     refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
     the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue. `failed_in`: ids
-    of the jobs in which `progress.rows_failed_before` rows failed, as far as history tells. `stale_indices`: indexes on
+    of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
+    history tells. `stale_indices`: indexes on
     what it wrote that left rows out when it ended: see `Table.optimize_indices`."""
 
     job_id: str

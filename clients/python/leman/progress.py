@@ -174,6 +174,8 @@ def result_line(job: Job) -> str:
     if progress.rows_failed:
         stay = "stays" if progress.rows_failed == 1 else "stay"
         text += f"; {_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
+        if job.failed_in and not progress.rows_failed_before:  # what a job that was not finished had found of them
+            text += f", and {_where_failed(job)}"
     if progress.rows_failed_before or not progress.rows_failed:
         text += f"; {_failed_before(job)}"
     return text
@@ -189,8 +191,12 @@ def _failed_before(job: Job) -> str:
     counted = f"{_rows(rows)} that failed before {'stays' if rows == 1 else 'stay'} NULL"
     if not job.failed_in:
         return counted
+    return f"{counted}: {_where_failed(job)}"
+
+
+def _where_failed(job: Job) -> str:
     others = f" (and in {len(job.failed_in) - 1} before it)" if len(job.failed_in) > 1 else ""
-    return f"{counted}: {errors_command(job, job.failed_in[0])}{others}"
+    return f"{errors_command(job, job.failed_in[0])}{others}"
 
 
 def errors_command(job: Job, job_id: str = "") -> str:

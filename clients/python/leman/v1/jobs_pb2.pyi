@@ -151,8 +151,9 @@ class Job(_message.Message):
 
     @_builtins.property
     def failed_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Jobs that recorded the failures of the `progress.rows_failed_before` rows, as far as history tells: the newest first,
-        a few at the most. Set when the job has ended.
+        """Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
+        a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
+        few at the most. Set when the job has ended.
         """
 
     @_builtins.property
