@@ -21,13 +21,16 @@ TABLE_ENDING = ".lance"
 
 _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
+#: Stores that both Lance and pyarrow know.
+_STORES = ("abfs", "abfss", "gs", "s3")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 def canonical_database(text: str) -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
 
-    Raises InvalidArgument (BAD_DATABASE: empty, relative, not a uri; RESERVED_DATABASE: inside Leman's own folder).
+    Raises InvalidArgument (BAD_DATABASE: empty, relative, not a uri of a store; RESERVED_DATABASE: inside Leman's own
+    folder).
     """
     if not text.strip() or "\0" in text:
         raise _bad("database is empty; give a path or uri")
@@ -97,6 +100,8 @@ def _canonical_uri(text: str) -> str:
     scheme, _, rest = text.partition("://")
     if not rest:
         raise _bad(f"'{text}' is no uri: write scheme://bucket/path")
+    if scheme.lower() not in _STORES:
+        raise _bad(f"'{text}' names no store that tables can lie in: give a path, or a uri of {', '.join(_STORES)}")
     parts = [part for part in rest.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise _bad(f"'{text}' has a part '.' or '..', which an object store takes for a name: write the uri without")

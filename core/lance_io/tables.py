@@ -20,6 +20,7 @@ from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.locations import TABLE_ENDING, canonical_database
+from core.storage import failed
 from core.udf import blobs
 
 INCARNATION_KEY = "leman.incarnation"
@@ -126,15 +127,15 @@ class LanceTables:
         return _PLAIN.get(found, found)
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of the tables in a database, sorted; none where there is no such folder yet."""
-        filesystem, root = filesystem_of(canonical_database(database))
-        entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-        folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
-        names = sorted(name for name in folders if name.endswith(TABLE_ENDING))
-        # a folder with files and no version is a view that is being made, or whose maker died
-        versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
-        made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
-        return [name.removesuffix(TABLE_ENDING) for name in made]
+        """Names of the tables in a database, sorted; none where there is no such folder yet.
+
+        Raises FailedPrecondition (STORAGE_DENIED) and Unavailable (STORE_UNAVAILABLE).
+        """
+        place = canonical_database(database)
+        try:
+            return _listed_in(place)
+        except (OSError, ValueError) as error:
+            raise failed(error, f"The tables of {place} cannot be listed: {error}", place) from None
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
         """Those of the named files that lie in the table's data folder."""
@@ -161,6 +162,17 @@ class LanceTables:
             version=version,
             latest_version=latest,
         )
+
+
+def _listed_in(place: str) -> list[str]:
+    filesystem, root = filesystem_of(place)
+    entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+    folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
+    names = sorted(name for name in folders if name.endswith(TABLE_ENDING))
+    # a folder with files and no version is a view that is being made, or whose maker died
+    versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
+    made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
+    return [name.removesuffix(TABLE_ENDING) for name in made]
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:

@@ -52,7 +52,8 @@ def test_every_spelling_of_a_prefix_is_one_database(spelling):
 
 
 @pytest.mark.parametrize("text", ["", " ", "lake", "./lake", "~/lake", "a\0b", "s3://", "s3://b/../c", "s3://b/./c",
-                                  "file://host/lake"])  # fmt: skip
+                                  "file://host/lake", "memory://x", "http://x/y",
+                                  "file-object-store:///x/y"])  # fmt: skip
 def test_what_is_no_place(text):
     with pytest.raises(InvalidArgument) as caught:
         canonical_database(text)

@@ -112,3 +112,11 @@ def test_the_first_file_format_is_refused_with_a_way_out(tmp_path, at):
     assert (caught.value.reason, caught.value.facts["file_format"]) == ("FILE_FORMAT_NOT_SUPPORTED", "0.1")
     lance.write_dataset(lance.dataset(old), new, data_storage_version="stable")
     assert LanceTables().snapshot(new).file_format >= (2, 0)
+
+
+@pytest.mark.parametrize("place", ["{0}/a file", "abfs://no-account/lake"])
+def test_a_database_that_cannot_be_listed_is_out_of_reach(tmp_path, place):
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(Unavailable, match="cannot be listed") as caught:
+        LanceTables().list_tables(place.format(tmp_path))
+    assert caught.value.reason == "STORE_UNAVAILABLE"
