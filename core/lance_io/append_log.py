@@ -27,8 +27,29 @@ _FULL = 1024
 #: Appends that meet others: each try is Lance's twenty.
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
+#: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
+_SAVED_FROM = "position"
+_ROW_ID = "_rowid"
 
 _log = structlog.get_logger(__name__)
+
+
+def position(row: dict[str, object]) -> int:
+    """Where a row stands among all others of its table: in the order in which their appends were committed.
+
+    Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
+    were appended meanwhile. 0 for all rows of a table without them, as earlier releases made it: there the order of the
+    manifest is all that is known.
+    """
+    if _SAVED_FROM not in row:
+        return 0
+    before = row[_SAVED_FROM]
+    return int(str(row[_ROW_ID] if before is None else before))
+
+
+def was_saved(row: dict[str, object]) -> bool:
+    """Whether a row was appended anew, so that its position may be before those of rows that were there already."""
+    return row.get(_SAVED_FROM) is not None
 
 
 class Snapshot:
@@ -64,18 +85,23 @@ class Snapshot:
         return [f"data/{file.path}" for file in self._fragment(fragment_id).metadata.files]
 
     def fragment(self, fragment_id: int, columns: Sequence[str]) -> list[dict[str, object]]:
-        """These columns of a fragment's rows. Raises `damage.UNREADABLE`."""
+        """These columns of a fragment's rows, and what tells their `position`. Raises `damage.UNREADABLE`."""
+        ordered = _SAVED_FROM in self.columns
+        names = [*columns, _SAVED_FROM] if ordered else list(columns)
         with panics_as_errors():
-            rows: list[dict[str, object]] = self._fragment(fragment_id).to_table(columns=list(columns)).to_pylist()
+            found = self._fragment(fragment_id).to_table(columns=names, with_row_id=ordered)
+            rows: list[dict[str, object]] = found.to_pylist()
         return rows
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
-        """Those of a damaged fragment's rows that can be read by themselves."""
+        """Those of a damaged fragment's rows that can be read by themselves, with what tells their `position`."""
         fragment = self._fragment(fragment_id)
+        with panics_as_errors():  # the manifest has the ids: no file is read
+            ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
         found: list[dict[str, object]] = []
-        for row in range(fragment.metadata.physical_rows):
+        for row, row_id in enumerate(ids):
             with contextlib.suppress(*damage.UNREADABLE), panics_as_errors():
-                found += fragment.take([row]).to_pylist()
+                found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
         return found
 
     def _fragment(self, fragment_id: int) -> lance.LanceFragment:
@@ -107,14 +133,22 @@ class AppendLog:
     """Rows of one schema under a uri. Not safe for threads; several processes may append at once.
 
     `compact_after`: so many appends of this one make it compact the table; 0: it is left to the caller. Whoever
-    `repairs` sets aside what is damaged, and says so in the log.
+    `repairs` sets aside what is damaged, and says so in the log. One that is `ordered` is created such that rows keep
+    their `position`, whatever compaction and repair do.
     """
 
     def __init__(
-        self, uri: str, schema: pa.Schema, *, compact_after: int = _COMPACT_AFTER, repairs: bool = False
+        self,
+        uri: str,
+        schema: pa.Schema,
+        *,
+        compact_after: int = _COMPACT_AFTER,
+        repairs: bool = False,
+        ordered: bool = False,
     ) -> None:
         self._uri = uri
         self._schema = schema
+        self._ordered = ordered
         self._compact_after = compact_after
         self._repairs = repairs
         self._appended = 0
@@ -127,7 +161,8 @@ class AppendLog:
         try:
             if "://" not in self._uri:
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
-            lance.write_dataset(self._schema.empty_table(), self._uri, mode="create")
+            schema = self._schema.append(_saved_from()) if self._ordered else self._schema
+            lance.write_dataset(schema.empty_table(), self._uri, mode="create", enable_stable_row_ids=self._ordered)
         except OSError as error:  # somebody else was faster, unless the storage refuses
             self._raise_refusal(error)
 
@@ -160,13 +195,18 @@ class AppendLog:
         raise AssertionError("the last try returns or raises")
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
-        """Rows in the order of their appends; nothing where nothing was appended yet."""
+        """Rows in the order of their appends, see `position`; nothing where nothing was appended yet. Raises
+        `damage.UNREADABLE`."""
         dataset = self._open()
         if dataset is None:
             return []
-        names = list(columns) if columns is not None else None
-        rows: list[dict[str, object]] = dataset.to_table(columns=names, filter=where).to_pylist()
-        return rows
+        ordered = _SAVED_FROM in dataset.schema.names
+        own = [name for name in dataset.schema.names if name != _SAVED_FROM]
+        names = list(columns) if columns is not None else own
+        asked = [*names, _SAVED_FROM] if ordered else names
+        with panics_as_errors():
+            rows = dataset.to_table(columns=asked, filter=where, with_row_id=ordered).to_pylist()
+        return [{name: row[name] for name in names} for row in sorted(rows, key=position)]
 
     def snapshot(self, version: int = 0) -> Snapshot | None:
         """The rows of a version (0: the latest); None where nothing was appended yet, or the version was cleaned."""
@@ -182,7 +222,8 @@ class AppendLog:
         self, snapshot: Snapshot, fragment_id: int, why: Exception, usable: Callable[[dict[str, object]], bool]
     ) -> list[dict[str, object]]:
         """The `usable` rows of a fragment that has others, or that cannot be read as a whole; for whoever `repairs`
-        they take its place in the table. Raises OSError where it is not certain that the fragment is damaged."""
+        they take its place in the table, each at its old `position`. Raises OSError where it is not certain that the
+        fragment is damaged."""
         files = snapshot.files(fragment_id)
         for path in files:
             damage.check_store(self._uri, path)
@@ -190,11 +231,17 @@ class AppendLog:
         if self._repairs:
             with contextlib.suppress(OSError):  # then the next one who reads it does the same
                 if rows:
-                    self._write(pa.Table.from_pylist(rows, schema=self._schema))
+                    self._write(self._saved(snapshot, rows))
                 snapshot.without(fragment_id)
                 for path in files:
                     self._set_aside(path, f"{self._uri}/{path} is damaged ({why}); {len(rows)} rows of it were saved.")
         return rows
+
+    def _saved(self, snapshot: Snapshot, rows: Sequence[dict[str, object]]) -> pa.Table:
+        if _SAVED_FROM not in snapshot.columns:
+            return pa.Table.from_pylist(list(rows), schema=self._schema)
+        placed = [{**row, _SAVED_FROM: position(row)} for row in rows]
+        return pa.Table.from_pylist(placed, schema=self._schema.append(_saved_from()))
 
     def compact(self) -> None:
         """Makes few files of many; a writer that comes in between goes first."""
@@ -264,6 +311,10 @@ class AppendLog:
     def _set_aside(self, path: str, what: str) -> None:
         note = damage.set_aside(self._uri, path, what)
         _log.error("damage", uri=self._uri, what=note)
+
+
+def _saved_from() -> pa.Field:
+    return pa.field(_SAVED_FROM, pa.int64())
 
 
 def _met_others(error: Exception) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from core.domain.job import Job, counted
 from core.lance_io import damage, job_records
-from core.lance_io.append_log import AppendLog, Snapshot
+from core.lance_io.append_log import AppendLog, Snapshot, position, was_saved
 from executor.worker.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(
@@ -29,9 +30,17 @@ _JOBS = pa.schema(
 _TIDY_AFTER = 32
 
 
+class _Said(NamedTuple):
+    """A state of a job as a row has it. `late`: it may stand before rows that were read earlier."""
+
+    position: int
+    late: bool
+    job: Job
+
+
 class History:
     """Blocking; for any number of threads. One state of a job is one row. Several executors may write: which rows count
-    is decided by their order in the table alone (see `counted`), and so all who read agree on it.
+    is decided by the order of their appends alone (see `counted`, `append_log.position`), so all who read agree on it.
 
     What counts is kept here, and brought up to date from fragments that were not read before. Damage keeps nobody from
     reading the rest: it is set aside, and `warnings` say so.
@@ -39,7 +48,7 @@ class History:
 
     def __init__(self, database: str) -> None:
         self.uri = f"{database.rstrip('/')}/_leman/jobs.lance"
-        self._log = AppendLog(self.uri, _JOBS, compact_after=0, repairs=True)
+        self._log = AppendLog(self.uri, _JOBS, compact_after=0, repairs=True, ordered=True)
         self._errors = open_log(errors_uri(database))
         self._prepared = False
         self._lock = threading.RLock()
@@ -133,15 +142,18 @@ class History:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Reads the fragments that were not read before; all of them where somebody else made new ones of old ones."""
+        """Reads the fragments that were not read before; all of them where somebody else made new ones of old ones, or
+        appended anew what was saved of a damaged one."""
         fragments = snapshot.fragments
         if not self._read <= fragments.keys():
             self._forget()
-        for file, fragment_id in fragments.items():
-            if file not in self._read:
-                for job in self._jobs_in(snapshot, fragment_id):
-                    self._count(job)
-                self._read.add(file)
+        said = self._said(snapshot, (number for file, number in fragments.items() if file not in self._read))
+        if self._read and any(state.late for state in said):
+            said = self._said(snapshot, (fragments[file] for file in self._read)) + said
+            self._forget()
+        for state in sorted(said, key=lambda state: state.position):
+            self._count(state.job)
+        self._read.update(fragments)
         self._snapshot = snapshot
 
     def _forget(self) -> None:
@@ -153,13 +165,18 @@ class History:
         known = self._jobs.get(job.job_id)
         self._jobs[job.job_id] = self._news[job.job_id] = counted(known, job)
 
-    def _jobs_in(self, snapshot: Snapshot, fragment_id: int) -> list[Job]:
+    def _said(self, snapshot: Snapshot, fragments: Iterable[int]) -> list[_Said]:
+        return [said for fragment_id in fragments for said in self._said_in(snapshot, fragment_id)]
+
+    def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
-            rows = snapshot.fragment(fragment_id, ["record"])
-            return [job_records.decode(str(row["record"])) for row in rows]
+            return _decoded(snapshot.fragment(fragment_id, ["record"]))
         except damage.UNREADABLE as error:
-            rows = self._log.salvage(snapshot, fragment_id, error, _is_usable)
-            return [job_records.decode(str(row["record"])) for row in rows]
+            return _decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
+
+
+def _decoded(rows: Sequence[dict[str, object]]) -> list[_Said]:
+    return [_Said(position(row), was_saved(row), job_records.decode(str(row["record"]))) for row in rows]
 
 
 def _is_usable(row: dict[str, object]) -> bool:
