@@ -23,6 +23,9 @@ class FailedNow(NamedTuple):
     asked: int
 
 
+NONE_FAILED = FailedNow(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was stored by earlier runs.
@@ -39,10 +42,9 @@ class Evidence:
     gone: Sequence[str] = ()
     failed: Mapping[int, FailedNow] = field(default_factory=dict)
 
-    def failed_now(self, fragment_id: int, states: StateSummary | None) -> FailedNow:
+    def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
         """`states`: what the header of the fragment's file says."""
-        told = states.failed if states is not None else 0
-        return self.failed.get(fragment_id) or FailedNow(told, told)
+        return self.failed.get(fragment_id) or FailedNow(states.failed, states.failed)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from core.domain.plan import (
 )
 from core.domain.ranges import total
 from core.row_states import StateSummary
-from planner.evidence import Evidence, FailedNow, Slot
+from planner.evidence import NONE_FAILED, Evidence, FailedNow, Slot
 from planner.question import Question
 from planner.reuse import Sight, Verdict, judge
 from planner.tasks import Opening, Tasks, open_fragment
@@ -110,7 +110,9 @@ def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Dr
         openings.append(opening)
         if opening.checkpoints or opening.staged is not None:
             totals.collect(opening)
-        failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states)
+        failed = NONE_FAILED
+        if verdict.states is not None:
+            failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states)
         left = _rows_left(question, opening, verdict, failed)
         totals.to_compute += left
         totals.reused += live - left
