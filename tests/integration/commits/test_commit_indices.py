@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator import optimizing
-from core.errors import Aborted, NotFound
+from core.errors import Aborted, FailedPrecondition, NotFound
 from core.lance_io import indices
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, reasons, submit
 
@@ -59,6 +59,9 @@ def test_a_table_without_indexes_and_an_index_that_there_is_not(tmp_path, table)
     with pytest.raises(NotFound) as caught:
         optimizing.optimize(table.uri, [], ["none"])
     assert caught.value.reason == "INDEX_NOT_FOUND"
+    with pytest.raises(FailedPrecondition, match="no column nope") as refused:
+        optimizing.optimize(table.uri, ["c", "nope"], [])
+    assert (refused.value.reason, refused.value.facts["column"]) == ("COLUMN_NOT_FOUND", "nope")
     with pytest.raises(NotFound, match="no table"):
         optimizing.optimize(str(tmp_path / "none.lance"), [], [])
 

@@ -144,8 +144,8 @@ class CommitServiceServicer(object):
         """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
         Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
         anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-        FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
-        STORE_UNAVAILABLE, DRAINING).
+        FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
+        (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -76,8 +76,8 @@ class CommitServiceStub:
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
     Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
     anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-    FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
-    STORE_UNAVAILABLE, DRAINING).
+    FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
+    (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
     """
 
 @_typing.type_check_only
@@ -128,8 +128,8 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
     Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
     anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-    FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
-    STORE_UNAVAILABLE, DRAINING).
+    FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
+    (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -219,8 +219,8 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
         Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
         anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-        FAILED_PRECONDITION (COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE (COMMIT_UNKNOWN,
-        STORE_UNAVAILABLE, DRAINING).
+        FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
+        (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
