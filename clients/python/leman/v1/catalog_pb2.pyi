@@ -227,8 +227,8 @@ class AddColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body again is answered like the first time; the same id with another body is
-    refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+    with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> Global___TableRef:
@@ -346,8 +346,8 @@ class AlterColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body again is answered like the first time; the same id with another body is
-    refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+    with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> Global___TableRef:

@@ -109,8 +109,8 @@ class SubmitCommitRequest(_message.Message):
     one, and is planned again.
     """
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body is answered with the first outcome; the same id with another body is
-    refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered per table. The same id and body is answered with the first outcome; the same id with
+    another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     read_version: _builtins.int
     """The version that the work was planned from."""
