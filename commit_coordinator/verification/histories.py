@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from core import seal
 from core.domain.verification import Finding, Flaw, Looked, Subject
+from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.lance_io.panics import panics_as_errors
 
@@ -20,14 +21,30 @@ _RECORD = "record"
 
 
 def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:
-    """Both tables, read whole. Records of jobs carry digests; of failed rows, damage shows where it cannot be read."""
+    """Both tables, read whole. Records of jobs carry digests, except those of earlier releases: a history that has some
+    is not verifiable. Of failed rows, damage shows where it cannot be read."""
     for name, subject, harm in _STORES:
         if name > after and (looked := _looked(database, f"_leman/{name}", subject, harm)) is not None:
             yield name, looked
 
 
+@dataclass(slots=True)
+class _Records:
+    """Records of jobs that were read."""
+
+    damaged: int = 0
+    unsealed: int = 0
+
+    def add(self, record: str) -> None:
+        self.unsealed += not job_records.is_sealed(record)
+        try:
+            job_records.decode(record)
+        except ValueError:
+            self.damaged += 1
+
+
 def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | None:
-    size, damaged = 0, 0
+    size, records = 0, _Records()
     try:
         with panics_as_errors():
             snapshot = AppendLog(f"{database}/{path}", pa.schema([])).snapshot()
@@ -35,20 +52,18 @@ def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | N
                 return None
             for batch in snapshot.scan(snapshot.columns):
                 size += batch.nbytes
-                damaged += _damaged(batch)
+                if _RECORD in batch.schema.names:
+                    for record in batch.column(_RECORD).to_pylist():
+                        records.add(str(record))
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         message = (
             f"{path} cannot be read ({error}): {harm}; values are safe. Restore the folder from a copy, or remove it"
         )
         return Looked(subject, size, True, (Finding(subject, Flaw.UNREADABLE, path, message),))
     findings: tuple[Finding, ...] = ()
-    if damaged:
-        message = f"{damaged} records in {path} are damaged: {harm}; values are safe. Restore the folder from a copy"
-        findings = (Finding(subject, Flaw.DAMAGED, path, message, rows=damaged),)
-    return Looked(subject, size, subject is Subject.JOB_HISTORY, findings)
-
-
-def _damaged(batch: pa.RecordBatch) -> int:
-    if _RECORD not in batch.schema.names:
-        return 0
-    return sum(not seal.is_whole(str(text)) for text in batch.column(_RECORD).to_pylist())
+    if records.damaged:
+        message = (
+            f"{records.damaged} records in {path} are damaged: {harm}; values are safe. Restore the folder from a copy"
+        )
+        findings = (Finding(subject, Flaw.DAMAGED, path, message, rows=records.damaged),)
+    return Looked(subject, size, subject is Subject.JOB_HISTORY and not records.unsealed, findings)

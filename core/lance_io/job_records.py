@@ -16,9 +16,14 @@ def encode(job: Job) -> str:
     return seal.seal_text(msgspec.json.encode(_slim(job)).decode())
 
 
+def is_sealed(record: str) -> bool:
+    """Whether it carries a digest; records of earlier releases do not."""
+    return not record.startswith("{")
+
+
 def decode(record: str) -> Job:
-    """Records of earlier releases are not sealed. Raises ValueError where it is damaged."""
-    text = record if record.startswith("{") else seal.unseal_text(record)
+    """Of one that is not sealed, only that it makes sense is known. Raises ValueError where it is damaged."""
+    text = seal.unseal_text(record) if is_sealed(record) else record
     try:
         return msgspec.json.decode(text, type=Job)
     except msgspec.MsgspecError as error:

@@ -250,6 +250,19 @@ def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
     assert all(seal.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
 
 
+def test_records_of_jobs_from_an_earlier_release_are_not_verifiable_and_no_error(world):
+    log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
+    (row,) = log.read()
+    unsealed = seal.unseal_text(str(row["record"]))
+    log.append([{**row, "record": unsealed}])
+    found = everything(world.folder)
+    assert found.findings == []
+    assert (found.counts[Subject.JOB_HISTORY].looked, found.counts[Subject.JOB_HISTORY].unverifiable) == (1, 1)
+    log.append([{**row, "record": unsealed[:-9]}])
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw, finding.rows) == (Subject.JOB_HISTORY, Flaw.DAMAGED, 1)
+
+
 @pytest.mark.parametrize("name", ["jobs", "errors"])
 def test_a_history_that_cannot_be_read_is_told(world, name):
     for manifest in (world.folder / "_leman" / f"{name}.lance" / "_versions").iterdir():
