@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
-from core.lance_io import job_records
+from core.lance_io import damage, job_records
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
 from core.storage import failed
@@ -21,7 +21,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]))
     try:
         rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
-    except (OSError, ValueError) as error:
+    except damage.UNREADABLE as error:
         raise failed(error, f"The job history of {database} cannot be read: {error}", database) from None
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}
@@ -32,12 +32,20 @@ def open_jobs(uri: str) -> list[OpenJob]:
             job = job_records.decode(str(row["record"]))
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
         except ValueError:  # what lies beside the record says enough to let the job's files be
-            if not JobState(row["state"]).terminal:
+            if not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, str(row["column"]), _seconds(row["created_at"]))
     found = [OpenJob(job.job_id, job.spec.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]
     return sorted(found, key=lambda job: job.created_at)
+
+
+def _has_ended(state: object) -> bool:
+    """A word that is no state may have been any: its job counts as open."""
+    try:
+        return JobState(state).terminal
+    except ValueError:
+        return False
 
 
 def _seconds(at: object) -> float:

@@ -21,9 +21,10 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import NotFound, Unavailable
 from core.lance_io import stored_files
+from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.history import History
+from executor.jobs.history import _JOBS, History
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)
@@ -322,6 +323,19 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
     found = open_jobs(lake.uri)
     assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
     assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)
+
+
+def test_a_job_whose_record_and_state_are_damaged_counts_as_open(lake):
+    history = History(lake.database)
+    history.prepare()
+    now = time.time()
+    log = AppendLog(history.uri, _JOBS)
+    spec = BackfillSpec(lake.database, "t", "c")
+    history.save(Job("job-1", "", JobState.DONE, spec, now, now))
+    (row,) = log.read()
+    log.append([{**row, "job_id": "job-2", "state": "DOME", "record": str(row["record"])[:-1]}])
+    (found,) = open_jobs(lake.uri)
+    assert (found.job_id, found.column, found.created_at) == ("job-2", "c", pytest.approx(now, abs=1e-3))
 
 
 def test_no_table_and_an_unreadable_history(lake, tmp_path):
