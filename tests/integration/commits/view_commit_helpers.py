@@ -133,6 +133,8 @@ class View:
         **changes: Any,
     ) -> SpliceRequest:
         known = LanceTables().snapshot(self.uri)
+        definition = view_metadata.from_metadata(known.metadata)
+        assert definition is not None
         file, digest = view_files.write_evictions(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
         request = SpliceRequest(
             uri=self.uri,
@@ -145,7 +147,7 @@ class View:
             evictions_file=file,
             evictions_digest=digest,
             replace_all=False,
-            metadata={view_metadata.BASE_VERSION: "7"},
+            metadata=view_metadata.updates(replace(definition, base_version=7)),
         )
         return replace(request, **changes)
 

@@ -24,6 +24,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
 
     def __init__(self, settings: Settings) -> None:
         self.folder = Path(settings.embedded.database)
+        self.redis_url = settings.redis.url.get_secret_value()
         self.helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
@@ -40,7 +41,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         return (self.folder / "busy").exists()
 
     async def GetJob(self, request, context):
-        return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=os.environ["LEMAN_REDIS__URL"]))
+        return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=self.redis_url))
 
 
 def fake_service(settings: Settings, draining: asyncio.Event) -> FakeService:
