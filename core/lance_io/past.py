@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.domain.table import DataFile, Fragment
-from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
+from core.lance_io.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids
 
@@ -69,7 +69,8 @@ class PastReader(FragmentReader):
 
     def _moved(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         wanted = dict(columns) if isinstance(columns, Mapping) else plain(columns)
-        for piece in chunks(covered, CHUNK_ROWS):
+        rows_each = EXPRESSION_ROWS if isinstance(columns, Mapping) else CHUNK_ROWS
+        for piece in chunks(covered, rows_each):
             offsets, ids = self._found(fragment_id, piece)
             asked = {**wanted, **({_MATCHES: f"({where})"} if where else {})}
             rows = self._source.values(ids, asked)

@@ -21,6 +21,9 @@ from core.udf import blobs
 CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
+#: An expression may cost much, and nothing of a batch is safe before all of it is evaluated.
+EXPRESSION_ROWS = 1 << 13
+_EXPRESSIONS_AHEAD = 8
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
@@ -66,7 +69,7 @@ class FragmentReader:
         """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
 
         Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
-        than are given back.
+        than are given back, and at most 8,192 rows at a time.
         """
         if isinstance(columns, Mapping):
             columns = {name: self._dialect.lance(expression) for name, expression in columns.items()}
@@ -155,10 +158,12 @@ class FragmentReader:
 
     def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
         fragment = self._fragment(fragment_id)
+        evaluates = isinstance(columns, Mapping)
+        bounds = batches_of(fragment, EXPRESSION_ROWS, _EXPRESSIONS_AHEAD) if evaluates else batches_of(fragment)
         scanner = fragment.scanner(
             columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
             blob_handling=_BLOBS_AS_BYTES,
-            **batches_of(fragment),
+            **bounds,
             **options,
         )
         return iter(scanner.to_batches())

@@ -33,7 +33,6 @@ def covered(table: leman.Table) -> int:
     return total(merge(parsed.range for key in keys if (parsed := parse_range_key(key)) is not None))
 
 
-@pytest.mark.xfail(reason="a SQL job tells of its checkpoints late, and can be over before the fault", strict=False)
 def test_of_the_executor(lake: Lake, db: leman.Database):
     table, future = begin(db, "sql_executor")
     pid = lake.pid("executor")

@@ -416,3 +416,13 @@ def test_whole_numbers_wrap_as_the_docs_say(typed, expression, kind, expected):
 )
 def test_clock_times_and_instants_are_compared_as_the_docs_say(typed, where, ids):
     assert matching(typed, where) == ids
+
+
+@pytest.mark.parametrize(("deletions", "where"), [(False, ""), (True, ""), (False, "x >= 0")])
+def test_no_more_than_8192_rows_of_an_expression_wait_for_each_other(tmp_path, deletions, where):
+    """What is evaluated can be stored, and told of, before a whole fragment is."""
+    lance.write_dataset(pa.table({"x": pa.array(range(40_000), pa.int64())}), tmp_path / "wide.lance")
+    reader = FragmentReader(str(tmp_path / "wide.lance"), 1)
+    chunks = list(reader.read(0, RowRange(0, 40_000), {"y": "(x * 2)"}, deletions=deletions, where=where))
+    assert max(chunk.covered.rows for chunk in chunks) == 8192
+    assert [y for chunk in chunks for y in chunk.rows.column("y").to_pylist()] == list(range(0, 80_000, 2))
