@@ -15,9 +15,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core import class_archives
@@ -32,6 +32,16 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
+def _sendable(token: SecretStr) -> SecretStr:
+    """A token as a header can carry it. The message must not tell it."""
+    if not all("!" <= character <= "~" for character in token.get_secret_value()):
+        raise ValueError("a token is made of visible ASCII characters, without blanks")
+    return token
+
+
+Token = Annotated[SecretStr, AfterValidator(_sendable)]
+
+
 class Server(_Section):
     """The gRPC server of one service."""
 
@@ -40,9 +50,10 @@ class Server(_Section):
     port: int = Field(default=0, ge=0, le=65535)
     """TCP port; 0: any free one, named in the line that the service prints when it is ready. In an embedded
     system it is the planner's."""
-    token: SecretStr = SecretStr("")
-    """What callers must send as `authorization: Bearer <token>`; empty: no token is asked for, which a server that is
-    bound to more than loopback, or has TLS, refuses unless `allow_anonymous`."""
+    token: Token = SecretStr("")
+    """What callers must send as `authorization: Bearer <token>`, in visible ASCII characters; empty: no token is asked
+    for. A server that is bound to more than loopback, or has TLS, refuses to start without one of at least 16
+    characters unless `allow_anonymous`."""
     allow_anonymous: bool = False
     """Answer callers without a token although others than this machine may reach the server. Whoever can call it can
     register functions, and so run code of theirs on the workers."""
@@ -74,7 +85,7 @@ class Peers(_Section):
     """host:port of the executor."""
     commit_coordinator: str = ""
     """host:port of the commit coordinator."""
-    token: SecretStr = SecretStr("")
+    token: Token = SecretStr("")
     """Token that the peers ask for (their `server.token`)."""
     tls_ca: str = ""
     """Path of the CA certificates (PEM) that the peers' certificates are checked with; empty: no TLS."""

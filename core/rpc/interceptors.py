@@ -49,7 +49,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, token: str, activity: Activity, changes: Outliving) -> None:
-        self._expected = f"Bearer {token}".encode() if token else b""
+        self._token = token.encode()
         self._activity = activity
         self._changes = changes
         self._wrapped: dict[str, Handler] = {}
@@ -113,11 +113,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _authenticate(self, call: _Call) -> None:
-        if not self._expected:
+        if not self._token:
             return
         given = call.metadata.get("authorization", "")
         raw = given if isinstance(given, bytes) else given.encode()
-        if not hmac.compare_digest(raw, self._expected):
+        scheme, _, token = raw.partition(b" ")
+        # the scheme's case does not matter: RFC 9110, 11.1
+        if not (hmac.compare_digest(token.strip(b" "), self._token) and scheme.lower() == b"bearer"):
             raise Unauthenticated(
                 "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
             )

@@ -39,6 +39,8 @@ INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
 _FITNESS_SECONDS = 0.5
+#: Of a token, where others than this machine may guess at it.
+_SHORTEST_TOKEN = 16
 
 log = structlog.get_logger(__name__)
 
@@ -252,12 +254,19 @@ def _check_bind(settings: Settings) -> None:
             f"{server.host} can be reached from other machines: set LEMAN_SERVER__TLS_CERT and "
             "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
         )
-    exposed = not local or bool(server.tls_cert)
-    if exposed and not server.token.get_secret_value() and not server.allow_anonymous:
+    exposed = (not local or bool(server.tls_cert)) and not server.allow_anonymous
+    token = server.token.get_secret_value()
+    if exposed and not token:
         raise InvalidArgument(
             "ANONYMOUS_BIND",
             f"{server.host} would answer everyone who can reach it, and run the functions that they register: set "
             "LEMAN_SERVER__TOKEN to a secret that callers must send, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
+        )
+    if exposed and len(token) < _SHORTEST_TOKEN:
+        raise InvalidArgument(
+            "WEAK_TOKEN",
+            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and whoever guesses it can run code: take "
+            f"at least {_SHORTEST_TOKEN}, for example what `openssl rand -base64 24` prints",
         )
 
 

@@ -68,6 +68,16 @@ def test_a_wrong_value_is_never_repeated(monkeypatch):
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("variable", ["LEMAN_SERVER__TOKEN", "LEMAN_PEERS__TOKEN"])
+@pytest.mark.parametrize("token", [" ", "s3cret ", "two words", "s3cr\u00e9t", "s3cret\n"])
+def test_a_token_that_no_header_carries_is_refused_and_not_told(monkeypatch, variable, token):
+    monkeypatch.setenv(variable, token)
+    with pytest.raises(InvalidArgument) as caught:
+        config.load()
+    assert (variable in caught.value.message, "visible ASCII" in caught.value.message) == (True, True)
+    assert token == " " or token not in caught.value.message
+
+
 def test_other_variables_of_ours_are_left_alone(monkeypatch):
     monkeypatch.setenv("LEMAN_CRASH", "point:1")
     config.load()

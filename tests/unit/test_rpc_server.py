@@ -36,6 +36,7 @@ def default_logging():
 
 
 #: Nothing listens there: a call that takes this way fails.
+LONG_TOKEN = "no-one-guesses-this"
 DEAD_PROXY = "http://127.0.0.1:9"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -164,7 +165,9 @@ def test_healthcheck_command_tells_serving_from_not(capsys):
 # -------------------------------------------------------------------------- token, request id
 
 
-@pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer wrong"),), (("authorization", "s3cret"),)])
+@pytest.mark.parametrize(
+    "metadata", [(), *((("authorization", given),) for given in ("Bearer wrong", "s3cret", "Basic s3cret", "Bearer"))]
+)
 def test_a_call_without_the_token_never_reaches_the_service(metadata):
     async def scenario():
         async with running(Server(token="s3cret")) as (up, service), client(up) as stub:
@@ -182,8 +185,9 @@ def test_a_call_without_the_token_never_reaches_the_service(metadata):
 def test_the_token_opens_and_health_needs_none():
     async def scenario():
         async with running(Server(token="s3cret")) as (up, _), client(up) as stub:
-            answer = await stub.GetJob(get(), metadata=(("authorization", "Bearer s3cret"),))
-            assert answer.job.job_id == "j1"
+            for scheme in ("Bearer", "bearer"):
+                answer = await stub.GetJob(get(), metadata=(("authorization", f"{scheme} s3cret"),))
+                assert answer.job.job_id == "j1"
             async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
                 checked = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
                 assert checked.status == SERVING
@@ -474,6 +478,16 @@ def test_a_server_that_others_reach_does_not_answer_everyone_by_accident(exposed
     asyncio.run(scenario())
 
 
+def test_a_token_that_can_be_guessed_guards_no_open_network():
+    async def scenario():
+        exposed = Server(host="0.0.0.0", allow_insecure_bind=True, token="s3cret")
+        with pytest.raises(InvalidArgument) as caught:
+            await start_server(Settings(server=exposed), "planner", FakeService(asyncio.Event()), asyncio.Event())
+        assert (caught.value.reason, "s3cret" in caught.value.message) == ("WEAK_TOKEN", False)
+
+    asyncio.run(scenario())
+
+
 def test_health_check_passes_by_a_proxy(monkeypatch):
     monkeypatch.setenv("http_proxy", DEAD_PROXY)
 
@@ -526,10 +540,10 @@ def test_tls_with_a_token_between_peers(tmp_path):
     subprocess.run([*make.split(), *alternative], check=True, capture_output=True)
 
     async def scenario():
-        server = Server(host="0.0.0.0", tls_cert=str(cert), tls_key=str(key), token="s3cret")
+        server = Server(host="0.0.0.0", tls_cert=str(cert), tls_key=str(key), token=LONG_TOKEN)
         async with running(server) as (up, _):
             address = f"localhost:{up.port}"
-            settings = Settings(peers=Peers(executor=address, token="s3cret", tls_ca=str(cert)))
+            settings = Settings(peers=Peers(executor=address, token=LONG_TOKEN, tls_ca=str(cert)))
             async with open_peer(settings, "executor") as channel:
                 answer = await jobs_pb2_grpc.JobServiceStub(channel).GetJob(get())
                 assert answer.job.job_id == "j1"
@@ -542,7 +556,10 @@ def test_tls_with_a_token_between_peers(tmp_path):
 
 def test_unreadable_certificates_are_named():
     async def scenario():
-        for server in (Server(tls_cert="/nowhere/c", tls_key="/nowhere/k", token="t"), Server(tls_cert="/nowhere/c")):
+        for server in (
+            Server(tls_cert="/nowhere/c", tls_key="/nowhere/k", token=LONG_TOKEN),
+            Server(tls_cert="/nowhere/c"),
+        ):
             with pytest.raises(InvalidArgument) as caught:
                 async with running(server):
                     pass
