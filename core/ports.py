@@ -17,7 +17,8 @@ class CheckpointStore(Protocol):
     """Batches of computed values under text keys (seed: CheckpointStore). Implementations pass one conformance suite.
 
     A key that is set again takes the new value. Reading verifies the stored digest: a damaged checkpoint is set aside
-    and reads as absent. Keys may hold any character; `list_keys` gives them back as they were set.
+    and reads as absent. Keys may hold any character; `list_keys` gives them back as they were set. Where the storage
+    cannot be used, calls raise what `core.storage.failed` gives, and setting a value OSError.
     """
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...

@@ -64,13 +64,18 @@ def failed(error: BaseException, message: str, path: str) -> LemanError:
 def _reason(error: BaseException) -> str | None:
     if not isinstance(error, OSError | ValueError | RuntimeError):
         return None
-    number = getattr(error, "errno", None)
-    text = str(error)
-    if number is None:
-        found = _NUMBER.search(text)
-        number = int(found[1] or found[2]) if found else None
+    number = error_number(error)
     if number is not None:
         return _BY_NUMBER.get(number)
     if not isinstance(error, OSError):
         return None
-    return next((reason for reason, codes in _BY_CODE.items() if codes.search(text)), None)
+    return next((reason for reason, codes in _BY_CODE.items() if codes.search(str(error))), None)
+
+
+def error_number(error: BaseException) -> int | None:
+    """The errno of what an operating system said, whoever passes it on; None where something else is wrong."""
+    number: int | None = getattr(error, "errno", None)
+    if number is None:
+        found = _NUMBER.search(str(error))
+        number = int(found[1] or found[2]) if found else None
+    return number

@@ -19,6 +19,7 @@ from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import column_files, rewrites
 from core.ports import CheckpointStore
+from core.storage import failed
 from planner.carrying import Carrier, origin
 from planner.evidence import Evidence, Slot
 from planner.lineage import Lineage, Live, further
@@ -125,10 +126,13 @@ class _Archive(_OldVersions):
         if file not in self._buffers:
             try:
                 self._buffers[file] = column_files.read_states_buffer(self._question.table.uri, file)
-            except (OSError, ValueError, RuntimeError, KeyError) as error:
+            except (FileNotFoundError, ValueError, KeyError) as error:
                 self._buffers[file] = self._stored_states(sight)
                 if self._buffers[file] is None:
                     _log.warning("row states cannot be read", file=file, error=str(error))
+            except OSError as error:
+                uri = self._question.table.uri
+                raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
         return self._buffers[file]
 
     def _stored_states(self, sight: Sight) -> bytes | None:

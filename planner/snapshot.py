@@ -27,6 +27,7 @@ from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
+from core.storage import failed
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from planner.evidence import Evidence, open_inputs, sift
@@ -182,14 +183,17 @@ def _functions(
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
-    """Row states of those of the files that carry any; a file that cannot be read has none."""
+    """Row states of those of the files that carry any; a file that is damaged or gone has none. Raises what
+    `core.storage.failed` gives."""
 
     def read(file: str) -> StateSummary | None:
         try:
             return column_files.read_state_summary(uri, file)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (FileNotFoundError, ValueError, KeyError) as error:
             _log.warning("row states cannot be read", file=file, error=str(error))
             return None
+        except OSError as error:
+            raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
 
     partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
     names = sorted(partial)

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 class GarbageCollector:
     """One collection. Blocking; call it in threads. `look` first; then, with no commit of the table under way, `sweep`.
 
-    Raises NotFound (TABLE_NOT_FOUND), Unavailable (STORE_UNAVAILABLE).
+    Raises NotFound (TABLE_NOT_FOUND), and what `core.storage.failed` gives.
     """
 
     def __init__(self, uri: str, older_than: float) -> None:

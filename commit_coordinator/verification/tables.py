@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -98,7 +99,8 @@ class TableCheck:
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
             if file.name > after and file.key:
-                yield file.name, self._checkpoint(store, file)
+                with contextlib.suppress(KeyError):  # gone since it was listed
+                    yield file.name, self._checkpoint(store, file)
 
     def _checkpoint(self, store: LanceCheckpointStore, file: StoredFile) -> Looked:
         is_record = keys.parse_record_key(file.key) is not None
@@ -109,6 +111,8 @@ class TableCheck:
         except DataLoss as error:
             message = f"{path} is damaged ({error.message}): {_RECOMPUTED}"
             return self._flawed(subject, Flaw.DAMAGED, path, file.size_bytes, message)
+        except LemanError as error:
+            return self._flawed(subject, Flaw.UNREADABLE, path, file.size_bytes, error.message)
         record = FragmentRecord.from_batch(batch) if is_record and batch.num_rows else None
         if record is None or not record.digest or record.file in self._notes.files:
             return Looked(subject, file.size_bytes)

@@ -7,16 +7,22 @@ import hashlib
 import os
 import re
 import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import structlog
-from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
+from lance.file import LanceFileSession, LanceFileWriter
 
-from core.checkpoints.digest import batch_digest
+from core.checkpoints import batch_files, sealed_files
 from core.domain.garbage import StoredFile
 from core.errors import DataLoss
+from core.lance_io import footer
+from core.lance_io.opening import filesystem_of
 from core.lance_io.panics import panics_as_errors
+from core.storage import error_number, failed
 
 _log = structlog.get_logger(__name__)
 
@@ -24,7 +30,6 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
 _HASHED = "key-"
 _ENDING = ".lance"
-_KEY, _DIGEST = b"leman.key", b"leman.digest"
 
 
 def checkpoint_root(uri: str) -> str:
@@ -36,57 +41,105 @@ class LanceCheckpointStore:
     """See `core.ports.CheckpointStore`.
 
     A key that is no safe file name is stored under its sha256, with the key in the file's metadata (settlement S4).
-    Every file carries a digest of its values; one that does not match is renamed to `*.damaged` and reads as absent.
+    Every file carries a digest of its bytes, which are compared before Lance sees them, and one of its values, by which
+    is known that Lance gives back what it was given. One that does not match is renamed to `*.damaged` and reads as
+    absent. Where the storage cannot be used, nothing is said about what it holds: all calls but `__setitem__` then
+    raise what `core.storage.failed` gives.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self._session: LanceFileSession | None = None
+        self._place: tuple[pafs.FileSystem, str] | None = None
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
-        writer = LanceFileWriter(self._path(key), value.schema.remove_metadata())
-        writer.write_batch(value.replace_schema_metadata(None))
-        writer.add_schema_metadata(_KEY.decode(), key)
-        writer.add_schema_metadata(_DIGEST.decode(), batch_digest(value))
-        writer.close()
+        """Raises OSError, and what Lance raises for values that it does not take."""
+        name = _file_name(key)
+        if "://" in self._root:
+            self._upload(name, key, value)
+            return
+        unfinished = f"{self._root}/.tmp{uuid.uuid4().hex}"
+        try:
+            batch_files.write(LanceFileWriter(unfinished, value.schema.remove_metadata()), key, value)
+            with Path(unfinished).open("r+b") as file:
+                at, digest = sealed_files.seal(file.read())
+                file.seek(at)
+                file.write(digest)
+            Path(unfinished).replace(f"{self._root}/{name}")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(unfinished).unlink()
+            raise
+
+    def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
+        """An object cannot be changed once it is there: the file is made in memory, and put in one go."""
+        memory = LanceFileSession("memory://")
+        writer = memory.open_writer(name, schema=value.schema.remove_metadata())
+        batch_files.write(writer, key, value)
+        content = memory.read_range(name, 0, writer.size_bytes or 0)
+        at, digest = sealed_files.seal(content)
+        with sealed_files.as_file(b"".join((content[:at], digest, content[at + len(digest) :]))) as path:
+            self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
+        """Raises KeyError where it is absent or damaged, and what `core.storage.failed` gives where that cannot be
+        told."""
         try:
             return self._read(key)
         except DataLoss as error:
-            if key in self:
-                self._set_aside(key, error.message)
+            self._set_aside(key, error.message)
             raise KeyError(key) from None
 
     def _read(self, key: str) -> pa.RecordBatch:
-        """Raises DataLoss (CHECKPOINT_DAMAGED) where it is not what was set; nothing is changed."""
-        try:
-            with panics_as_errors():
-                reader = LanceFileReader(self._path(key))
-                metadata = reader.metadata().schema.metadata or {}
-                rows = reader.num_rows()
-                table = reader.read_all(batch_size=max(rows, 1)).to_table() if rows else None
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            raise _damaged(key, str(error)) from None
-        if table is None:
-            batch = pa.RecordBatch.from_pylist([], schema=reader.metadata().schema.remove_metadata())
-        else:
-            batch = _one_batch(table.replace_schema_metadata(None))
-        if metadata.get(_KEY) != key.encode() or metadata.get(_DIGEST) != batch_digest(batch).encode():
-            raise _damaged(key, "its digest does not match")
+        """Raises KeyError, DataLoss (CHECKPOINT_DAMAGED) where it is not what was set, and what `core.storage.failed`
+        gives. Nothing is changed."""
+        with self._available(key):
+            try:
+                content = self._bytes_of(_file_name(key))
+            except FileNotFoundError:
+                raise KeyError(key) from None
+            problem = sealed_files.problem_of(content)
+            if problem:
+                raise _damaged(key, problem)
+            batch = self._decoded(key, content)
+        if batch is None:
+            raise _damaged(key, "it does not hold what was to be stored under its key")
         return batch
 
+    def _bytes_of(self, name: str) -> bytes:
+        """All of a file. Raises OSError."""
+        filesystem, root = self._filesystem()
+        with filesystem.open_input_file(f"{root}/{name}") as file:
+            return bytes(file.read_at(file.size(), 0))
+
+    def _decoded(self, key: str, content: bytes) -> pa.RecordBatch | None:
+        """What `batch_files.read` gives for a file whose bytes are whole. An object is not read twice; of a file on
+        this machine's disk a copy would cost more. Raises OSError where the system has no file for it, DataLoss
+        (CHECKPOINT_DAMAGED) where Lance cannot read what it wrote."""
+        try:
+            with panics_as_errors():
+                if "://" not in self._root:
+                    return batch_files.read(self._path(key), key)
+                with sealed_files.as_file(content) as path:
+                    return batch_files.read(path, key)
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            if error_number(error) is not None:
+                raise
+            raise _damaged(key, str(error)) from None
+
     def __contains__(self, key: str) -> bool:
-        return self._files().contains(_file_name(key))
+        with self._available(key):
+            return self._files().contains(_file_name(key))
 
     def __delitem__(self, key: str) -> None:
         filesystem, root = self._filesystem()
-        with contextlib.suppress(FileNotFoundError):
+        with self._available(key), contextlib.suppress(FileNotFoundError):
             filesystem.delete_file(f"{root}/{_file_name(key)}")
 
     def list_keys(self, prefix: str | None = None) -> list[str]:
         wanted = prefix or ""
-        names = self._names()
+        with self._available():
+            names = self._names()
         keys = [n[: -len(_ENDING)] for n in names if n.startswith(wanted) and not n.startswith(_HASHED)]
         hashed = (self._key_in(name) for name in names if name.startswith(_HASHED))
         keys += [key for key in hashed if key is not None and key.startswith(wanted)]
@@ -97,7 +150,8 @@ class LanceCheckpointStore:
         key, whatever this store would call it: name files, not keys, to remove what was found."""
         filesystem, root = self._filesystem()
         folder = root.rpartition("/")[2]
-        found = [i for i in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)) if i.is_file]
+        with self._available():
+            found = [i for i in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)) if i.is_file]
         return [
             StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9, self._key_of(i.base_name))
             for i in sorted(found, key=lambda i: i.base_name)
@@ -132,13 +186,14 @@ class LanceCheckpointStore:
         return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
 
     def _key_in(self, name: str) -> str | None:
-        try:
-            with panics_as_errors():
-                metadata = LanceFileReader(f"{self._root}/{name}").metadata().schema.metadata or {}
-        except (OSError, ValueError, RuntimeError):
-            return None
-        key = metadata.get(_KEY)
-        return None if key is None else key.decode()
+        """The key in a file that is named after its hash; None where another one, or none, can be read there."""
+        filesystem, root = self._filesystem()
+        with self._available(name):
+            try:
+                key = footer.read_metadata(filesystem, f"{root}/{name}").get(batch_files.KEY, b"").decode()
+            except (FileNotFoundError, ValueError):
+                return None
+        return key if _file_name(key) == name else None
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{_file_name(key)}"
@@ -149,18 +204,30 @@ class LanceCheckpointStore:
         return self._session
 
     def _filesystem(self) -> tuple[pafs.FileSystem, str]:
-        if "://" in self._root:
-            filesystem, root = pafs.FileSystem.from_uri(self._root)
-            return filesystem, root
-        return pafs.LocalFileSystem(), self._root
+        if self._place is None:
+            self._place = filesystem_of(self._root)
+        return self._place
+
+    @contextlib.contextmanager
+    def _available(self, what: str = "") -> Iterator[None]:
+        """Raises what `core.storage.failed` gives where the storage cannot be used."""
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            place = f"{self._root}/{what}".rstrip("/")
+            raise failed(error, f"{place} cannot be used now: {error}", place) from error
 
     def _set_aside(self, key: str, why: str) -> None:
         filesystem, root = self._filesystem()
         name = _file_name(key)
         aside = f"{name[: -len(_ENDING)]}.{time.time_ns():x}.damaged"
         _log.warning("damaged checkpoint set aside", key=key, why=why, file=aside)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             filesystem.move(f"{root}/{name}", f"{root}/{aside}")
+        except FileNotFoundError:  # somebody else did
+            return
+        except OSError as error:
+            _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))
 
 
 def _damaged(key: str, what: str) -> DataLoss:
@@ -171,10 +238,3 @@ def _file_name(key: str) -> str:
     if _SAFE.fullmatch(key) and len(key) <= _MAX_NAME and not key.startswith(_HASHED):
         return key + _ENDING
     return _HASHED + hashlib.sha256(key.encode()).hexdigest() + _ENDING
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([pa.concat_arrays(c.chunks) for c in table.columns], schema=table.schema)

@@ -147,13 +147,9 @@ def digest_of(uri: str, file: str) -> tuple[int, str]:
 
 
 def rows_of(uri: str, file: str) -> int:
-    """Rows of a data file, by its footer. Raises FileNotFoundError, and OSError, ValueError, RuntimeError where it
-    cannot be read."""
-    filesystem, path = _filesystem(data_path(uri, file))
-    if filesystem.get_file_info(path).type == pafs.FileType.NotFound:
-        raise FileNotFoundError(path)
-    with panics_as_errors():
-        return int(LanceFileReader(data_path(uri, file)).num_rows())
+    """Rows of a data file, by its footer. Raises OSError where it cannot be read (FileNotFoundError: there is none),
+    and ValueError where it is damaged."""
+    return footer.read_rows(*_filesystem(data_path(uri, file)))
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
@@ -169,12 +165,9 @@ def read_states(uri: str, file: str) -> States | None:
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Row states of a partial column file as they are stored; None where it carries none."""
-    try:
-        return footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
-    except ValueError:  # a layout that only Lance knows, or damage that it can name
-        with panics_as_errors():
-            return _buffer_in(LanceFileReader(data_path(uri, file)), _STATES_KEY)
+    """Row states of a partial column file as they are stored; None where it carries none. Raises OSError where it
+    cannot be read, and ValueError where it is damaged."""
+    return footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
 
 
 class ColumnFileReader:

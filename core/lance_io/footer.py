@@ -1,14 +1,18 @@
-"""Global buffers of a Lance file, straight from its last bytes.
+"""What a Lance file says of itself, straight from its last bytes.
 
-Opening a reader takes ten times as long, and a plan may have to look into ten thousand files.
+Opening a reader takes ten times as long, and a plan may have to look into ten thousand files. And where bytes have
+changed, this raises, whatever they are: Lance's Rust may end the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -26,34 +30,83 @@ def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | Non
 
     Raises OSError where the file cannot be read, ValueError where it is laid out otherwise than is known here.
     """
-    with filesystem.open_input_file(path) as file:
+    with _opened(filesystem, path) as end:
+        number = end.metadata.get(key)
+        return None if number is None else end.buffer(int(number))
+
+
+def read_metadata(filesystem: pafs.FileSystem, path: str) -> dict[str, bytes]:
+    """The file's schema metadata. Raises what `read_buffer` raises."""
+    with _opened(filesystem, path) as end:
+        return end.metadata
+
+
+def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
+    """How many rows the file has. Raises what `read_buffer` raises."""
+    with _opened(filesystem, path) as end:
+        return end.rows
+
+
+def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
+    """Where in a whole file a global buffer begins, and its length. Raises ValueError where it has none there."""
+    try:
+        table, buffers = _table(content)
+        start, length = _PLACE.unpack_from(content, table + number * _PLACE.size)
+    except struct.error as error:
+        raise ValueError(f"it is laid out in an unknown way ({error})") from None
+    if number >= buffers:
+        raise ValueError(f"it has {buffers} buffers")
+    if start + length > len(content):
+        raise ValueError(f"{length} bytes at {start} would lie behind its end")
+    return start, length
+
+
+def _table(tail: bytes) -> tuple[int, int]:
+    """Where the table of global buffers lies, and how many there are. Raises ValueError, struct.error."""
+    _, _, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
+    if magic != _MAGIC:
+        raise ValueError("it has no footer of a Lance file")
+    return table, buffers
+
+
+class _End:
+    """The end of a file, and more of it where that is not enough."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
         size = file.size()
-        at = max(0, size - _TAIL_BYTES)
-        tail = file.read_at(size - at, at)
+        self._size, self._at = size, max(0, size - _TAIL_BYTES)
+        self._tail = bytes(file.read_at(size - self._at, self._at))
+        table, buffers = _table(self._tail)
+        self._places = list(_PLACE.iter_unpack(self._part(table, buffers * _PLACE.size)))
+        descriptor = _descriptor_class().FromString(self.buffer(0))
+        self.metadata: dict[str, bytes] = dict(descriptor.schema.metadata)
+        self.rows = int(descriptor.length)
 
-        def part(start: int, length: int) -> bytes:
-            if start >= at:
-                return bytes(tail[start - at : start - at + length])
-            return bytes(file.read_at(length, start))
+    def buffer(self, number: int) -> bytes:
+        """A global buffer; the first one is the file's descriptor."""
+        return self._part(*self._places[number])
 
+    def _part(self, start: int, length: int) -> bytes:
+        if start + length > self._size:
+            raise ValueError(f"{length} bytes at {start} would lie behind its end")
+        if start >= self._at:
+            return self._tail[start - self._at : start - self._at + length]
+        return bytes(self._file.read_at(length, start))
+
+
+@contextlib.contextmanager
+def _opened(filesystem: pafs.FileSystem, path: str) -> Iterator[_End]:
+    with filesystem.open_input_file(path) as file:
         try:
-            _, _, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
-            if magic != _MAGIC:
-                raise ValueError(f"{path} has no footer of a Lance file")
-            places = list(_PLACE.iter_unpack(part(table, buffers * _PLACE.size)))
-            number = _metadata(part(*places[0])).get(key)
-            return None if number is None else part(*places[int(number)])
-        except (struct.error, IndexError, DecodeError) as error:
+            yield _End(file)
+        except (struct.error, IndexError, DecodeError, ValueError) as error:
             raise ValueError(f"{path} is laid out in an unknown way: {error}") from None
-
-
-def _metadata(descriptor: bytes) -> dict[str, bytes]:
-    return dict(_descriptor_class().FromString(descriptor).schema.metadata)
 
 
 @cache
 def _descriptor_class() -> Any:
-    """What is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata."""
+    """What is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata, and its rows."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_file.proto", package="leman.lance", syntax="proto3")
     schema = file.message_type.add(name="Schema")
     entry = schema.nested_type.add(name="MetadataEntry")
@@ -75,6 +128,7 @@ def _descriptor_class() -> Any:
         label=_Proto.LABEL_OPTIONAL,
         type_name=".leman.lance.Schema",
     )
+    descriptor.field.add(name="length", number=2, type=_Proto.TYPE_UINT64, label=_Proto.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.FileDescriptor"))

@@ -30,7 +30,7 @@ _FASTER = "FRAGMENT_CHANGED"
 #: Times that Spark may give up before a lane has asked for a unit.
 _FRUITLESS = 3
 #: Reasons of a unit's failure after which a new plan may help.
-_REPLANNED = frozenset({STORAGE_ERROR, "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+_REPLANNED = frozenset({STORAGE_ERROR, "STORE_UNAVAILABLE", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 
 
 @dataclass(frozen=True, slots=True)

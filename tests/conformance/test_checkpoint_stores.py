@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,11 +21,12 @@ KEYS = [
 ]
 
 
-@pytest.fixture(params=["memory", "lance"])
+@pytest.fixture(params=["memory", "lance", "uri"])
 def store(request, tmp_path):
     if request.param == "memory":
         return InMemoryCheckpointStore()
-    return LanceCheckpointStore(str(tmp_path / "a folder" / "_checkpoints"))
+    folder = str(tmp_path / "a folder" / "_checkpoints")
+    return LanceCheckpointStore(folder if request.param == "lance" else f"file://{quote(folder)}")
 
 
 def batch(n: int) -> pa.RecordBatch:

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from lance.file import LanceFileReader
 
+from core.lance_io import footer
 from core.lance_io.column_files import data_path
-from core.lance_io.panics import panics_as_errors
+from core.lance_io.opening import filesystem_of
 from core.views.rows import NO_IDS, Ids
 
 PATCH_KEY = "leman.patch"
@@ -49,11 +49,9 @@ def decode(buffer: bytes) -> Patch:
 def read(uri: str, file: str) -> Patch | None:
     """What a data file says about the rows that it changed; None where it says nothing."""
     try:
-        with panics_as_errors():
-            reader = LanceFileReader(data_path(uri, file))
-            index = (reader.metadata().schema.metadata or {}).get(PATCH_KEY.encode())
-            return None if index is None else decode(bytes(reader.read_global_buffer(int(index))))
-    except (OSError, ValueError, RuntimeError, KeyError):
+        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), PATCH_KEY)
+        return None if buffer is None else decode(buffer)
+    except (OSError, ValueError, KeyError):
         return None
 
 

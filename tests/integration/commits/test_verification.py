@@ -201,6 +201,21 @@ def test_what_lies_beside_the_tables_is_compared_too(world, pattern, subject):
     assert contents(world.folder) == before
 
 
+def test_a_checkpoint_that_cannot_be_read_is_not_said_to_be_damaged(world, monkeypatch):
+    path, read = world.checkpoint(), LanceCheckpointStore._bytes_of
+
+    def denied(store, name):
+        if name == path.name:
+            raise PermissionError(13, "Permission denied", name)
+        return read(store, name)
+
+    monkeypatch.setattr(LanceCheckpointStore, "_bytes_of", denied)
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.CHECKPOINT, Flaw.UNREADABLE)
+    assert finding.path == str(path.relative_to(world.folder))
+    assert "may not be used in this way" in finding.message
+
+
 def test_a_damaged_function_is_told_with_the_columns_that_it_computes(world):
     flip(world.only("_leman/udfs/f@v1.json"))
     first, second = everything(world.folder).findings

@@ -1,0 +1,42 @@
+"""A batch in a Lance file, with its key, a digest of its values and room for one of the file's bytes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from lance.file import LanceFileReader, LanceFileWriter
+
+from core.checkpoints import sealed_files
+from core.checkpoints.digest import batch_digest
+
+KEY, _DIGEST = "leman.key", "leman.digest"
+
+
+def write(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
+    """Writes and closes a file. Raises what Lance raises for values that it does not take."""
+    writer.write_batch(batch.replace_schema_metadata(None))
+    writer.add_schema_metadata(KEY, key)
+    writer.add_schema_metadata(_DIGEST, batch_digest(batch))
+    sealed_files.make_room(writer)
+    writer.close()
+
+
+def read(path: str, key: str) -> pa.RecordBatch | None:
+    """The batch; None where it is not what was written under the key. Raises what Lance raises: call it for files whose
+    bytes are known to be whole."""
+    reader = LanceFileReader(path)
+    schema, rows = reader.metadata().schema, reader.num_rows()
+    if rows:
+        table = reader.read_all(batch_size=rows).to_table()
+        batch = _one_batch(table.replace_schema_metadata(None))
+    else:
+        batch = pa.RecordBatch.from_pylist([], schema=schema.remove_metadata())
+    metadata = schema.metadata or {}
+    stated = metadata.get(KEY.encode()), metadata.get(_DIGEST.encode())
+    return batch if stated == (key.encode(), batch_digest(batch).encode()) else None
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(c.chunks) for c in table.columns], schema=table.schema)

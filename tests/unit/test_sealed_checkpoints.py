@@ -1,0 +1,176 @@
+"""Bytes of checkpoints are compared with their digest before Lance sees them; what cannot be read is not damaged."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.checkpoints import LanceCheckpointStore, batch_files, sealed_files
+from core.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
+
+#: A local path and a uri go different ways: objects are written and read in one piece.
+SPELLINGS = ["{}", "file://{}"]
+
+
+class Watched(batch_files.LanceFileReader):
+    """Lance's reader, and all that it was given."""
+
+    given: list[bytes]
+
+    def __init__(self, path: str) -> None:
+        type(self).given.append(Path(path).read_bytes())
+        super().__init__(path)
+
+
+@pytest.fixture
+def given(monkeypatch):
+    monkeypatch.setattr(Watched, "given", [], raising=False)
+    monkeypatch.setattr(batch_files, "LanceFileReader", Watched)
+    return Watched.given
+
+
+@pytest.fixture(params=SPELLINGS)
+def store(request, tmp_path):
+    return LanceCheckpointStore(request.param.format(tmp_path / "_checkpoints"))
+
+
+def values() -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "v": pa.array(np.random.default_rng(1).random(20)),
+            "words": pa.array(["a", None, "more than a word"] * 6 + ["", "z"]),
+            "lists": pa.array([[1, 2], None, [], [3]] * 5),
+            "_rowaddr": pa.array(range(20), pa.uint64()),
+        }
+    )
+
+
+def only(folder: Path) -> Path:
+    (path,) = folder.glob("_checkpoints/*.lance")
+    return path
+
+
+def test_lance_is_given_no_byte_that_it_did_not_write(store, tmp_path, given):
+    """Every seventh bit of the file, each by itself."""
+    store["k"] = values()
+    whole = only(tmp_path).read_bytes()
+    assert store["k"].equals(values())
+    assert given == [whole]
+    for bit in range(0, len(whole) * 8, 7):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path = tmp_path / "_checkpoints" / "k.lance"
+        path.write_bytes(changed)
+        with pytest.raises(DataLoss, match="digest"):
+            store.check_file("k.lance")
+        with pytest.raises(KeyError):
+            store["k"]
+        assert not path.exists(), "it was set aside"
+    assert given == [whole]
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 0.5, -1])
+def test_nor_one_that_was_cut_off(store, tmp_path, given, size):
+    store["k"] = values()
+    path = only(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * size) if isinstance(size, float) else size])
+    with pytest.raises(DataLoss):
+        store.check_file("k.lance")
+    assert given == []
+
+
+def test_a_file_of_an_earlier_release_is_none(store, tmp_path, given, monkeypatch):
+    """It carries no digest of its bytes."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sealed_files, "make_room", lambda writer: None)
+        patch.setattr(sealed_files, "seal", lambda content: (len(content), b""))
+        store["k"] = values()
+    with pytest.raises(DataLoss, match="no digest is found"):
+        store.check_file("k.lance")
+    assert given == []
+
+
+def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(tmp_path, monkeypatch, given):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(sealed_files, "_IN_MEMORY", False)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    store = LanceCheckpointStore(f"file://{tmp_path}/_checkpoints")
+    store["k"] = values()
+    assert store["k"].equals(values())
+    assert given == [only(tmp_path).read_bytes()]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
+    store["k"] = values()
+
+    def full(_content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sealed_files, "seal", full)
+    with pytest.raises(OSError, match="No space"):
+        store["other"] = values()
+    assert [path.name for path in (tmp_path / "_checkpoints").iterdir()] == ["k.lance"]
+
+
+@pytest.fixture
+def no_descriptor_left():
+    """A switch: this process may open no further file. It gives the switch back."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def again() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    def switch() -> Callable[[], None]:
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        return again
+
+    yield switch
+    again()
+
+
+def test_without_descriptors_nothing_is_said_of_a_checkpoint(store, tmp_path, no_descriptor_left):
+    store["k"] = values()
+    again = no_descriptor_left()
+    with pytest.raises(Unavailable) as caught:
+        store["k"]
+    again()
+    assert (caught.value.reason, caught.value.facts["uri"]) == ("STORE_UNAVAILABLE", f"{store._root}/k")
+    assert store["k"].equals(values())
+
+
+@pytest.fixture
+def nobody():
+    """A switch: this process becomes a user who may read nothing of root's."""
+    if os.geteuid():
+        pytest.skip("only root can become somebody else")
+    yield lambda: os.seteuid(65534)
+    os.seteuid(0)
+
+
+@pytest.mark.parametrize("key", ["k", "a key with a hashed name"])
+def test_without_the_right_to_read_nothing_is_said_of_a_checkpoint(store, tmp_path, nobody, key):
+    store[key] = values()
+    only(tmp_path).chmod(0o600)
+    tmp_path.chmod(0o700)
+    nobody()
+    asked = [lambda: store[key], lambda: key in store, store.list_keys, store.files]
+    found = []
+    for ask in asked:
+        with pytest.raises(LemanError) as caught:
+            ask()
+        found.append(caught.value)
+    os.seteuid(0)
+    assert {(type(error), error.reason) for error in found} == {(FailedPrecondition, "STORAGE_DENIED")}
+    assert store[key].equals(values())
