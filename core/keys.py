@@ -208,6 +208,12 @@ def before_filter(prefix: str) -> str:
     return head + mark
 
 
+def under_filter(prefix: str, filter_md5: str) -> str:
+    """The prefix of checkpoints of the same rows under another filter."""
+    head, mark, tail = prefix.rpartition("_where-")
+    return f"{head}{mark}{filter_md5}{tail[32:]}"
+
+
 def any_filter(prefix: str) -> str:
     """A prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")

@@ -48,6 +48,11 @@ class ViewFunction:
     udf_version: str
     inputs: tuple[str, ...]
 
+    @property
+    def identity(self) -> str:
+        """Of its values: a function version and what it reads."""
+        return f"{self.udf_name}@{self.udf_version}({', '.join(self.inputs)})"
+
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
@@ -65,12 +70,29 @@ class ViewQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierState:
+    """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`. `computed`
+    names what computed the function columns (name → `ViewFunction.identity`); `last_fragment` is the highest id of a
+    fragment of the source then."""
+
+    view_version: int
+    source_version: int
+    computed: dict[str, str]
+    last_fragment: int = -1
+
+    def is_like(self, other: EarlierState) -> bool:
+        """Whether both hold the same values."""
+        return (self.source_version, self.computed) == (other.source_version, other.computed)
+
+
+@dataclass(frozen=True, slots=True)
 class ViewDefinition:
     """A view as its table's schema metadata describes it.
 
     `base_version` is the source version that the set rows are right for; `filled` names the function version that
     computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
     `base_record`: the file in which the view keeps that source version, see `core.lance_io.views.records`; empty: none.
+    `earlier`: what it was before, newest first, as far as it is remembered.
     """
 
     query: ViewQuery
@@ -80,6 +102,14 @@ class ViewDefinition:
     format: ViewFormat
     filled: dict[str, str] = field(default_factory=dict)
     base_record: str = ""
+    earlier: tuple[EarlierState, ...] = ()
+
+    @property
+    def computed(self) -> dict[str, str]:
+        """Name of each function column with values → what computed them, as `ViewFunction.identity` says it. The
+        inputs are those of the query: a column that gets others is not among the filled ones any more."""
+        inputs = {function.name: function.inputs for function in self.query.functions}
+        return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +198,18 @@ class ResolvedFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierValues:
+    """An earlier version of the view with values that may be right again: of these function `columns`, in rows that
+    are the same in the source version of its `definition` and in the one that is computed for. `changes` are those
+    between the two, as `RefreshPlan.changes`."""
+
+    view_version: int
+    definition: ViewDefinition
+    columns: tuple[str, ...]
+    changes: tuple[SourceChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UnsetFragment:
     """A fragment of the view with placeholders that have no values yet. It is filled as a whole, even where compaction
     put rows with values among them."""
@@ -184,7 +226,9 @@ class RefreshPlan:
     First `unset` fragments are filled from `base_version`; where `lay_again`, placeholders are laid anew for
     `target_version` before, and the view is planned again. Then the rows of `changes` are compared between
     `base_version` and `target_version`. `stale` names function columns that another function version has to compute for
-    every row. With mode FULL and no `unset` the view is built anew beside the old one and swapped in.
+    every row. With mode FULL and no `unset` the view is built anew beside the old one and swapped in. `state`: what the
+    view is, to be remembered where the refresh changes rows; None: it is not worth it. Values of `earlier` versions are
+    taken where they are right, for the first step that calls functions.
     """
 
     uri: str
@@ -203,6 +247,8 @@ class RefreshPlan:
     changes: tuple[SourceChange, ...] = ()
     stale: tuple[str, ...] = ()
     rows: int = 0
+    state: EarlierState | None = None
+    earlier: tuple[EarlierValues, ...] = ()
 
     @property
     def only_version(self) -> bool:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from core.domain.view import (
     INTERNAL_COLUMNS,
     ChangeKind,
+    EarlierState,
+    EarlierValues,
     MaterializedView,
     RefreshMode,
     RefreshPlan,
@@ -160,14 +162,11 @@ def plan_to_proto(plan: RefreshPlan) -> planner_pb2.PlanRefreshResponse:
             for f in plan.unset
         ],
         lay_again=plan.lay_again,
-        changes=[
-            planner_pb2.SourceChange(
-                fragment_id=c.fragment_id, kind=planner_pb2.SourceChange.Kind.Value(f"KIND_{c.kind.name}")
-            )
-            for c in plan.changes
-        ],
+        changes=[_change_to_proto(change) for change in plan.changes],
         stale=plan.stale,
         rows=plan.rows,
+        state=None if plan.state is None else _state_to_proto(plan.state),
+        earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
     )
 
 
@@ -193,7 +192,39 @@ def plan_from_proto(message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
         changes=tuple(_change_from_proto(change) for change in message.changes),
         stale=tuple(message.stale),
         rows=message.rows,
+        state=_state_from_proto(message.state) if message.HasField("state") else None,
+        earlier=tuple(_earlier_from_proto(earlier) for earlier in message.earlier),
     )
+
+
+def _state_to_proto(state: EarlierState) -> planner_pb2.ViewState:
+    return planner_pb2.ViewState(
+        view_version=state.view_version,
+        source_version=state.source_version,
+        computed=state.computed,
+        last_fragment=state.last_fragment,
+    )
+
+
+def _state_from_proto(message: planner_pb2.ViewState) -> EarlierState:
+    return EarlierState(message.view_version, message.source_version, dict(message.computed), message.last_fragment)
+
+
+def _earlier_to_proto(earlier: EarlierValues) -> planner_pb2.EarlierValues:
+    return planner_pb2.EarlierValues(
+        view_version=earlier.view_version,
+        definition=convert.schema_to_bytes(view_metadata.write(pa.schema([]), earlier.definition)),
+        columns=earlier.columns,
+        changes=[_change_to_proto(change) for change in earlier.changes],
+    )
+
+
+def _earlier_from_proto(message: planner_pb2.EarlierValues) -> EarlierValues:
+    definition = view_metadata.read(convert.schema_from_bytes(message.definition, "definition"))
+    if definition is None:
+        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent an earlier version without the view's definition")
+    changes = tuple(_change_from_proto(change) for change in message.changes)
+    return EarlierValues(message.view_version, definition, tuple(message.columns), changes)
 
 
 def _resolved_to_proto(function: ResolvedFunction) -> planner_pb2.ResolvedFunction:
@@ -208,6 +239,11 @@ def _resolved_from_proto(message: planner_pb2.ResolvedFunction) -> ResolvedFunct
     return ResolvedFunction(
         function_from_proto(message.column), convert.udf_from_proto(message.udf), message.bundle_uri
     )
+
+
+def _change_to_proto(change: SourceChange) -> planner_pb2.SourceChange:
+    kind = planner_pb2.SourceChange.Kind.Value(f"KIND_{change.kind.name}")
+    return planner_pb2.SourceChange(fragment_id=change.fragment_id, kind=kind)
 
 
 def _change_from_proto(message: planner_pb2.SourceChange) -> SourceChange:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from core import keys, seal
 from core.domain.table import TableSnapshot
-from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.domain.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
 
 PREFIX = "leman::view::"
@@ -22,6 +23,7 @@ FORMAT = f"{PREFIX}version"
 BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
 FILLED = f"{PREFIX}filled"
 BASE_RECORD = f"{PREFIX}base_table_record"
+EARLIER = f"{PREFIX}earlier"
 #: Names of such records begin so.
 RECORD_PREFIX = "source-"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
@@ -31,7 +33,11 @@ MADE_BY = f"{PREFIX}request"
 DIGEST = f"{PREFIX}digest"
 
 _COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
+#: Views that an earlier release made do not have them.
+_LATER = (EARLIER,)
 _FILES = "files-"
+#: So many earlier states are remembered.
+MOST_EARLIER = 16
 
 
 def read(schema: pa.Schema) -> ViewDefinition | None:
@@ -68,8 +74,20 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
     return {
         QUERY: _text(_query_json(definition.query)),
         FILLED: _text(definition.filled),
+        EARLIER: _earlier_text(definition),
         **_sealed(definition),
     }
+
+
+def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewDefinition:
+    """A definition whose view was `state` before; the oldest states are forgotten. What it is itself, and what is
+    remembered already, is not remembered twice."""
+    now = EarlierState(0, definition.base_version, definition.computed)
+    if state is None or state.is_like(now):
+        others = definition.earlier
+    else:
+        others = (state, *(e for e in definition.earlier if not e.is_like(state)))
+    return replace(definition, earlier=tuple(e for e in others if not e.is_like(now))[:MOST_EARLIER])
 
 
 def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> str:
@@ -109,7 +127,12 @@ def _changing(definition: ViewDefinition) -> dict[str, str]:
         BASE_INCARNATION: definition.base_incarnation,
         FILLED: _text(definition.filled),
         BASE_RECORD: definition.base_record,
+        EARLIER: _earlier_text(definition),
     }
+
+
+def _earlier_text(definition: ViewDefinition) -> str:
+    return _text([[e.view_version, e.source_version, e.computed, e.last_fragment] for e in definition.earlier])
 
 
 def _sealed(definition: ViewDefinition) -> dict[str, str]:
@@ -147,7 +170,8 @@ def _query_json(query: ViewQuery) -> dict[str, Any]:
 
 
 def _read(stored: Mapping[str, str]) -> ViewDefinition:
-    if stored[DIGEST] != seal.digest_of({key: stored[key] for key in _COVERED}):
+    covered = (*_COVERED, *(key for key in _LATER if key in stored))
+    if stored[DIGEST] != seal.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
     query = _query(json.loads(stored[QUERY]))
     filled = json.loads(stored[FILLED])
@@ -159,6 +183,14 @@ def _read(stored: Mapping[str, str]) -> ViewDefinition:
         format=ViewFormat(int(stored[FORMAT])),
         filled={str(name): str(function) for name, function in filled.items()},
         base_record=stored[BASE_RECORD],
+        earlier=tuple(_earlier(state) for state in json.loads(stored.get(EARLIER, "[]"))),
+    )
+
+
+def _earlier(stored: Sequence[Any]) -> EarlierState:
+    view_version, source_version, computed, last_fragment = stored
+    return EarlierState(
+        int(view_version), int(source_version), {str(n): str(by) for n, by in computed.items()}, int(last_fragment)
     )
 
 

@@ -83,6 +83,10 @@ class Tally:
             self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
             self.budget_rows = max(self.rows_planned, self._attempts.rows_planned if self._attempts else 0)
 
+    def known(self, rows: int) -> None:
+        """So many of the rows to be computed have stored values, of which a plan cannot tell."""
+        self.rows_planned -= rows
+
     def hint(self, hint: Hint) -> None:
         """A running unit's sums; late ones, of units that are done, are passed over."""
         if hint.unit_id in self._done:

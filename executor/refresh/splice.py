@@ -13,7 +13,15 @@ import numpy as np
 
 from core.crash import crash_point
 from core.domain.plan import StagedFile
-from core.domain.view import AskedCommit, RefreshMode, RefreshPlan, RefreshResult, ResolvedFunction, ViewDefinition
+from core.domain.view import (
+    AskedCommit,
+    RefreshMode,
+    RefreshPlan,
+    RefreshReason,
+    RefreshResult,
+    ResolvedFunction,
+    ViewDefinition,
+)
 from core.lance_io.views import files as view_files
 from core.lance_io.views import records
 from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
@@ -22,11 +30,14 @@ from core.views import metadata as view_metadata
 from executor.jobs.waiting import patiently
 from executor.refresh import layout
 from executor.refresh.layout import Ints
+from executor.refresh.reuse import Reuse
 from executor.refresh.rows import Staged
 from executor.refresh.tries import in_thread
 from executor.refresh.work import FileWork, RefreshWork
 
 _STAGE_ROWS = 1 << 20
+#: Why values of before are not wanted any more.
+_ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,11 @@ class _Change:
     @property
     def lists(self) -> list[Ints]:
         return [self.outcome.append, self.outcome.recompute_ids]
+
+    @property
+    def touches(self) -> bool:
+        """Whether rows of the view come, go or change."""
+        return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
 
     @property
     def rows(self) -> Ints:
@@ -106,7 +122,7 @@ class Splice:
         parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
         stage = await self._work.stage(plan, change.functions, change.version, of, parts)
         if stage is not None:
-            await self._work.fill(stage, change.functions, _nothing)
+            await self._work.fill(stage, change.functions, reuse=Reuse(plan, change.version, rows))
             await in_thread(stage.refresh)
             crash_point("executor.stage_filled")
         return stage
@@ -204,13 +220,11 @@ def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
     """What the view is told of itself with the commit."""
     filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in change.functions}}
     definition = replace(plan.definition, filled=filled)
-    if change.version != plan.target_version:  # the source's identity there is what is recorded
-        return definition
-    return replace(definition, base_version=change.version, base_incarnation=plan.target_incarnation)
-
-
-async def _nothing() -> None:
-    """Nothing is installed before all is computed."""
+    if change.version == plan.target_version:  # elsewhere the source's identity is what is recorded
+        definition = replace(definition, base_version=change.version, base_incarnation=plan.target_incarnation)
+    if plan.reason in _ANEW:
+        return replace(definition, earlier=())
+    return view_metadata.remembering(definition, plan.state if change.touches else None)
 
 
 def _appending(rows: Staged) -> FileWork:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from core.crash import crash_point
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, InputSource
+from core.domain.plan import BackfillSpec, InputSource, Plan
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import Aborted, LemanError
@@ -29,6 +30,9 @@ _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT
 _ROW_ID_FIELD = 0
 #: Events of a backfill that are told of the refresh; others are about the stage itself.
 _TOLD = frozenset({"error", "resources", "stall", "wait"})
+
+#: Stores values that a plan of the stage asks for and that are known; how many.
+KnownValues = Callable[[Plan, Callable[[], bool]], Awaitable[int]]
 
 
 async def _keep(job: Job) -> Job:
@@ -78,12 +82,18 @@ class StageFiller:
         self._cancelled = False
 
     async def fill(
-        self, database: str, table: str, functions: Sequence[ResolvedFunction], between: Callable[[], Awaitable[None]]
+        self,
+        database: str,
+        table: str,
+        functions: Sequence[ResolvedFunction],
+        between: Callable[[], Awaitable[None]],
+        known: KnownValues,
     ) -> None:
         """Computes every function column of the stage. `between` is called now and then while the last one is being
-        computed, to install what is complete. Raises Cancelled, and the error that ended a backfill."""
+        computed, to install what is complete; `known` stores values that need no call, and says how many. Raises
+        Cancelled, and the error that ended a backfill."""
         for at, function in enumerate(functions):
-            run = asyncio.ensure_future(self._column(database, table, function))
+            run = asyncio.ensure_future(self._column(database, table, function, known))
             try:
                 while not run.done() and at == len(functions) - 1:
                     await asyncio.wait((run,), timeout=self._services.settings.executor.commit_interval_seconds)
@@ -95,7 +105,7 @@ class StageFiller:
                 await asyncio.gather(run, return_exceptions=True)
                 raise
 
-    async def _column(self, database: str, table: str, function: ResolvedFunction) -> None:
+    async def _column(self, database: str, table: str, function: ResolvedFunction, known: KnownValues) -> None:
         now = time.time()
         parent = self._board.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
@@ -106,7 +116,7 @@ class StageFiller:
             raise Cancelled(parent.job_id)
         self._running = child
         try:
-            plan = await child.plan()
+            plan = await self._planned(child, known)
             await self._ledger.column(table, function.column.name, child.board.tally)
             if not await child.ended_at_once(plan):
                 await child.run(plan)
@@ -119,6 +129,21 @@ class StageFiller:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             raise _passing(failures.of_job(ended.error))
+
+    async def _planned(self, child: JobRun, known: KnownValues) -> Plan:
+        """What is left to compute, once the values that are known are where a plan finds them."""
+        plan = await child.plan()
+        stored = await known(plan, lambda: self._cancelled) if plan.tasks else 0
+        if self._cancelled:
+            raise Cancelled(self._board.job.job_id)
+        if not stored:
+            return plan
+        crash_point("executor.earlier_stored")
+        self._board.note("carried", f"{stored:,} values of {plan.header.output.name} are those of earlier versions")
+        before, plan = plan.header.rows_to_compute, await child.plan()
+        child.board.tally.carried(plan)
+        child.board.tally.known(stored - (before - plan.header.rows_to_compute))
+        return plan
 
     def cancel(self) -> None:
         """Ends what runs; nothing begins any more. Blocks for a moment."""

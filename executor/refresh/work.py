@@ -7,8 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
 from core.domain.job import Job
-from core.domain.plan import StagedFile
+from core.domain.plan import Plan, StagedFile
 from core.domain.view import RefreshPlan, RefreshSpec, ResolvedFunction
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
@@ -25,12 +27,17 @@ from executor.lanes.cancelled import Cancelled
 from executor.refresh import layout
 from executor.refresh.layout import Ints
 from executor.refresh.ledger import Ledger
+from executor.refresh.reuse import Reuse
 from executor.refresh.rows import ViewWriter
 from executor.refresh.stages import StageFiller, stage_columns
 from executor.refresh.tally import RefreshTally
 from executor.refresh.tries import in_thread
 
 FileWork = Callable[[ViewWriter], StagedFile]
+
+
+async def _nothing() -> None:
+    """Nothing is installed before all is computed."""
 
 
 class RefreshWork:
@@ -120,11 +127,22 @@ class RefreshWork:
             self.board.note("leftovers", f"stages of other refreshes stay for now: {error.message}")
 
     async def fill(
-        self, stage: Stage, functions: Sequence[ResolvedFunction], between: Callable[[], Awaitable[None]]
+        self,
+        stage: Stage,
+        functions: Sequence[ResolvedFunction],
+        between: Callable[[], Awaitable[None]] = _nothing,
+        reuse: Reuse | None = None,
     ) -> None:
         """Computes the stage's columns. See `StageFiller.fill`."""
         table = stage.uri.rsplit("/", 1)[1].removesuffix(".lance")
-        await self.filler.fill(self.spec.database, table, functions, between)
+        store = LanceCheckpointStore(checkpoint_root(stage.uri))
+
+        async def known(plan: Plan, stopped: Callable[[], bool]) -> int:
+            if reuse is None or plan.header.output.name not in reuse.columns:
+                return 0
+            return await in_thread(reuse.store, store, plan, stage.rows, stopped)
+
+        await self.filler.fill(self.spec.database, table, functions, between, known)
 
     async def write(
         self,

@@ -4,6 +4,7 @@ files before any row."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -21,7 +22,7 @@ from core.domain.view import (
     ViewColumn,
     ViewDefinition,
 )
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import rewrites
 from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables
@@ -31,6 +32,7 @@ from core.locations import canonical_database, table_uri
 from core.udf import validation
 from core.udf.registry import UdfRegistry
 from core.views.metadata import from_metadata
+from planner.views.earlier import state_of, told, values_of
 from planner.views.refresh import Case, plan_refresh
 from planner.views.source_checks import source_column_missing
 from planner.views.state import classify, renamed
@@ -51,16 +53,14 @@ class ViewReader:
         with collector_paused():
             view, definition = self._open(spec.database, spec.view)
             target = self._source(definition, spec.src_version)
-            base = target if target.version == definition.base_version else self._base(definition)
-            recorded = None if base is not None else self._recorded(view.uri, definition)
-            base = base or recorded
-            if base is None:
+            case = self._case(view, spec, definition, target)
+            if case.base is None:
                 self._check_expressions(definition, target, view)
             functions = self._functions(spec.database, definition)
             _check_foreign(view, spec.policy)
-            compactions = partial(_compactions, definition, target)
-            case = Case(view, definition, base, target, spec, compactions, from_record=recorded is not None)
             plan = plan_refresh(case, functions, set_rows_of(view))
+            earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
+            plan = replace(plan, state=state_of(case), earlier=earlier, message=plan.message + told(earlier))
         crash_point("planner.refresh_planned")
         return plan
 
@@ -80,6 +80,18 @@ class ViewReader:
                 table=name,
             )
         return view, definition
+
+    def _case(self, view: TableSnapshot, spec: RefreshSpec, definition: ViewDefinition, target: TableSnapshot) -> Case:
+        base = target if target.version == definition.base_version else self._base(definition)
+        recorded = None if base is not None else self._recorded(view.uri, definition)
+        compactions = partial(_compactions, definition, target)
+        return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
+
+    def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
+        try:
+            return from_metadata(self._tables.snapshot(view.uri, version).metadata)
+        except (NotFound, DataLoss):
+            return None
 
     def _source(self, definition: ViewDefinition, version: int) -> TableSnapshot:
         try:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import (
     ChangeKind,
+    EarlierState,
+    EarlierValues,
     MaterializedView,
     RefreshMode,
     RefreshPlan,
@@ -106,6 +108,9 @@ def test_results(result):
     assert {name: getattr(seen, name) for name in numbers} == numbers
 
 
+STATE = EarlierState(4, 7, {"emb": "embed@1(name)"}, 11)
+
+
 @pytest.mark.parametrize("mode", RefreshMode)
 def test_plans(mode):
     plan = RefreshPlan(
@@ -125,6 +130,8 @@ def test_plans(mode):
         changes=tuple(SourceChange(i, kind) for i, kind in enumerate(ChangeKind)),
         stale=("emb",),
         rows=12,
+        state=STATE,
+        earlier=(EarlierValues(2, DEFINITION, ("emb",), (SourceChange(7, ChangeKind.GONE),)),),
     )
     assert convert_views.plan_from_proto(convert_views.plan_to_proto(plan)) == plan
 

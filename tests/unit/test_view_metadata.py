@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core import seal
 from core.domain.table import DataFile, Fragment, TableSnapshot
-from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.domain.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
 from core.views import metadata as view_metadata
 
@@ -93,6 +94,37 @@ def test_updates_are_all_that_a_refresh_changes():
     metadata = dict(view_metadata.write(SCHEMA, DEFINITION).metadata)
     metadata.update({key.encode(): value.encode() for key, value in view_metadata.updates(later).items()})
     assert view_metadata.from_metadata(metadata) == later
+
+
+def state(view_version, source_version, by="embed@1(name)"):
+    return EarlierState(view_version, source_version, {"emb": by}, 3)
+
+
+def test_a_view_remembers_each_state_once_and_not_what_it_is(monkeypatch):
+    assert state(1, 7).computed == DEFINITION.computed
+    monkeypatch.setattr(view_metadata, "MOST_EARLIER", 3)
+    known = dataclasses.replace(DEFINITION, earlier=(state(5, 6), state(4, 7), state(3, 5), state(2, 4)))
+    seen = view_metadata.remembering(known, state(6, 5)).earlier
+    assert seen == (state(6, 5), state(5, 6), state(2, 4))  # 7 is what it is now
+    assert view_metadata.remembering(known, None).earlier == (state(5, 6), state(3, 5), state(2, 4))
+    assert view_metadata.remembering(known, state(6, 7)).earlier == (state(5, 6), state(3, 5), state(2, 4))
+    other = view_metadata.remembering(known, state(6, 6, "embed@2(name)")).earlier
+    assert other == (state(6, 6, "embed@2(name)"), state(5, 6), state(3, 5))
+    assert view_metadata.read(view_metadata.write(SCHEMA, known)) == known
+
+
+def test_a_view_of_an_earlier_release_remembers_nothing():
+    written = {k.decode(): v.decode() for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items()}
+    ours = {k: v for k, v in written.items() if k.startswith(view_metadata.PREFIX)}
+    old = {k: v for k, v in ours.items() if k not in (view_metadata.EARLIER, view_metadata.DIGEST)}
+    old[view_metadata.DIGEST] = seal.digest_of(old)
+    stored = {k.encode(): v.encode() for k, v in old.items()}
+    assert view_metadata.from_metadata(stored) == DEFINITION
+    stored |= {k.encode(): v.encode() for k, v in view_metadata.with_query(DEFINITION).items()}
+    assert view_metadata.from_metadata(stored) == DEFINITION
+    forgotten = {k: v for k, v in ours.items() if k != view_metadata.EARLIER}
+    with pytest.raises(DataLoss):
+        view_metadata.from_metadata({k.encode(): v.encode() for k, v in forgotten.items()})
 
 
 def test_a_later_definition_takes_the_place_of_the_one_before():

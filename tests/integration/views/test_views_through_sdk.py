@@ -91,6 +91,29 @@ def test_another_function_is_computed_for_its_column_only(db, evidence, tmp_path
     assert pairs(view, "x", "y", "z") == [(x, 2 * x, 2 * x) for x in range(30)]
 
 
+def test_what_was_computed_before_is_not_computed_again(db, evidence, tmp_path):
+    new = Evidence(tmp_path, "new")
+    table = db.create_table("t", numbers(30))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(version="1")))
+    view.refresh(progress=False)
+    first = table.version
+    table.to_lance().update({"x": "x + 100"}, where="x < 3")
+    view.refresh(progress=False)
+    assert sorted(evidence.seen()) == [*range(30), 100, 101, 102]
+    evidence.clear()
+    for version, rows in ((first, [*range(30)]), (table.version, [*range(3, 30), 100, 101, 102])):
+        result = view.refresh(src_version=version, progress=False)
+        assert (result.rows_recomputed, result.rows_evaluated) == (3, 0)
+        assert pairs(view, "x", "y") == [(x, 2 * x) for x in rows]
+    view.alter_columns({"y": new.double(version="2")})
+    view.refresh(progress=False)
+    view.alter_columns({"y": evidence.double(version="1")})
+    assert "have their values from there" in view.plan_refresh().message
+    assert view.refresh(progress=False).rows_evaluated == 0
+    assert (evidence.seen(), len(new.seen())) == ([], 30)
+    assert pairs(view, "x", "y") == [(x, 2 * x) for x in (*range(3, 30), 100, 101, 102)]
+
+
 def test_views_on_views_in_two_databases(db, system, tmp_path, evidence):
     table = db.create_table("t", numbers(20))
     low = db.create_materialized_view("low", table.search(None).add_column("y", evidence.double()))

@@ -1384,6 +1384,102 @@ class ResolvedFunction(_message.Message):
 Global___ResolvedFunction: _TypeAlias = ResolvedFunction  # noqa: Y015
 
 @_typing.final
+class ViewState(_message.Message):
+    """What a view is up to its version, to be remembered by it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ComputedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VIEW_VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    COMPUTED_FIELD_NUMBER: _builtins.int
+    LAST_FRAGMENT_FIELD_NUMBER: _builtins.int
+    view_version: _builtins.int
+    """A version of the view."""
+    source_version: _builtins.int
+    """The source version that its rows are right for."""
+    last_fragment: _builtins.int
+    """Highest id of a fragment of the source in that version; -1: it has none."""
+    @_builtins.property
+    def computed(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Function column → function, version and inputs that computed its values."""
+
+    def __init__(
+        self,
+        *,
+        view_version: _builtins.int = ...,
+        source_version: _builtins.int = ...,
+        computed: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        last_fragment: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed", b"computed", "last_fragment", b"last_fragment", "source_version", b"source_version", "view_version", b"view_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewState: _TypeAlias = ViewState  # noqa: Y015
+
+@_typing.final
+class EarlierValues(_message.Message):
+    """An earlier version of the view with values that may be right again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_VERSION_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    view_version: _builtins.int
+    """The version of the view."""
+    definition: _builtins.bytes
+    """Arrow IPC schema message without columns; its metadata is the view's definition in that version."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Function columns with such values."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChange]:
+        """Fragments of the source to be compared row by row, between the version that those values are right for and the one
+        that is computed for: rows of other fragments are the same.
+        """
+
+    def __init__(
+        self,
+        *,
+        view_version: _builtins.int = ...,
+        definition: _builtins.bytes = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        changes: _abc.Iterable[Global___SourceChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "columns", b"columns", "definition", b"definition", "view_version", b"view_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierValues: _TypeAlias = EarlierValues  # noqa: Y015
+
+@_typing.final
 class PlanRefreshRequest(_message.Message):
     """See PlannerService.PlanRefresh."""
 
@@ -1428,6 +1524,8 @@ class PlanRefreshResponse(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    EARLIER_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -1468,6 +1566,16 @@ class PlanRefreshResponse(_message.Message):
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Function columns that are computed anew for every row."""
 
+    @_builtins.property
+    def state(self) -> Global___ViewState:
+        """What the view is, to be remembered where the refresh changes its rows."""
+
+    @_builtins.property
+    def earlier(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierValues]:
+        """Earlier versions of the view, the best first: what they have of the rows that the first step is to compute is taken
+        from them, and no function called.
+        """
+
     def __init__(
         self,
         *,
@@ -1486,10 +1594,12 @@ class PlanRefreshResponse(_message.Message):
         changes: _abc.Iterable[Global___SourceChange] | None = ...,
         stale: _abc.Iterable[_builtins.str] | None = ...,
         rows: _builtins.int = ...,
+        state: Global___ViewState | None = ...,
+        earlier: _abc.Iterable[Global___EarlierValues] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "functions", b"functions", "incarnation", b"incarnation", "lay_again", b"lay_again", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "earlier", b"earlier", "functions", b"functions", "incarnation", b"incarnation", "lay_again", b"lay_again", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,7 @@ class Source:
         self._stamps = itertools.count(1)
         self._next = 0
         self.compacted = 0  # version that the first compaction since all views were refreshed made
+        self.plain = True  # neither compacted nor cleaned so far, and columns have the names that they had
         lance.write_dataset(
             self._table(rows), uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=True, mode="create"
         )
@@ -40,6 +41,7 @@ class Source:
         other._stamps = itertools.count(last + 1)
         other._next = self._next
         other.compacted = self.compacted
+        other.plain = self.plain
         other.versions = dict(self.versions)
         other.state = self.state.copy()
         return other
@@ -129,6 +131,7 @@ class Source:
 
     def compact(self, number: int) -> None:
         before = self.version
+        self.plain = False
         lance.dataset(self.uri).optimize.compact_files(target_rows_per_fragment=30 + number % 2 * 20)
         if not self.compacted and self.version != before:
             self.compacted = self.version
@@ -188,6 +191,7 @@ class Source:
 
     def swap_names(self, one: str, other: str) -> None:
         """Either column is called as the other was."""
+        self.plain = False
         for path, name in ((one, "_between"), (other, one), ("_between", other)):
             lance.dataset(self.uri).alter_columns({"path": path, "name": name})
         ids = {int(r.values["id"] or 0) for r in self.state.rows.values()}
@@ -203,6 +207,7 @@ class Source:
         """Old versions go, but for the latest, or the last two, and tagged ones. The version that a compaction
         made stays until a refresh has seen it: only it tells what the compaction did."""
         dataset = lance.dataset(self.uri)
+        self.plain = False
         kept = max(1 + number % 2, dataset.version - self.compacted + 1 if self.compacted else 0)
         dataset.cleanup_old_versions(
             timedelta(0), retain_versions=kept, delete_unverified=False, error_if_tagged_old_versions=False

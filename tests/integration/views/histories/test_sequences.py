@@ -46,6 +46,25 @@ def _descend(world: World, folder, sequence: list[str]) -> int:
     return steps
 
 
+@pytest.mark.parametrize("first", list(OPERATIONS))
+def test_back_to_each_version_and_forth(views_system, quick_folder, first):
+    """After `first` and each other operation: what was computed is not computed again."""
+    root = World(views_system, quick_folder / "root", [shape for shape in SHAPES if shape.function or shape.limit])
+    root.refresh_and_check()
+    root.change(first, len(first))
+    root.refresh_and_check()
+    for second in OPERATIONS:
+        world = root.copy(quick_folder / second)
+        world.change(second, 1 + len(second))
+        versions = sorted(world.source.versions)
+        for version in (0, versions[0], versions[len(versions) // 2], 0):
+            try:
+                world.refresh_and_check(version)
+            except AssertionError as error:
+                raise AssertionError(f"after {first}, {second}, to {version} of {versions}: {error}") from error
+        shutil.rmtree(world.database)
+
+
 @pytest.mark.parametrize("care", list(CARE))
 @pytest.mark.parametrize("operation", list(OPERATIONS))
 def test_care_for_a_source_costs_nothing(views_system, quick_folder, operation, care):
@@ -62,8 +81,9 @@ STEPS: Counter[str] = Counter()
 
 
 def _histories(operations: Collection[str], examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Thirty operations; some refreshes have several of them to catch up with."""
-    one = st.tuples(st.sampled_from(sorted(operations)), st.integers(0, 1000), st.sampled_from([True, True, False]))
+    """Thirty operations; some refreshes have several of them to catch up with, some go back to an earlier version."""
+    refresh = st.sampled_from(["latest", "latest", "earlier", "none"])
+    one = st.tuples(st.sampled_from(sorted(operations)), st.integers(0, 1000), refresh)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         profile = settings(
@@ -89,13 +109,15 @@ def test_long_histories_of_a_source_that_is_cared_for(views_system, tmp_path_fac
     _live(World(views_system, tmp_path_factory.mktemp("history") / "db", KEPT), steps)
 
 
-def _live(world: World, steps: Sequence[tuple[str, int, bool]]) -> None:
+def _live(world: World, steps: Sequence[tuple[str, int, str]]) -> None:
     try:
         world.refresh_and_check()
         for operation, number, refresh in steps:
             STEPS[operation] += 1
             world.change(operation, number)
-            if refresh:
+            if refresh == "earlier":
+                world.go_back_and_check(number)
+            elif refresh == "latest":
                 world.refresh_and_check()
         world.refresh_and_check()
     finally:

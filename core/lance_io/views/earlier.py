@@ -1,0 +1,94 @@
+"""Values that an earlier version of a view has of rows that are the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from core.domain.view import IS_SET, SOURCE_ROW_ID, EarlierValues, RefreshPlan
+from core.lance_io.panics import panics_as_errors
+from core.lance_io.sourced import rows_within
+from core.lance_io.views.base import Base
+from core.lance_io.views.differences import differences
+from core.lance_io.views.source import SourceRows, plain
+from core.views.rows import NO_IDS, Ids, contains, positions
+
+_ROWS = 1 << 16
+#: Read before it is known how wide values are.
+_FIRST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRows:
+    """Rows of an earlier version: `ids` are those of the source, sorted, and `own_ids` the view's, one beside the
+    other."""
+
+    ids: Ids
+    own_ids: Ids
+
+    def among(self, wanted: Ids) -> Ids:
+        """The view's row ids of the wanted ones, -1 where there is none."""
+        at = positions(self.ids, wanted)
+        found = np.full(len(wanted), -1, np.int64)
+        found[at >= 0] = self.own_ids[at[at >= 0]]
+        return found
+
+
+def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, version: int, wanted: Ids) -> EarlierRows:
+    """Those of the wanted rows of the source that are the same at `version` as when the earlier values were computed,
+    and that the view had then.
+
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND), OSError and ValueError where the view's version is gone.
+    """
+    then = replace(
+        plan,
+        version=earlier.view_version,
+        definition=earlier.definition,
+        target_version=version,
+        changes=earlier.changes,
+    )
+    held = _held(then, np.sort(wanted))
+    if not earlier.changes or not len(held.ids):
+        return held
+    moves = differences(then, Base(then), SourceRows(then.definition.source_uri, version)).moves
+    same = ~(contains(moves.changed, held.ids) | contains(moves.fresh, held.ids) | contains(moves.gone, held.ids))
+    return EarlierRows(held.ids[same], held.own_ids[same])
+
+
+def _held(then: RefreshPlan, wanted: Ids) -> EarlierRows:
+    """Of the wanted rows those that have values in a version of the view."""
+    ids, own = [NO_IDS], [NO_IDS]
+    with panics_as_errors():
+        dataset = lance.dataset(then.uri, version=then.version)
+        scanner = dataset.scanner(columns=[SOURCE_ROW_ID], filter=IS_SET, with_row_id=True, batch_size=_ROWS)
+        for batch in scanner.to_batches():
+            found = batch.column(SOURCE_ROW_ID).to_numpy()
+            chosen = contains(wanted, found)
+            ids.append(found[chosen])
+            own.append(batch.column("_rowid").to_numpy().astype(np.int64)[chosen])
+    joined = np.concatenate(ids)
+    order = np.argsort(joined, kind="stable")
+    return EarlierRows(joined[order], np.concatenate(own)[order])
+
+
+class EarlierColumns:
+    """Values of columns of an earlier version, by the view's own row ids; blobs as their bytes."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        self._rows = SourceRows(uri, version)
+
+    def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
+        """In order, in parts of no more than so many rows, and of so many bytes as far as that can be told."""
+        at, step = 0, _FIRST_ROWS
+        columns: dict[str, str] = plain([column])
+        while at < len(own_ids):
+            part = own_ids[at : at + min(step, most_rows)]
+            part = part[: self._rows.within(part, columns, most_bytes)]
+            batch = self._rows.take(part, columns)
+            step = rows_within(most_bytes, batch)
+            at += len(part)
+            yield batch.column(column)

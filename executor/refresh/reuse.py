@@ -1,0 +1,143 @@
+"""Values that a view had before: they are stored as checkpoints of a stage, whose backfill then finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from core import keys
+from core.domain.plan import FragmentTask, Plan
+from core.domain.ranges import RowRange, chunks
+from core.domain.udf import ErrorAction
+from core.domain.view import EarlierValues, RefreshPlan
+from core.errors import LemanError
+from core.lance_io.views.earlier import EarlierColumns, EarlierRows, unchanged_rows
+from core.ports import CheckpointStore
+from core.udf import blobs
+from executor.refresh.layout import Ints
+from executor.worker.pieces import Piece, to_checkpoint
+
+_log = structlog.get_logger(__name__)
+
+#: Rows of a stage that go into one checkpoint at the most.
+_CHUNK_ROWS = 1 << 15
+_CHUNK_BYTES = 32 << 20
+#: In a filter's place, where a checkpoint does not have all rows of its range.
+_SOME = keys.md5("rows that an earlier version of the view has")
+_ERRORS = (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """For each row of a stage: which of the earlier versions has its value (-1: none), and in which of its rows."""
+
+    versions: Sequence[EarlierValues]
+    chosen: Ints
+    own_ids: Ints
+
+
+class Reuse:
+    """For one step of a refresh: the rows that a stage has, to be computed at `version` of the source. Blocking."""
+
+    def __init__(self, plan: RefreshPlan, version: int, rows: Ints) -> None:
+        self._plan = plan
+        self._version = version
+        self._rows = rows
+        self._found: dict[int, EarlierRows | None] = {}
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Function columns of which an earlier version may have values."""
+        return frozenset(name for earlier in self._plan.earlier for name in earlier.columns)
+
+    def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stopped: Callable[[], bool]) -> int:
+        """Stores what is known of the stage's column that `plan` is about; how many values that are. `rows`: of each
+        fragment of the stage. What cannot be read is computed."""
+        known = self._known(plan.header.output.name)
+        stored = 0
+        starts = np.cumsum([0, *rows]).tolist()
+        try:
+            for task in plan.tasks:
+                for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
+                    if stopped():
+                        return stored
+                    if key not in store:
+                        store[key] = batch
+                    stored += batch.num_rows
+        except _ERRORS as error:
+            _log.warning("earlier values cannot be read", uri=self._plan.uri, error=str(error))
+        return stored
+
+    def _known(self, column: str) -> _Known:
+        versions = [earlier for earlier in self._plan.earlier if column in earlier.columns]
+        chosen, own = np.full(len(self._rows), -1, np.int64), np.full(len(self._rows), -1, np.int64)
+        for number, earlier in enumerate(versions):
+            found = self._unchanged(earlier)
+            if found is None or not (chosen < 0).any():
+                continue
+            here = found.among(self._rows)
+            fresh = (chosen < 0) & (here >= 0)
+            chosen[fresh], own[fresh] = number, here[fresh]
+        return _Known(versions, chosen, own)
+
+    def _unchanged(self, earlier: EarlierValues) -> EarlierRows | None:
+        at = earlier.view_version
+        if at not in self._found:
+            try:
+                self._found[at] = unchanged_rows(self._plan, earlier, self._version, self._rows)
+            except _ERRORS as error:
+                _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
+                self._found[at] = None
+        return self._found[at]
+
+    def _batches(
+        self, plan: Plan, task: FragmentTask, known: _Known, start: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Checkpoints of one fragment of the stage."""
+        output, policy = plan.header.output, plan.header.udf.error_policy
+        kind = _stored(blobs.values_field(output.field.arrow).type)
+        skips = any(rule.action is ErrorAction.SKIP for rule in policy.rules)
+        for missing in task.missing:
+            for covered in chunks(missing, _CHUNK_ROWS):
+                for piece in self._pieces(output.name, known, start, covered):
+                    # nothing tells rows that failed from others without a value
+                    kept = _with_values(piece) if skips else piece
+                    if len(kept.offsets):
+                        yield _key(task, kept.offsets), to_checkpoint(task.fragment_id, output.name, [kept], kind)
+
+    def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
+        """Known rows of a range of a fragment that begins at row `start` of the stage."""
+        chosen = known.chosen[start + covered.start : start + covered.end]
+        for number in np.unique(chosen[chosen >= 0]).tolist():
+            offsets = covered.start + np.flatnonzero(chosen == number)
+            columns = EarlierColumns(self._plan.uri, known.versions[number].view_version)
+            at = 0
+            for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _CHUNK_BYTES):
+                yield Piece(offsets[at : at + len(values)], _plain(values))
+                at += len(values)
+
+
+def _with_values(piece: Piece) -> Piece:
+    valid = piece.values.is_valid()
+    return Piece(piece.offsets[valid.to_numpy(zero_copy_only=False)], piece.values.filter(valid))
+
+
+def _key(task: FragmentTask, offsets: Ints) -> str:
+    """Of a checkpoint with these rows: where there are none between them, nothing is left to do in its range."""
+    covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+    whole = covered.rows == len(offsets)
+    prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)
+    return keys.range_key(prefix, task.fragment_id, covered)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
