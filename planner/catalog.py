@@ -128,7 +128,7 @@ class Catalog:
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, _KEEP_TYPE)
-            storable.check_function(column.name, udf, snapshot.file_format)
+            storable.check(column.name, udf.output_type, snapshot.file_format)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
             fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))

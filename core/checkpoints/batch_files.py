@@ -7,6 +7,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from core.checkpoints import sealed_files
 from core.checkpoints.digest import batch_digest
+from core.lance_io.joining import one_batch
 
 KEY, _DIGEST = "leman.key", "leman.digest"
 
@@ -27,16 +28,9 @@ def read(path: str, key: str) -> pa.RecordBatch | None:
     schema, rows = reader.metadata().schema, reader.num_rows()
     if rows:
         table = reader.read_all(batch_size=rows).to_table()
-        batch = _one_batch(table.replace_schema_metadata(None))
+        batch = one_batch(table.replace_schema_metadata(None))
     else:
         batch = pa.RecordBatch.from_pylist([], schema=schema.remove_metadata())
     metadata = schema.metadata or {}
     stated = metadata.get(KEY.encode()), metadata.get(_DIGEST.encode())
     return batch if stated == (key.encode(), batch_digest(batch).encode()) else None
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([pa.concat_arrays(c.chunks) for c in table.columns], schema=table.schema)

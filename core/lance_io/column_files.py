@@ -20,6 +20,7 @@ from core.domain.ranges import RowRange
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import footer
 from core.lance_io.deletions import Deletions
+from core.lance_io.joining import joined
 from core.lance_io.panics import panics_as_errors
 from core.row_states import RowState, States, StateSummary
 from core.udf import binding, blobs
@@ -185,7 +186,7 @@ class ColumnFileReader:
         """One value for each physical row of a range."""
         with panics_as_errors():
             table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
-        return table.column(0).combine_chunks()
+        return joined(table.column(0).chunks)
 
     def states(self, covered: RowRange) -> States:
         """Their states, with the rows that were deleted when the file was written as DELETED."""

@@ -15,6 +15,7 @@ from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, FailedPrecondition, NotFound
 from core.lance_io import deletions
 from core.lance_io.dialect import Dialect
+from core.lance_io.joining import joined
 from core.lance_io.tables import file_format
 from core.udf import blobs
 
@@ -103,7 +104,7 @@ class FragmentReader:
             blob_handling=_BLOBS_AS_BYTES,
         )
         table = scanner.to_table()
-        return table.column(column).combine_chunks() if table.num_rows else table.column(column).chunk(0)
+        return joined(table.column(column).chunks)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""

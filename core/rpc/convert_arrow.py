@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from core.errors import InvalidArgument
+from core.udf.nested import rebuilt
 
 Number = TypeVar("Number", bound=int)
 Value = TypeVar("Value")
@@ -53,21 +53,7 @@ def known(table: Mapping[Number, Value], number: Number, field: str) -> Value:
 
 
 def _in_order(field: pa.Field) -> pa.Field:
-    return field.with_type(_type_in_order(field.type)).with_metadata(_sorted(field.metadata))
-
-
-def _type_in_order(kind: pa.DataType) -> pa.DataType:
-    if pt.is_struct(kind):
-        return pa.struct([_in_order(field) for field in kind])
-    if pt.is_list(kind):
-        return pa.list_(_in_order(kind.value_field))
-    if pt.is_large_list(kind):
-        return pa.large_list(_in_order(kind.value_field))
-    if pt.is_fixed_size_list(kind):
-        return pa.list_(_in_order(kind.value_field), kind.list_size)
-    if pt.is_map(kind):
-        return pa.map_(_in_order(kind.key_field), _in_order(kind.item_field), kind.keys_sorted)
-    return kind
+    return field.with_type(rebuilt(field.type, _in_order)).with_metadata(_sorted(field.metadata))
 
 
 def _sorted(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:

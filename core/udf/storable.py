@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
+from core.udf.nested import rebuilt
 
 #: From this file format on structs can be NULL.
 _NULL_STRUCTS = (2, 1)
@@ -33,6 +33,7 @@ _INSTEAD = {
     "fixed-size list of structs": "Use pa.list_",
     "fixed-size list of size 0": "Use pa.list_",
     "dictionary of other values than text, bytes, numbers": "Use the type of its values",
+    "dictionary of float16": "Use the type of its values: Arrow garbles these when it joins two of them",
 }
 
 
@@ -41,17 +42,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
     in it are no keys of a table."""
     if pt.is_dictionary(kind):
         return pa.dictionary(kind.index_type, kind.value_type)
-    if pt.is_list(kind):
-        return pa.list_(_stored(kind.value_field))
-    if pt.is_large_list(kind):
-        return pa.large_list(_stored(kind.value_field))
-    if pt.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_field), kind.list_size)
-    if pt.is_struct(kind):
-        return pa.struct([_stored(field) for field in kind])
-    if pt.is_map(kind) and not kind.keys_sorted:
-        return pa.map_(_stored(kind.key_field), _stored(kind.item_field))
-    return _PLAIN[kind] if pt.is_string_view(kind) or pt.is_binary_view(kind) else kind
+    return _PLAIN[kind] if pt.is_string_view(kind) or pt.is_binary_view(kind) else rebuilt(kind, _stored)
 
 
 def _stored(field: pa.Field) -> pa.Field:
@@ -66,11 +57,9 @@ def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
 
 
 def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a type that a table of this file format cannot hold."""
-    _raise(column, kind, _refusal(kind, file_format) or _inside(kind))
-
-
-def _raise(column: str, kind: pa.DataType, found: tuple[pa.DataType, str] | None) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a type that a table of this file format cannot hold, be it what
+    a function or SQL gives, or a copy of another table's column."""
+    found = _refusal(kind, file_format) or _inside(kind)
     if found is None:
         return
     part, advice = found
@@ -83,29 +72,22 @@ def _raise(column: str, kind: pa.DataType, found: tuple[pa.DataType, str] | None
     )
 
 
-def check_function(column: str, udf: UdfDefinition, file_format: tuple[int, int]) -> None:
-    """As `check`, of what a function gives; of single rows it cannot give what Python has no nested values for."""
-    check(column, udf.output_type, file_format)
-    if udf.kind is UdfKind.SCALAR and any(isinstance(p, pa.BaseExtensionType) for p in _parts(udf.output_type)):
+def check_read(column: str, kind: pa.DataType) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column that Lance wrote and cannot read."""
+    part = next((part for part in (kind, *_parts(kind)) if _of_structs(part)), None)
+    if part is not None:
         raise FailedPrecondition(
             "TYPE_NOT_STORABLE",
-            f"Column '{column}' cannot have the type {udf.output_type} by a function of single rows: Arrow makes no "
-            "such array from Python values. Use a function of batches",
+            f"Column '{column}' of type {kind} cannot be read: Lance stores {part}, and then finds its values no more. "
+            "Write the table anew with pa.list_",
             column=column,
-            type=udf.output_type,
+            type=kind,
         )
 
 
-def check_copied(column: str, kind: pa.DataType) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column that can be read but not written again."""
-    _raise(column, kind, _inside(kind))
-
-
 def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
-    """The part of a nested type that Lance takes, and then loses or cannot read."""
+    """The part of a nested type that Lance takes, and then keeps as something else or cannot read."""
     for part in (kind, *_parts(kind)):
-        if _of_structs(part):
-            return part, _INSTEAD["fixed-size list of structs"]
         for child in _children(part):
             if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
                 return child, "Use text: Lance keeps JSON as such only where it is the column's own type"
@@ -155,6 +137,7 @@ def _not_stored(kind: pa.DataType) -> str:
         "dictionary of other values than text, bytes, numbers": (
             pt.is_dictionary(kind) and not _in_dictionary(kind.value_type)
         ),
+        "dictionary of float16": pt.is_dictionary(kind) and pt.is_float16(kind.value_type),
     }
     return next((name for name, holds in found.items() if holds), "")
 

@@ -56,7 +56,7 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    storable.check_function(column.name, udf, table.file_format)
+    storable.check(column.name, udf.output_type, table.file_format)
     bound = bound_to(column_id, udf, inputs, column.name)
     return binding.bind(output_field(column.name, udf, table.file_format), bound)
 
@@ -141,8 +141,8 @@ def _unreadable(name: str) -> bool:
 
 
 def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) -> tuple[TableField, ...]:
-    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING), InvalidArgument
-    (BAD_COLUMN_NAME)."""
+    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_NOT_STORABLE),
+    InvalidArgument (BAD_COLUMN_NAME)."""
     if len(names) != len(udf.input_columns):
         raise FailedPrecondition(
             "INPUT_COUNT_MISMATCH",
@@ -159,7 +159,10 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
             f"Lance cannot read a column that is called '{name}': write the table anew with another name for it",
             field="columns.input_columns",
         )
-    return tuple(found for name in names if (found := table.find(name)) is not None)
+    found = tuple(field for name in names if (field := table.find(name)) is not None)
+    for field in found:
+        storable.check_read(field.name, field.arrow.type)
+    return found
 
 
 def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:

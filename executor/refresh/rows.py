@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan
+from core.lance_io.joining import joined
 from core.lance_io.sourced import first_rows, rows_within
 from core.lance_io.views import files as view_files
 from core.lance_io.views.source import SourceRows
@@ -176,7 +177,7 @@ def _merged(batch: pa.RecordBatch, places: Ints, fresh: Sequence[pa.RecordBatch]
     columns = []
     for at, field in enumerate(schema):
         parts = [batch.column(at), *(_as(f.column(at), field.type) for f in fresh)]
-        columns.append(pa.concat_arrays(parts).take(pa.array(pick)))
+        columns.append(joined(parts).take(pa.array(pick)))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

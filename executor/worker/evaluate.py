@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
+from core.lance_io import joining
 from executor.worker import raised
 from executor.worker import values as conversion
 from executor.worker.values import CONVERSION_ERRORS
@@ -58,7 +59,7 @@ def plain(values: pa.Array) -> Evaluated:
 
 def joined(left: Evaluated, right: Evaluated) -> Evaluated:
     """Of the rows of two parts of a batch, one after the other."""
-    values = pa.concat_arrays([left.values, right.values])
+    values = joining.joined([left.values, right.values])
     if left.failed is None and right.failed is None:
         return plain(values)
     failed = [
@@ -177,7 +178,7 @@ class Evaluator:
                 failures.append(failure)
                 columns.append(pa.nulls(1, self._output))
         try:
-            return pa.concat_arrays(columns)
+            return joining.joined(columns)
         except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
@@ -223,7 +224,7 @@ class Evaluator:
         if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
             result = result.column(0)
         if isinstance(result, pa.ChunkedArray):
-            result = result.combine_chunks()
+            result = joining.joined(result.chunks or [pa.nulls(0, result.type)])
         try:
             if not isinstance(result, pa.Array):
                 result = self._from_python(result)

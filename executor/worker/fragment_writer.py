@@ -17,6 +17,7 @@ from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.lance_io import column_files
 from core.lance_io.deletions import Deletions
+from core.lance_io.joining import joined
 from core.row_states import RowState, States
 from executor.worker.pieces import Piece
 
@@ -96,7 +97,7 @@ class FragmentWriter:
         absent = position < covered.rows
         if absent.any():
             states[self._live(covered) & absent] = RowState.UNTOUCHED
-        return pa.concat_arrays(sources).take(pa.array(position)), states
+        return joined(sources).take(pa.array(position)), states
 
     def _note(self, covered: RowRange, states: States | None) -> None:
         if states is None or bool((states == RowState.COMPUTED).all()):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from core import row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
+from core.lance_io.joining import joined
 from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
@@ -67,7 +68,7 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
     is deleted. Of a row that several pieces have, the first is kept. Extension types are stored as what they rest on:
     Lance would write JSON anew, and its digest would not match."""
     pieces = list(pieces)
-    values = pa.concat_arrays([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
+    values = joined([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)

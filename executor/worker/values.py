@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from core.udf.nested import rebuilt, without_extensions
+
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -34,14 +36,11 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
+    elif (plain := _python_type(kind)) != kind:
+        return to_array(values, plain).cast(without_extensions(kind)).cast(kind)
     if _may_lose(values, kind):
         _check_all(values, kind)
-    try:
-        made = pa.array(values, kind)
-    except pa.ArrowNotImplementedError as error:  # extension types inside of other types: it says "extension"
-        raise TypeError(
-            f"Arrow makes no array of type {kind} from Python values ({error}): return an Arrow array"
-        ) from None
+    made = pa.array(values, kind)
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
     if _infinities(made):
@@ -65,6 +64,20 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _infinities(made) > _infinities(array):
         raise ValueError(f"a number is too large for {kind}")
     return made
+
+
+def _python_type(kind: pa.DataType) -> pa.DataType:
+    """What pyarrow makes arrays of from Python values, where it makes none of the type itself: of extension types
+    inside of others, and of those whose meaning it does not know."""
+    if isinstance(kind, pa.OpaqueType):
+        return without_extensions(kind)
+    return rebuilt(kind, lambda field: field.with_type(_inner_python_type(field.type)))
+
+
+def _inner_python_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.bool_() if isinstance(kind, pa.Bool8Type) else without_extensions(kind)
+    return _python_type(kind)
 
 
 def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:

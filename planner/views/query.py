@@ -68,10 +68,8 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
         else:
             functions.append(ViewFunction(function.name, udf.name, udf.version, inputs))
             outputs.append(validation.output_field(function.name, udf, blobs.VIEW_FORMAT))
-            if not udf.blob:
-                storable.check_function(function.name, udf, blobs.V2_FORMAT)
     _check_clash([*fields, *outputs])
-    _check_storable(fields, outputs)
+    _check_storable([*fields, *outputs])
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64()), pa.field(IS_SET, pa.bool_()), *fields, *outputs])
     return Resolved(replace(query, columns=tuple(columns), functions=tuple(functions)), schema)
 
@@ -144,7 +142,10 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
         return ViewColumn(column.name, _quoted(name), name), _copied(field, column.name)
     _check_kept(column.expression, "query.columns.expression", "INVALID_EXPRESSION", "SQL expression")
     try:
-        expressions.check(column.expression, [f.name for f in table.fields])
+        names = [f.name for f in table.fields]
+        expressions.check(column.expression, names)
+        for read in expressions.inputs(column.expression, names):
+            storable.check_read(read, table.schema.field(read).type)
         return column, pa.field(column.name, storable.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
         message = f"Column '{column.name}': {error.message}"
@@ -193,13 +194,19 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
     return tuple(names)
 
 
-def _check_storable(fields: Sequence[pa.Field], outputs: Sequence[pa.Field]) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a function whose type no view with these columns can hold."""
-    held = any(blobs.is_blob(field) for field in (*fields, *outputs))
+def _check_storable(fields: Sequence[pa.Field]) -> None:
+    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column whose type no view with these columns can hold."""
     for field in fields:
-        storable.check_copied(field.name, field.type)
-    for field in outputs:
-        storable.check(field.name, field.type, blobs.VIEW_FORMAT if held else blobs.V2_FORMAT)
+        storable.check(field.name, field.type, blobs.V2_FORMAT)
+    blob = next((field.name for field in fields if blobs.is_blob(field)), None)
+    for field in fields if blob is not None else ():
+        try:
+            storable.check(field.name, field.type, blobs.VIEW_FORMAT)
+        except FailedPrecondition as error:
+            message = f"Column '{field.name}' cannot have the type {field.type} in a view with a blob column ('{blob}')"
+            raise FailedPrecondition(
+                error.reason, f"{message}: leave one of the two out, or make two views", **error.facts
+            ) from None
 
 
 def _check_clash(fields: Sequence[pa.Field]) -> None:

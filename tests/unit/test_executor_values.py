@@ -250,13 +250,32 @@ def test_json_may_be_deeper_than_python_reads_it():
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        ([uuid.UUID(int=5)], pa.list_(pa.uuid())),
+        ([uuid.UUID(int=5), None], pa.list_(pa.uuid())),
         ({"u": uuid.UUID(int=5)}, pa.struct([("u", pa.uuid())])),
-        ([("k", uuid.UUID(int=5).bytes)], pa.map_(pa.string(), pa.uuid())),
-        ([True], pa.list_(pa.bool8())),
+        ([("k", uuid.UUID(int=5))], pa.map_(pa.string(), pa.uuid())),
+        ([True, None, False], pa.list_(pa.bool8())),
+        ([[1.0, 2.0]], pa.list_(pa.fixed_shape_tensor(pa.float32(), [2]))),
+        (b"x", pa.opaque(pa.binary(), "thing", "maker")),
+        ({"o": [b"x"]}, pa.struct([("o", pa.list_(pa.opaque(pa.binary(), "thing", "maker")))])),
     ],
     ids=str,
 )
-def test_what_arrow_makes_of_no_python_values_is_asked_for_as_an_array(value, kind):
-    with pytest.raises(TypeError, match=r"makes no array of type .* from Python values .*: return an Arrow array"):
-        to_array([value, None], kind)
+def test_extension_types_inside_of_others_are_made_of_python_values(value, kind):
+    made = to_array([value, None], kind)
+    assert made.type == kind
+    assert made.to_pylist() == [value, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (["not sixteen bytes"], pa.list_(pa.uuid())),
+        ([2.5], pa.list_(pa.bool8())),
+        ([b"x"], pa.opaque(pa.binary(), "thing", "maker")),
+        ({"v": uuid.UUID(int=5)}, pa.struct([("u", pa.uuid())])),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_them_is_refused(value, kind):
+    with pytest.raises(CONVERSION_ERRORS):
+        to_array([value], kind)

@@ -9,6 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from core.lance_io.joining import one_batch
 from core.lance_io.panics import panics_as_errors
 from core.views.rows import Ids, contains
 
@@ -43,8 +44,7 @@ class Neighbours:
             if not rows or rows > _SPARSEST * len(wanted) or len(pieces) > 1 + rows // _LEAST_SCAN:
                 return None
             tables = [f.scanner(columns=dict(names), offset=at, limit=end - at).to_table() for f, at, end in pieces]
-            table = pa.concat_tables(tables).combine_chunks()
-        batch = table.to_batches()[0]
+        batch = one_batch(pa.concat_tables(tables))
         ids = batch.column(ROW_ID).to_numpy().astype(np.int64)
         if np.array_equal(ids, wanted):
             return batch

@@ -15,6 +15,7 @@ from core.domain.view import IS_SET
 from core.errors import Aborted, NotFound
 from core.lance_io import expressions
 from core.lance_io.dialect import Dialect
+from core.lance_io.joining import one_batch
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.views import evaluation
 from core.lance_io.views.neighbours import ROW_ID, Neighbours
@@ -253,7 +254,7 @@ class SourceRows:
             return scanned
         with panics_as_errors():
             table = self._dataset._take_rows(pa.array(wanted, pa.uint64()), columns=names)
-        batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
+        batch = one_batch(table) if table.num_rows else None
         found = NO_IDS if batch is None else batch.column(ROW_ID).to_numpy().astype(np.int64)
         if batch is None or not np.array_equal(found, wanted):
             raise self._gone(np.setdiff1d(wanted, found))

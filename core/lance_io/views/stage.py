@@ -25,6 +25,7 @@ from core.crash import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, NotFound
 from core.lance_io import column_files
+from core.lance_io.joining import one_batch
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest
 from core.lance_io.tables import INCARNATION_KEY, fields_of
@@ -123,9 +124,7 @@ class Stage:
         if not self._known[tuple(columns)].issuperset(range(first, last + 1)):
             raise taken(self.uri, "values are missing")
         scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
-        table = scanner.to_table().combine_chunks()
-        batches = table.to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+        return one_batch(scanner.to_table())
 
     def refresh(self) -> None:
         """Sees what was committed since."""

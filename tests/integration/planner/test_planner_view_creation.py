@@ -242,3 +242,29 @@ def test_stages_are_nobodys_tables(lake):
         lake.creation(lake.query(), "__leman_stage_1")
     assert caught.value.reason == "RESERVED_NAME"
     assert refused(lake, table="__leman_stage_1").reason == "RESERVED_NAME"
+
+
+def test_a_view_with_a_blob_holds_no_map(lake):
+    blob = pa.field("raw", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([blob, pa.field("m", pa.map_(pa.string(), pa.int32()))])
+    rows = pa.table({"raw": [b"x"], "m": [[("a", 1)]]}, schema=schema)
+    lance.write_dataset(rows, f"{lake.database}/maps.lance", data_storage_version="2.2", enable_stable_row_ids=True)
+    error = refused(lake, table="maps")
+    assert (error.reason, error.facts["column"]) == ("TYPE_NOT_STORABLE", "m")
+    assert "in a view with a blob column ('raw'): leave one of the two out" in error.message
+    assert made(lake, column("m"), table="maps")[0].schema.field("m").type == schema.field("m").type
+
+
+def test_a_column_of_a_type_that_cannot_be_read_is_refused(lake):
+    """Lance writes a fixed-size list of structs, and then does not find its values."""
+    pairs = pa.array([[{"a": 1}, {"a": 2}]], pa.list_(pa.struct([("a", pa.int32())]), 2))
+    lance.write_dataset(pa.table({"x": pairs}), f"{lake.database}/pairs.lance", enable_stable_row_ids=True)
+    lake.registry.put(UdfDefinition("said", "1", UdfKind.SCALAR, ("x",), pa.string(), entrypoint="m:said"))
+    for query in (
+        {"columns": [column("x")]},
+        {"columns": [ViewColumn("n", "cardinality(x)")]},
+        {"columns": [], "functions": [ViewFunction("s", "said", "", ("x",))]},
+    ):
+        error = refused(lake, *query.pop("columns"), table="pairs", **query)
+        assert error.reason == "TYPE_NOT_STORABLE", query
+        assert "Column 'x'" in error.message

@@ -11,7 +11,6 @@ import pytest
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc import convert
-from core.udf import storable
 from tests.integration.types.types_road import Road
 
 _OFFSETS = pa.array([0, 1, 2], pa.int32())
@@ -51,7 +50,7 @@ def test_inside_of_another_type(road, kind, inside):
     table = road.table(plain if refused(kind, inside) else plain.set_column(1, "x", values))
     for of in (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH):
         udf = road.function(values.type, of)
-        if of is UdfKind.SCALAR or refused(kind, inside):
+        if refused(kind, inside):
             with pytest.raises(FailedPrecondition, match="'y' cannot have the type") as caught:
                 road.add(table, "y", udf)
             assert caught.value.reason == "TYPE_NOT_STORABLE"
@@ -60,22 +59,6 @@ def test_inside_of_another_type(road, kind, inside):
             road.backfill(table, of.value)
             assert road.values(table, of.value).equals(road.values(table, "x"))
             assert not road.backfill(table, of.value).tasks
-
-
-@pytest.mark.parametrize("inside", INSIDE)
-def test_what_a_view_cannot_copy_is_refused(inside):
-    with pytest.raises(FailedPrecondition):
-        storable.check_copied("c", INSIDE[inside](pa.nulls(2, pa.json_())).type)
-    storable.check_copied("c", pa.json_())
-
-
-@pytest.mark.parametrize("wrap", [lambda kind: kind, pa.list_, lambda kind: pa.struct([("a", kind)])])
-def test_a_fixed_size_list_of_structs_is_not_copied_either(wrap):
-    """Lance writes it, and then reads no column of its file."""
-    with pytest.raises(FailedPrecondition, match=r"Use pa\.list_") as caught:
-        storable.check_copied("c", wrap(pa.list_(pa.struct([("a", pa.int32())]), 2)))
-    assert caught.value.reason == "TYPE_NOT_STORABLE"
-    storable.check_copied("c", wrap(pa.list_(pa.int32(), 2)))
 
 
 class Unknown(pa.ExtensionType):

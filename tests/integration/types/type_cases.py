@@ -17,13 +17,12 @@ _NESTED = pa.list_(pa.struct([("a", pa.int32()), ("tags", pa.list_(pa.string()))
 
 @dataclass(frozen=True)
 class Case:
-    """`array`: the values where pyarrow does not make them from Python ones. `scalar` False: a function of single rows
-    cannot return them. `since`: the oldest file format that holds the type."""
+    """`array`: the values where pyarrow does not make them from Python ones. `since`: the oldest file format that holds
+    the type."""
 
     kind: pa.DataType
     values: tuple[Any, ...] = ()
     array: pa.Array | None = None
-    scalar: bool = True
     since: tuple[int, int] = (2, 0)
     name: str = ""
 
@@ -137,7 +136,6 @@ def _extensions() -> list[Case]:
             array=pa.ExtensionArray.from_storage(
                 pa.opaque(pa.binary(), "thing", "maker"), pa.array([b"a", None, b"", b"b", None])
             ),
-            scalar=False,
         ),
     ]
 
@@ -155,6 +153,7 @@ CASES = [
 _TS = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([0], pa.timestamp("us")))
 _DEC = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([Decimal("1.00")], pa.decimal128(5, 2)))
 
+_HALVES = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([0.5], pa.float16()))
 _PAIR = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
 
 #: Types that no table of the newest file format holds.
@@ -177,6 +176,7 @@ REFUSED = [
     Case(pa.dictionary(pa.int8(), pa.binary(2)), (b"ab", None)),
     Case(_TS.type, array=_TS),
     Case(_DEC.type, array=_DEC),
+    Case(_HALVES.type, array=_HALVES),
     Case(
         pa.run_end_encoded(pa.int32(), pa.int64()),
         array=pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([1, None])),

@@ -6,18 +6,22 @@ from pathlib import Path
 
 from core.errors import FailedPrecondition
 from core.udf import storable
+from tests.integration.types.matrix import allowed, cells
 from tests.integration.types.type_cases import CASES, REFUSED, Case
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "types.md"
 BEGIN, END = "<!-- made by tests/integration/types/types_doc.py -->", "<!-- end -->"
 NEWEST = (2, 2)
+#: Of nestings in the matrix.
+NAMES = {name: f"`{name}`" for name in ("list", "large_list", "fixed_size_list", "struct", "map", "dictionary")}
+NAMES["map by"] = "`map` as its keys"
 
 
 def tables() -> str:
     """Both tables."""
     stored = [
-        "| Arrow type | a function of single rows is given | table format | kept as |",
-        "|---|---|---|---|",
+        "| Arrow type | a function of single rows is given | table format | kept as | cannot lie in |",
+        "|---|---|---|---|---|",
         *(_stored(case) for case in CASES),
     ]
     refused = ["| Arrow type | instead |", "|---|---|", *(f"| `{case.title}` | {_instead(case)} |" for case in REFUSED)]
@@ -36,8 +40,14 @@ def _stored(case: Case) -> str:
     given = given.removeprefix("builtins.")
     since = "any" if case.since <= (2, 0) else "{}.{} or later".format(*case.since)
     kept = storable.stored_type(case.kind)
-    scalar = f"`{given}`" if case.scalar else "not supported: use a function of batches"
-    return f"| `{case.title}` | {scalar} | {since} | {'' if kept == case.kind else f'`{kept}`'} |"
+    kept_as = "" if kept == case.kind else f"`{kept}`"
+    return f"| `{case.title}` | `{given}` | {since} | {kept_as} | {', '.join(_not_inside(case))} |"
+
+
+def _not_inside(case: Case) -> list[str]:
+    """The types that cannot hold this one, of those that lie in none themselves."""
+    nested = [cell for cell in cells() if cell.leaf == case.title and cell.nesting in NAMES]
+    return [NAMES[cell.nesting] for cell in nested if not allowed(cell.kind, NEWEST)]
 
 
 def _instead(case: Case) -> str:

@@ -1,0 +1,31 @@
+"""Arrow types that others lie in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+
+def rebuilt(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """The type with a change made to each field that lies in it directly: those of structs, lists and maps. Any other
+    type as it is."""
+    if pt.is_struct(kind):
+        return pa.struct([change(field) for field in kind])
+    if pt.is_list(kind):
+        return pa.list_(change(kind.value_field))
+    if pt.is_large_list(kind):
+        return pa.large_list(change(kind.value_field))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(change(kind.value_field), kind.list_size)
+    if pt.is_map(kind):
+        return pa.map_(change(kind.key_field), change(kind.item_field), kind.keys_sorted)
+    return kind
+
+
+def without_extensions(kind: pa.DataType) -> pa.DataType:
+    """What a type is stored as: extension types at any depth are those that they rest on."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return rebuilt(kind, lambda field: field.with_type(without_extensions(field.type)))
