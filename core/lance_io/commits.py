@@ -21,8 +21,8 @@ from core.lance_io import attempts, column_files
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.failing import table_error
 from core.lance_io.history import CommitRecord, History
-from core.lance_io.opening import open_latest
-from core.lance_io.panics import is_panic
+from core.lance_io.opening import move_to_latest, open_latest
+from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of
 from core.storage import refusal
 from core.udf import binding
@@ -128,12 +128,14 @@ class TableHandle:
         """
         before = self._incarnation()
         try:
-            self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+            move_to_latest(self._dataset)
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                found = self._snapshot(fragment_ids)
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from None
-        if self._incarnation() != before:
+        if found.incarnation != before:
             self._history = History()
-        return self._snapshot(fragment_ids)
+        return found
 
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]

@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
 from core.lance_io import manifest
 from core.lance_io.opening import NO_VERSION, filesystem_of
+from core.lance_io.panics import is_panic
 from core.storage import failed, refusal
 
 _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
@@ -41,7 +42,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
             "TABLE_NOT_SUPPORTED", f"Table {uri} needs a later release of Lance than this service has: {text}", uri=uri
         )
     path, is_damaged = _look(uri, version)
-    if path and (is_damaged or _DAMAGED.search(text)):
+    if path and (is_damaged or is_panic(error) or _DAMAGED.search(text)):
         return DataLoss(
             "TABLE_DAMAGED",
             f"Table {uri} is damaged: its manifest {path} cannot be decoded ({text}). Put it back from a backup; "

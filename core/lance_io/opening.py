@@ -8,6 +8,8 @@ from pathlib import Path
 import lance
 import pyarrow.fs as pafs
 
+from core.lance_io.panics import panics_as_errors
+
 _TRIES = 5
 #: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
 NO_VERSION = "the manifest is that of no version"
@@ -15,14 +17,13 @@ NO_VERSION = "the manifest is that of no version"
 
 def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
     """Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
-    one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises, and
-    ValueError for a manifest of zeros."""
+    one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises,
+    ValueError for a manifest of zeros, and OSError where Lance panics over one."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            found = lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
-            if not found.version:
-                raise ValueError(NO_VERSION)
-            return found
+            with panics_as_errors():
+                found = lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
+            return _of_a_version(found)
         except (ValueError, OSError):
             if not tries_left or not has_versions(uri):
                 raise
@@ -30,10 +31,24 @@ def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> l
 
 
 def open_version(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
-    """A version of a table (0: the latest). Raises what `lance.dataset` raises."""
+    """A version of a table (0: the latest). Raises what `lance.dataset` raises, and OSError where Lance panics."""
     if not version:
         return open_latest(uri, storage_options)
-    return lance.dataset(uri, version=version, storage_options=dict(storage_options) if storage_options else None)
+    with panics_as_errors():
+        return lance.dataset(uri, version=version, storage_options=dict(storage_options) if storage_options else None)
+
+
+def move_to_latest(dataset: lance.LanceDataset) -> None:
+    """Has an open table be at its latest version. Raises what `open_latest` raises."""
+    with panics_as_errors():
+        dataset.checkout_latest()  # type: ignore[no-untyped-call]
+    _of_a_version(dataset)
+
+
+def _of_a_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
+    if not dataset.version:
+        raise ValueError(NO_VERSION)
+    return dataset
 
 
 def has_versions(uri: str) -> bool:

@@ -20,7 +20,8 @@ from lance.fragment import RowIdMeta, RowIdSequence
 from core.domain.ranges import RowRange
 from core.domain.rewrites import Rewrite, Trail
 from core.domain.table import Fragment
-from core.errors import NotFound
+from core.errors import DataLoss, NotFound
+from core.lance_io.opening import open_version
 from core.lance_io.scan import FragmentReader
 from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone, fragments_of
 
@@ -51,7 +52,7 @@ def trace(
     have written is lost, unless an older one is found to have written it. Raises OSError and ValueError where the
     version cannot be opened.
     """
-    dataset = lance.dataset(uri, version=version)
+    dataset = open_version(uri, version)
     wanted = set(files)
     found: dict[str, Rewrite] = {}
     unknown = False
@@ -79,7 +80,7 @@ def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS
     """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
     are missing. Raises OSError and ValueError where the later version cannot be opened."""
     found: list[Rewrite] = []
-    for transaction in _transactions(lance.dataset(uri, version=newer), min(most_versions, newer - older)):
+    for transaction in _transactions(open_version(uri, newer), min(most_versions, newer - older)):
         if transaction is None or transaction.version <= older:
             break
         if transaction.kind is Kind.REWRITE:
@@ -103,7 +104,7 @@ class OldVersion:
         if self._reader is None and self._moved is None:
             try:
                 self._reader = FragmentReader(self._uri, self._version)
-            except NotFound:
+            except (NotFound, DataLoss):
                 self._moved = {moved.old.id: moved for moved in self._rewritten()}
         if self._reader is not None:
             return self._reader.live(fragment_id, covered)

@@ -12,10 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
-from core.errors import Aborted, FailedPrecondition, NotFound
+from core.errors import Aborted, FailedPrecondition
 from core.lance_io import deletions
 from core.lance_io.dialect import Dialect
+from core.lance_io.failing import table_error
 from core.lance_io.joining import joined
+from core.lance_io.opening import open_version
+from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import file_format
 from core.udf import blobs
 
@@ -50,10 +53,11 @@ class FragmentReader:
 
     def __init__(self, uri: str, version: int) -> None:
         try:
-            self._dataset = lance.dataset(uri, version=version)
+            self._dataset = open_version(uri, version)
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                self._dialect = Dialect(self._dataset)
         except (ValueError, OSError) as error:
-            raise NotFound("TABLE_NOT_FOUND", f"Table {uri} cannot be opened at version {version}: {error}") from None
-        self._dialect = Dialect(self._dataset)
+            raise table_error(uri, error, version) from None
 
     @property
     def stable_row_ids(self) -> bool:

@@ -66,7 +66,11 @@ class LanceTables:
         Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND) and what else `failing.table_error` gives.
         """
         dataset = self._open(uri, version)
-        found = snapshot_of(uri, dataset, ())
+        try:
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                found = snapshot_of(uri, dataset, ())
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
         serialized = manifest_bytes(dataset)
         del dataset
         with collector_paused():

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import lance
 import numpy as np
 
 from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPlan
+from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.views.base import Base
 from core.lance_io.views.differences import Differences, differences
@@ -223,7 +223,7 @@ def _held(plan: RefreshPlan, wanted: Ids | None) -> tuple[Ids, Ids]:
     """Source row ids of the view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
     ids, addresses = [NO_IDS], [NO_IDS]
     with panics_as_errors():
-        dataset = lance.dataset(plan.uri, version=plan.version)
+        dataset = open_version(plan.uri, plan.version)
         scanner = dataset.scanner(
             columns=[SOURCE_ROW_ID],
             with_row_address=True,

@@ -18,6 +18,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.failing import table_error
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.scan import batches_of
@@ -239,7 +240,7 @@ def _open(uri: str, version: int) -> lance.LanceDataset:
     try:
         return open_version(uri, version)
     except (ValueError, OSError) as error:
-        raise NotFound("TABLE_NOT_FOUND", f"View {uri} cannot be opened: {error}", uri=uri) from None
+        raise table_error(uri, error, version) from None
 
 
 def _fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragment:

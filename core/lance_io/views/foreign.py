@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import lance
-
 from core.domain.view import IS_SET
 from core.lance_io.history import REQUEST_IDS
+from core.lance_io.opening import open_version
 from core.lance_io.transactions import HOUSEKEEPING, Kind, Transactions, VersionGone
 
 #: Versions that are looked at.
@@ -33,7 +32,7 @@ def foreign_write(uri: str, version: int) -> ForeignWrite | None:
 
     Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
     """
-    transactions = Transactions(lance.dataset(uri, version=version).uri)
+    transactions = Transactions(open_version(uri, version).uri)
     at = version
     found: ForeignWrite | None = None
     for _ in range(MOST_VERSIONS):
@@ -58,7 +57,7 @@ def foreign_write(uri: str, version: int) -> ForeignWrite | None:
 
 def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
     """How many live rows have values, by fragment id. Reads one column of bits."""
-    dataset = lance.dataset(uri, version=version)
+    dataset = open_version(uri, version)
     found = {}
     for fragment_id in fragments:
         fragment = dataset.get_fragment(fragment_id)

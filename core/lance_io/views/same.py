@@ -13,6 +13,7 @@ from core.domain.table import Fragment, TableField
 from core.domain.view import IS_SET, RefreshPlan, ViewQuery
 from core.lance_io import expressions
 from core.lance_io.manifest import read_fragments
+from core.lance_io.opening import open_version
 from core.lance_io.tables import fields_of
 from core.lance_io.views.history import is_silent
 from core.lance_io.views.moves import Lineage, Origins, common_origin
@@ -101,7 +102,7 @@ class Sameness:
 
     @cached_property
     def _dataset(self) -> lance.LanceDataset:
-        return lance.dataset(self._uri, version=self._plan.target_version)
+        return open_version(self._uri, self._plan.target_version)
 
     @cached_property
     def _target(self) -> Side:

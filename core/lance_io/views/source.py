@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.domain.view import IS_SET
-from core.errors import Aborted, NotFound
+from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io import expressions
 from core.lance_io.dialect import Dialect
+from core.lance_io.failing import table_error
 from core.lance_io.joining import one_batch
+from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.views import evaluation
 from core.lance_io.views.neighbours import ROW_ID, Neighbours
@@ -80,14 +82,17 @@ class SourceRows:
 
     def __init__(self, uri: str, version: int) -> None:
         try:
-            self._dataset = lance.dataset(uri, version=version)
+            self._dataset = open_version(uri, version)
         except (ValueError, OSError) as error:
-            raise NotFound(
-                "SOURCE_VERSION_NOT_FOUND",
-                f"Version {version} of the source {uri} cannot be opened, it may be cleaned up: {error}",
-                uri=uri,
-                version=version,
-            ) from None
+            found = table_error(uri, error, version)
+            if isinstance(found, NotFound | DataLoss):
+                found = NotFound(
+                    "SOURCE_VERSION_NOT_FOUND",
+                    f"Version {version} of the source {uri} cannot be opened, it may be cleaned up: {error}",
+                    uri=uri,
+                    version=version,
+                )
+            raise found from None
         self.uri = uri
         self.version = version
 

@@ -23,11 +23,12 @@ from lance.fragment import write_fragments
 from core import keys, row_states
 from core.crash import crash_point
 from core.domain.view import SOURCE_ROW_ID
-from core.errors import Aborted, NotFound
+from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io import column_files
+from core.lance_io.failing import table_error
 from core.lance_io.joining import one_batch
 from core.lance_io.manifest import read_fragments
-from core.lance_io.opening import filesystem_of, open_latest
+from core.lance_io.opening import filesystem_of, move_to_latest, open_latest
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
@@ -53,7 +54,10 @@ class Stage:
         try:
             self._dataset = open_latest(uri)
         except (ValueError, OSError) as error:
-            raise NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}") from None
+            found = table_error(uri, error)
+            if isinstance(found, NotFound | DataLoss):  # damaged it is as good as gone
+                found = NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}")
+            raise found from None
         self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
@@ -129,7 +133,7 @@ class Stage:
     def refresh(self) -> None:
         """Sees what was committed since."""
         self._known.clear()
-        self._dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        move_to_latest(self._dataset)
 
 
 def find(uri: str, digest: str) -> Stage | None:

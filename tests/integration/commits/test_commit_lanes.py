@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -18,7 +19,7 @@ from commit_coordinator import lane as lane_module
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
 from commit_coordinator.requests import AddColumnsRequest, Status
-from core.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from core.lance_io import history
 from tests.integration.commits.commit_helpers import (
     ROWS,
@@ -74,6 +75,28 @@ def test_a_request_without_fragments_is_answered(table):
     with pytest.raises(InvalidArgument, match="no fragment") as caught:
         submit(request)
     assert caught.value.reason == "MISSING_FIELD"
+
+
+def test_a_manifest_that_is_zeroed_between_two_commits_is_damage(table):
+    """The lane has the table open: it is not one that was dropped and made anew."""
+    planner = Planner(table)
+    requests = [planner.request(fragment) for fragment in range(2)]
+
+    def zero_the_latest() -> str:
+        manifest = min(Path(table.uri, "_versions").glob("*.manifest"))
+        manifest.write_bytes(bytes(manifest.stat().st_size))
+        return str(manifest)
+
+    async def load(lanes):
+        await lanes.submit(requests[0])
+        manifest = zero_the_latest()
+        with pytest.raises(DataLoss) as caught:
+            await lanes.submit(requests[1])
+        return manifest, caught.value
+
+    manifest, error = in_lanes(load)
+    assert (error.reason, error.facts["path"]) == ("TABLE_DAMAGED", manifest)
+    assert "Put it back from a backup" in error.message
 
 
 # --------------------------------------------------------------------------------- group commit

@@ -1,5 +1,6 @@
 """Tables that cannot be opened: what is wrong with them is said at once, with what to do about it."""
 
+from collections import Counter
 from pathlib import Path
 
 import lance
@@ -9,8 +10,9 @@ import pytest
 from core.domain.plan import BackfillSpec
 from core.domain.view import ViewQuery
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound, Unavailable
-from core.lance_io.commits import open_table
+from core.lance_io.commits import TableHandle, open_table
 from core.lance_io.failing import table_error
+from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
@@ -49,6 +51,40 @@ def test_a_damaged_manifest_is_named(uri, how, open_it):
     assert (caught.value.reason, caught.value.facts) == ("TABLE_DAMAGED", {"uri": uri, "path": str(path)})
     path.unlink()  # as the message says
     assert LanceTables().latest_version(uri) == 1
+
+
+@pytest.mark.parametrize("how", ["empty", "text", "half", "zeros"])
+def test_it_is_named_to_whoever_has_the_table_open(uri, how):
+    """As the commit coordinator has while jobs run; it is no table that was dropped and made anew."""
+    handle = TableHandle(uri)
+    lance.write_dataset(pa.table({"x": [3]}), uri, mode="append")
+    path = damage(uri, how)
+    with pytest.raises(DataLoss) as caught:
+        handle.latest()
+    assert (caught.value.reason, caught.value.facts) == ("TABLE_DAMAGED", {"uri": uri, "path": str(path)})
+    path.unlink()
+    assert TableHandle(uri).latest().version == 2
+
+
+@pytest.mark.parametrize(
+    "open_it",
+    [LanceTables().snapshot, lambda uri: TableHandle(uri).latest(), lambda uri: FragmentReader(uri, 2)],
+    ids=["planner", "coordinator", "worker"],
+)
+def test_no_flipped_bit_of_a_manifest_takes_the_process_along(uri, open_it):
+    """Lance panics over some of them. Others it does not notice: nothing can be said of those."""
+    path = latest_manifest(uri)
+    whole = path.read_bytes()
+    reasons = Counter()
+    for bit in range(0, len(whole) * 8, 29):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            open_it(uri)
+        except LemanError as error:
+            reasons[error.reason] += 1
+    assert reasons["TABLE_DAMAGED"] > 20
 
 
 def test_a_manifest_that_lance_alone_cannot_decode_is_damaged(uri):
