@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pyarrow.fs as pafs
 import structlog
 from lance.file import LanceFileSession, LanceFileWriter
 
+from core import whole_files
 from core.checkpoints import batch_files, sealed_files
 from core.domain.garbage import StoredFile
 from core.errors import DataLoss
@@ -58,18 +58,13 @@ class LanceCheckpointStore:
         if "://" in self._root:
             self._upload(name, key, value)
             return
-        unfinished = f"{self._root}/.tmp{uuid.uuid4().hex}"
-        try:
+        with whole_files.unfinished_beside(self._path(key)) as unfinished:
             batch_files.write(LanceFileWriter(unfinished, value.schema.remove_metadata()), key, value)
             with Path(unfinished).open("r+b") as file:
                 at, digest = sealed_files.seal(file.read())
                 file.seek(at)
                 file.write(digest)
-            Path(unfinished).replace(f"{self._root}/{name}")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(unfinished).unlink()
-            raise
+            Path(unfinished).replace(self._path(key))
 
     def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
         """An object cannot be changed once it is there: the file is made in memory, and put in one go."""

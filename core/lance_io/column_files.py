@@ -272,7 +272,7 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
 def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
     """A file without rows, in the layout of a staged one whose column was renamed since."""
     writer = ColumnFileWriter(uri, field, file_format)
-    name = f"{staged.file.removesuffix('.lance')}-{uuid.uuid4().hex}.lance"
+    name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # one that garbage collection knows
     writer.open(name)
     writer.close(None, frozenset(), name)
     try:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from core import whole_files
 from core.domain.plan import StagedFile
 from core.lance_io.column_files import digest_of
 from core.lance_io.opening import filesystem_of
@@ -126,23 +126,8 @@ def _write(uri: str, files: Mapping[str, Committed]) -> str:
     content = "\n".join([_HEADER, *lines, ""]).encode()
     name = _name_of(content)
     filesystem, root = filesystem_of(uri)
-    folder = f"{root}/{FOLDER}"
-    if not isinstance(filesystem, pafs.LocalFileSystem):  # an object appears whole or not at all
-        _put(filesystem, f"{folder}/{name}", content)
-        return name
-    unfinished = f"{folder}/.tmp{uuid.uuid4().hex}"
-    try:
-        _put(filesystem, unfinished, content)
-    except FileNotFoundError:
-        filesystem.create_dir(folder, recursive=True)
-        _put(filesystem, unfinished, content)
-    filesystem.move(unfinished, f"{folder}/{name}")
+    whole_files.put(filesystem, f"{root}/{FOLDER}/{name}", content)
     return name
-
-
-def _put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(content)
 
 
 def _name_of(content: bytes) -> str:

@@ -14,7 +14,7 @@ from core import keys, row_states
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.lance_io import column_files
+from core.lance_io import column_files, committed_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
@@ -69,8 +69,9 @@ def data_folder(uri: str) -> list[StoredFile]:
 
 
 def unfinished_elsewhere(uri: str) -> list[StoredFile]:
-    """What killed writers left of manifests, transactions, deletions and indices; by folder and name."""
-    folders = [*_OF_LANCE, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
+    """What killed writers left of manifests, transactions, deletions, indices and notes of committed files; by folder
+    and name."""
+    folders = [*_OF_LANCE, committed_files.FOLDER, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
     return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
 
 

@@ -7,15 +7,13 @@ unpickled here.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow.fs as pafs
 
+from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.udf import codec
@@ -196,37 +194,18 @@ class UdfRegistry:
         with self._files.open_input_stream(path) as stream:
             return bytes(stream.read())
 
-    def _create(self, path: str, data: bytes) -> bool:
-        """Writes a file that is not there yet; False: someone else was faster.
-
-        Exact on local disks. Object stores have no such call here: there two writers at the same instant are
-        told apart by what is stored afterwards.
-        """
-        if not isinstance(self._files, pafs.LocalFileSystem):
-            self._write(path, data)
-            return self._load(path) == data
-        temporary = self._write_temporary(data)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            Path(temporary).unlink()
-        return True
-
     def _write(self, path: str, data: bytes) -> None:
-        if isinstance(self._files, pafs.LocalFileSystem):
-            self._files.move(self._write_temporary(data), path)
-            return
-        with self._files.open_output_stream(path) as stream:  # an object appears whole or not at all
-            stream.write(data)
+        self._sweep()
+        whole_files.put(self._files, path, data)
 
-    def _write_temporary(self, data: bytes) -> str:
-        self._files.create_dir(self._root, recursive=True)
-        temporary = f"{self._root}/.{uuid.uuid4().hex}.tmp"
-        with self._files.open_output_stream(temporary) as stream:
-            stream.write(data)
-        return temporary
+    def _create(self, path: str, data: bytes) -> bool:
+        self._sweep()
+        return whole_files.create(self._files, path, data)
+
+    def _sweep(self) -> None:
+        """Nobody collects garbage here, and registering is rare."""
+        if isinstance(self._files, pafs.LocalFileSystem):
+            whole_files.sweep(self._root)
 
 
 def _decoded(path: str, content: bytes) -> Registered:

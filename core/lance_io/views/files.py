@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import xxhash
 from lance.file import LanceFileWriter
 
+from core import whole_files
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, NotFound
@@ -186,9 +187,7 @@ def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
     content = sink.getvalue()
     name = f"{uuid.uuid4().hex}.arrow"
     filesystem, root = filesystem_of(uri)
-    filesystem.create_dir(f"{root}/{REFRESH_FOLDER}")
-    with filesystem.open_output_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-        stream.write(content)
+    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content.to_pybytes())
     return name, xxhash.xxh3_128(memoryview(content)).hexdigest()
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import xxhash
 from lance.fragment import RowIdMeta, RowIdSequence
 
+from core import whole_files
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
@@ -120,9 +121,7 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
     content = _encoded(snapshot, _read_ids(snapshot, query), rows)
     name = f"{view_metadata.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
     filesystem, root = filesystem_of(view)
-    filesystem.create_dir(f"{root}/{REFRESH_FOLDER}")
-    with filesystem.open_output_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-        stream.write(content)
+    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
     return name
 
 

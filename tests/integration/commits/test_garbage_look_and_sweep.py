@@ -270,7 +270,7 @@ def test_what_killed_writers_left_in_any_folder_of_the_table_goes(lake):
     """Whoever writes to a table has half-written files in its folders: only those of yesterday are nobody's."""
     lake.open().create_scalar_index("c", "BTREE")
     (index,) = Path(lake.uri, "_indices").iterdir()
-    folders = [Path(lake.uri, name) for name in ("_versions", "_transactions", "_deletions", "data")]
+    folders = [Path(lake.uri, name) for name in ("_versions", "_transactions", "_deletions", "data", "_committed")]
     left = [folder / ".tmpQ7x" for folder in (*folders, index)] + [index / "page_data.lance#1"]
     for path in left:
         path.parent.mkdir(exist_ok=True)
@@ -280,7 +280,7 @@ def test_what_killed_writers_left_in_any_folder_of_the_table_goes(lake):
     then = time.time() - 2 * DAY
     for path in left:
         os.utime(path, (then, then))
-    assert collect(lake) == ["UNFINISHED"] * 6
+    assert collect(lake) == ["UNFINISHED"] * 7
     assert {path for path in Path(lake.uri).rglob("*") if path.is_file()} == before - set(left)
     assert lake.open().to_table().num_rows == 2 * ROWS
 

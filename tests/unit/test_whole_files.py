@@ -1,0 +1,93 @@
+"""Small files appear whole or not at all, and a full disk leaves nothing of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+
+from core import keys, whole_files
+from core.checkpoints import LanceCheckpointStore
+from core.domain.garbage import DAY
+from core.domain.plan import StagedFile
+from core.domain.udf import UdfDefinition, UdfKind
+from core.embedded.service_file import write_private
+from core.lance_io import column_files, committed_files
+from core.lance_io.views.files import write_evictions
+from core.udf.registry import UdfRegistry
+from tests.disks import small_disk
+
+BIG = 40_000
+UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:" + "f" * 9_000)
+
+
+def files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def write_note(uri: str) -> None:
+    committed_files.note(uri, [StagedFile(f"{n}.lance", n, "d" * 32, 1, 1, 0) for n in range(BIG // 40)])
+
+
+def write_checkpoint(uri: str) -> None:
+    LanceCheckpointStore(f"{uri}/_checkpoints")["k"] = pa.record_batch({"v": np.random.default_rng(1).random(BIG)})
+
+
+WRITERS = {
+    "definition": lambda uri: UdfRegistry(uri).put(UDF),
+    "note": write_note,
+    "checkpoint": write_checkpoint,
+    "evictions": lambda uri: write_evictions(uri, np.arange(BIG)),
+    "service file": lambda uri: write_private(Path(uri, "service.json"), "x" * BIG),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_full_disk_leaves_nothing(tmp_path, write):
+    with small_disk(tmp_path / "disk") as disk:
+        uri = str(disk.root / "t.lance")
+        for folder in ("_checkpoints", "_committed", "_refresh", "_leman/udfs"):
+            Path(uri, folder).mkdir(parents=True)
+        disk.fill()
+        before = files(disk.root)
+        with pytest.raises(OSError, match="No space left"):
+            write(uri)
+        assert files(disk.root) == before
+        disk.free()
+        write(uri)
+        assert len(files(Path(uri))) == 1
+
+
+def test_what_a_killed_writer_left_of_a_definition_goes_after_a_day(tmp_path):
+    registry = UdfRegistry(str(tmp_path))
+    registry.put(UDF)
+    folder = tmp_path / "_leman" / "udfs"
+    old, new = folder / f".tmp{'0' * 32}", folder / f".tmp{'1' * 32}"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (then := time.time() - 2 * DAY, then))
+    registry.put(UdfDefinition("g", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:g"))
+    assert {path.name for path in folder.iterdir()} == {"f@1.json", "g@1.json", new.name}
+
+
+def test_of_two_that_create_a_file_one_is_told_that_it_was_late(tmp_path):
+    path = str(tmp_path / "folder" / "file")
+    assert whole_files.create(pafs.LocalFileSystem(), path, b"first")
+    assert not whole_files.create(pafs.LocalFileSystem(), path, b"second")
+    assert Path(path).read_bytes() == b"first"
+    assert [found.name for found in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_knows(tmp_path):
+    """Whoever is killed while it is there leaves it."""
+    (tmp_path / "data").mkdir()
+    staged = StagedFile(keys.column_file_name("f" * 32, "0a", partial=True), 1, "d" * 32, 1, 1, 0)
+    with column_files.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
+        assert files(tmp_path) == {tmp_path / "data" / name}
+        assert keys.parse_column_file_name(name) == keys.ColumnFileName("f" * 32, partial=True)
+    assert not files(tmp_path)
