@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 
+from commit_coordinator.verification import source_records
 from commit_coordinator.verification.installed import InstalledFiles
 from core import keys
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
@@ -101,6 +102,11 @@ class TableCheck:
             if file.name > after and file.key:
                 with contextlib.suppress(KeyError):  # gone since it was listed
                     yield file.name, self._checkpoint(store, file)
+
+    def source_records(self, _: str, after: str) -> Things:
+        """What a view keeps of its source."""
+        if not isinstance(self._snapshot, LemanError):
+            yield from source_records.things(self._snapshot, self._table, after)
 
     def _checkpoint(self, store: LanceCheckpointStore, file: StoredFile) -> Looked:
         is_record = keys.parse_record_key(file.key) is not None

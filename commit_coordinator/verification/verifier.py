@@ -49,7 +49,12 @@ def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:
     yield from _of("", (functions.things, histories.things), database, after)
     for name in LanceTables().list_tables(database):
         table = tables.TableCheck(database, name)
-        yield from _of(name, (table.metadata, table.notes, table.files, table.checkpoints), database, after)
+        yield from _of(name, _parts(table), database, after)
+
+
+def _parts(table: tables.TableCheck) -> list[Callable[[str, str], Things]]:
+    """In the order of `Place.part`."""
+    return [table.metadata, table.notes, table.files, table.checkpoints, table.source_records]
 
 
 def _of(

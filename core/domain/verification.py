@@ -22,6 +22,7 @@ class Subject(enum.Enum):
     NOTE = "note of committed files"
     CHECKPOINT = "checkpoint"
     RECORD = "fragment record"
+    SOURCE_RECORD = "record of a source"
 
 
 class Flaw(enum.Enum):

@@ -33,6 +33,7 @@ from core.lance_io.tables import snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.lance_io.views.same import columns_read
 from core.lance_io.views.source import NO_ROWS, RowFacts
+from core.storage import failed
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
 
@@ -126,18 +127,30 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
 
 
 def read(view: str, name: str, source: str) -> SourceRecord | None:
-    """A record of a view; None where there is none, or it is not what was written."""
-    if not name:
-        return None
-    filesystem, root = filesystem_of(view)
-    try:
-        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-            content = stream.read()
-    except OSError:
-        return None
-    if not name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow"):
+    """A record of a view; None where there is none, or it is not what was written. Raises what `core.storage.failed`
+    gives where that cannot be told."""
+    content = content_of(view, name) if name else None
+    if content is None or not is_whole(name, content):
         return None
     return _record(source, pa.ipc.open_stream(content).read_all())
+
+
+def content_of(view: str, name: str) -> bytes | None:
+    """The bytes of a record; None where there is none. Raises what `core.storage.failed` gives."""
+    filesystem, root = filesystem_of(view)
+    path = f"{root}/{REFRESH_FOLDER}/{name}"
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise failed(error, f"The record {path} cannot be read now: {error}", path) from None
+
+
+def is_whole(name: str, content: bytes) -> bool:
+    """Whether a record is what was written under its name."""
+    return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
 
 
 def read_for(view: str, name: str, source: str, version: int) -> SourceRecord:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commit_coordinator.verification.verifier import verify
+from core.domain.verification import Flaw, Subject, Tally
 from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
-from core.errors import NotFound
+from core.errors import NotFound, Unavailable
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import records
 from core.lance_io.views.source import SourceRows
@@ -214,3 +216,63 @@ def test_what_needs_values_of_the_recorded_version_is_built_anew(lake):
     assert lake.plan().mode is RefreshMode.INCREMENTAL
     assert SOURCE_ROW_ID in lake.open().schema.names
     assert BASE_RECORD.encode() in lake.open().schema.metadata
+
+
+# the verification
+
+
+def found_of_records(lake):
+    total = Tally()
+    for report in verify(str(lake.database), None):
+        total.findings += [f for f in report.tally.findings if f.subject is Subject.SOURCE_RECORD]
+        count = report.tally.counts.get(Subject.SOURCE_RECORD)
+        if count is not None:
+            total.counts[Subject.SOURCE_RECORD] = count
+    return total
+
+
+def record_of(lake):
+    (path,) = Path(lake.database, "v.lance", "_refresh").glob("source-*.arrow")
+    return path
+
+
+def test_a_verification_looks_at_the_record_too(lake):
+    found = found_of_records(lake)
+    assert found.findings == []
+    count = found.counts[Subject.SOURCE_RECORD]
+    assert (count.looked, count.unverifiable, count.size_bytes) == (1, 0, record_of(lake).stat().st_size)
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_a_verification_finds_any_flipped_bit_of_it(lake, share):
+    path = record_of(lake)
+    content = bytearray(path.read_bytes())
+    content[len(content) * share // 4] ^= 1
+    path.write_bytes(content)
+    (finding,) = found_of_records(lake).findings
+    assert (finding.flaw, finding.table, finding.path) == (Flaw.DAMAGED, "v", f"v.lance/_refresh/{path.name}")
+    assert "computes all rows" in finding.message
+
+
+def test_a_verification_misses_a_record_that_the_view_names_and_no_other(lake):
+    path = record_of(lake)
+    path.rename(path.with_name("source-1-" + "0" * 32 + ".arrow"))
+    missing, damaged = sorted(found_of_records(lake).findings, key=lambda f: f.flaw.value, reverse=True)
+    assert (missing.flaw, missing.path) == (Flaw.MISSING, f"v.lance/_refresh/{path.name}")
+    assert damaged.flaw is Flaw.DAMAGED
+    assert "only older versions" in damaged.message
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(lake):
+    """It may be whole: a plan that goes without it computes all rows."""
+    lake.source().update_config({"note": "1"})
+    clean(lake)
+    path = record_of(lake)
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(Unavailable, match="cannot be read now"):
+        lake.plan()
+    path.rmdir()
+    path.write_bytes(content)
+    assert lake.plan().mode is RefreshMode.INCREMENTAL

@@ -1254,6 +1254,8 @@ class VerificationFinding(_message.Message):
         """Computed values of a range of a fragment."""
         SUBJECT_RECORD: VerificationFinding._Subject.ValueType  # 12
         """Points at the column file that was written for a fragment."""
+        SUBJECT_SOURCE_RECORD: VerificationFinding._Subject.ValueType  # 13
+        """What a view keeps of a version of its source."""
 
     class Subject(_Subject, metaclass=_SubjectEnumTypeWrapper):
         """What was looked at."""
@@ -1284,6 +1286,8 @@ class VerificationFinding(_message.Message):
     """Computed values of a range of a fragment."""
     SUBJECT_RECORD: VerificationFinding.Subject.ValueType  # 12
     """Points at the column file that was written for a fragment."""
+    SUBJECT_SOURCE_RECORD: VerificationFinding.Subject.ValueType  # 13
+    """What a view keeps of a version of its source."""
 
     class _Flaw:
         ValueType = _typing.NewType("ValueType", _builtins.int)
