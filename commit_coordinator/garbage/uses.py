@@ -11,7 +11,7 @@ from core.domain.garbage import StoredFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.udf import binding
-from core.views.metadata import BASE_RECORD, RECORD_PREFIX
+from core.views.metadata import BASE_RECORD, FAILED_PREFIX, RECORD_PREFIX, failed_in
 
 CHECKPOINTS, DATA, REFRESH = "_checkpoints", "data", "_refresh"
 
@@ -84,10 +84,9 @@ class Uses:
             self.files.update(f.path for f in fragment.files)
 
     def _refer_record(self, snapshot: TableSnapshot) -> None:
-        """A view's record of its source."""
+        """A view's record of its source, and the list of its failed rows."""
         record = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
-        if record:
-            self.files.add(record)
+        self.files.update(name for name in (record, failed_in(snapshot.metadata).file) if name)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
         """For a key of a column's own function; the slot is None where no version so far has those sources. Of two
@@ -110,7 +109,7 @@ class Uses:
             named = keys.parse_column_file_name(file.name) is not None or keys.is_view_file_name(file.name)
             return named and file.name not in self.files
         if file.folder == REFRESH:
-            return file.name.startswith(RECORD_PREFIX) and file.name not in self.files
+            return file.name.startswith((RECORD_PREFIX, FAILED_PREFIX)) and file.name not in self.files
         found = self.slot_of(file.key) if file.key else None
         return found is not None and found[2] is None
 

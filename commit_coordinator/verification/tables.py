@@ -15,10 +15,12 @@ from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.domain.verification import Finding, Flaw, Looked, Subject
+from core.domain.view import FailedNote
 from core.errors import DataLoss, LemanError
 from core.lance_io import committed_files
 from core.lance_io.committed_files import Notes
 from core.lance_io.tables import LanceTables
+from core.lance_io.views import failed as view_failed
 from core.locations import TABLE_ENDING, table_uri
 from core.udf import binding
 from core.udf.registry import UdfRegistry
@@ -172,7 +174,22 @@ class TableCheck:
             definition = view_metadata.from_metadata(snapshot.metadata)
         except DataLoss as error:
             return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, Flaw.DAMAGED, error.message, snapshot),))
-        return None if definition is None else Looked(Subject.VIEW)
+        return None if definition is None else Looked(Subject.VIEW, findings=self._failed(snapshot, definition.failed))
+
+    def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
+        """What keeps the list of a view's failed rows from being read."""
+        try:
+            if view_failed.read(self._uri, note) is not None:
+                return ()
+            flaw, what = Flaw.DAMAGED, "is damaged or gone"
+        except OSError as error:
+            flaw, what = Flaw.UNREADABLE, f"cannot be read ({error})"
+        path = f"{self._folder}/_refresh/{note.file}"
+        message = (
+            f"{path} {what}: which {note.total} values of view {self._table} are missing is not known. They stay NULL, "
+            "and a refresh with policy='full' computes them"
+        )
+        return (Finding(Subject.VIEW, flaw, path, message, self._table, tuple(note.rows), -1, snapshot.live_rows),)
 
     def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:
         return Finding(subject, flaw, self._folder, what, self._table, columns, -1, snapshot.live_rows)

@@ -86,13 +86,28 @@ class EarlierState:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedNote:
+    """What a view says of the values that it lacks because a function failed: how many, by column and by the job in
+    which that was (the latest first), and the `file` that lists the rows (see `core.lance_io.views.failed`)."""
+
+    file: str = ""
+    rows: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Values that are missing."""
+        return sum(self.rows.values())
+
+
+@dataclass(frozen=True, slots=True)
 class ViewDefinition:
     """A view as its table's schema metadata describes it.
 
     `base_version` is the source version that the set rows are right for; `filled` names the function version that
     computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
     `base_record`: the file in which the view keeps that source version, see `core.lance_io.views.records`; empty: none.
-    `earlier`: what it was before, newest first, as far as it is remembered.
+    `earlier`: what it was before, newest first, as far as it is remembered. `failed`: values that are missing.
     """
 
     query: ViewQuery
@@ -103,6 +118,7 @@ class ViewDefinition:
     filled: dict[str, str] = field(default_factory=dict)
     base_record: str = ""
     earlier: tuple[EarlierState, ...] = ()
+    failed: FailedNote = field(default_factory=FailedNote)
 
     @property
     def computed(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from core import keys, seal
 from core.domain.table import TableSnapshot
-from core.domain.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.domain.view import EarlierState, FailedNote, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
 
 PREFIX = "leman::view::"
@@ -24,7 +24,10 @@ BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
 FILLED = f"{PREFIX}filled"
 BASE_RECORD = f"{PREFIX}base_table_record"
 EARLIER = f"{PREFIX}earlier"
-#: Names of such records begin so.
+FAILED = f"{PREFIX}failed"
+#: Names of lists of failed rows begin so.
+FAILED_PREFIX = "failed-"
+#: Names of records of a source version begin so.
 RECORD_PREFIX = "source-"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
@@ -34,7 +37,7 @@ DIGEST = f"{PREFIX}digest"
 
 _COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
 #: Views that an earlier release made do not have them.
-_LATER = (EARLIER,)
+_LATER = (EARLIER, FAILED)
 _FILES = "files-"
 #: So many earlier states are remembered.
 MOST_EARLIER = 16
@@ -75,6 +78,7 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
         QUERY: _text(_query_json(definition.query)),
         FILLED: _text(definition.filled),
         EARLIER: _earlier_text(definition),
+        FAILED: _failed_text(definition.failed),
         **_sealed(definition),
     }
 
@@ -128,11 +132,16 @@ def _changing(definition: ViewDefinition) -> dict[str, str]:
         FILLED: _text(definition.filled),
         BASE_RECORD: definition.base_record,
         EARLIER: _earlier_text(definition),
+        FAILED: _failed_text(definition.failed),
     }
 
 
 def _earlier_text(definition: ViewDefinition) -> str:
     return _text([[e.view_version, e.source_version, e.computed, e.last_fragment] for e in definition.earlier])
+
+
+def _failed_text(note: FailedNote) -> str:
+    return _text({"file": note.file, "rows": note.rows, "jobs": note.jobs})
 
 
 def _sealed(definition: ViewDefinition) -> dict[str, str]:
@@ -184,6 +193,22 @@ def _read(stored: Mapping[str, str]) -> ViewDefinition:
         filled={str(name): str(function) for name, function in filled.items()},
         base_record=stored[BASE_RECORD],
         earlier=tuple(_earlier(state) for state in json.loads(stored.get(EARLIER, "[]"))),
+        failed=_failed(json.loads(stored.get(FAILED, "{}"))),
+    )
+
+
+def failed_in(metadata: Mapping[bytes, bytes]) -> FailedNote:
+    """What a table's metadata says of failed rows; nothing where it is no view's, or damaged."""
+    try:
+        return _failed(json.loads(metadata.get(FAILED.encode(), b"{}")))
+    except (ValueError, TypeError, AttributeError):
+        return FailedNote()
+
+
+def _failed(stored: Mapping[str, Any]) -> FailedNote:
+    rows = {str(name): int(count) for name, count in stored.get("rows", {}).items()}
+    return FailedNote(
+        str(stored.get("file", "")), rows, {str(job): int(n) for job, n in stored.get("jobs", {}).items()}
     )
 
 

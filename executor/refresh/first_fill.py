@@ -17,6 +17,7 @@ from core.lance_io.views import files as view_files
 from core.lance_io.views.stage import Stage
 from executor.jobs.waiting import patiently
 from executor.refresh import layout
+from executor.refresh.failed import FirstFailures
 from executor.refresh.layout import Ints
 from executor.refresh.rows import Places, Staged
 from executor.refresh.tries import in_thread
@@ -51,6 +52,7 @@ class FirstFill:
             )
         self._work.tally.expect(sum(unset for _, unset in rows.values()), len(plan.functions))
         stage = await self._work.stage(plan, plan.functions, version, of, [ids for ids, _ in rows.values()])
+        self._failures = FirstFailures(self._work, plan)
         missing = await in_thread(_missing, rows, stage)
 
         async def install() -> None:
@@ -86,6 +88,8 @@ class FirstFill:
             files = await self._work.write(
                 plan, version, stage, names, [_filling(i, fragment.parts) for i, fragment in some]
             )
+            if stage is not None:
+                await self._failures.note(stage, *_rows_of([fragment for _, fragment in some]))
             await self._commit(plan, version, some, files)
 
     async def _commit(
@@ -133,6 +137,12 @@ def _missing(rows: dict[int, tuple[Ints, int]], stage: Stage | None) -> dict[int
         needs = frozenset(at for first, last in bounds for at in range(first, last + 1))
         found[fragment_id] = _Missing(unset, parts, needs)
     return found
+
+
+def _rows_of(fragments: Sequence[_Missing]) -> tuple[Ints, frozenset[int]]:
+    """Rows of the source, and the fragments of the stage that have them."""
+    rows = [part.ids for fragment in fragments for part in fragment.parts]
+    return np.concatenate(rows), frozenset().union(*(fragment.needs for fragment in fragments))
 
 
 def _filling(fragment_id: int, parts: Sequence[Staged]) -> FileWork:

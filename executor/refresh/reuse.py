@@ -13,12 +13,13 @@ import structlog
 from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
-from core.domain.udf import ErrorAction
 from core.domain.view import EarlierValues, RefreshPlan
 from core.errors import LemanError
+from core.lance_io.views import failed as view_failed
 from core.lance_io.views.earlier import EarlierColumns, EarlierRows, unchanged_rows
 from core.ports import CheckpointStore
 from core.udf import blobs
+from core.views.rows import contains
 from executor.refresh.layout import Ints
 from executor.worker.pieces import Piece, to_checkpoint
 
@@ -58,10 +59,10 @@ class Reuse:
     def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stopped: Callable[[], bool]) -> int:
         """Stores what is known of the stage's column that `plan` is about; how many values that are. `rows`: of each
         fragment of the stage. What cannot be read is computed."""
-        known = self._known(plan.header.output.name)
         stored = 0
         starts = np.cumsum([0, *rows]).tolist()
         try:
+            known = self._known(plan.header.output.name)
             for task in plan.tasks:
                 for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
                     if stopped():
@@ -81,6 +82,7 @@ class Reuse:
             if found is None or not (chosen < 0).any():
                 continue
             here = found.among(self._rows)
+            here[contains(self._failed(earlier, column), self._rows)] = -1  # a function may get another chance
             fresh = (chosen < 0) & (here >= 0)
             chosen[fresh], own[fresh] = number, here[fresh]
         return _Known(versions, chosen, own)
@@ -89,26 +91,28 @@ class Reuse:
         at = earlier.view_version
         if at not in self._found:
             try:
+                if view_failed.read(self._plan.uri, earlier.definition.failed) is None:
+                    raise KeyError("its failed rows are not known any more")
                 self._found[at] = unchanged_rows(self._plan, earlier, self._version, self._rows)
             except _ERRORS as error:
                 _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
                 self._found[at] = None
         return self._found[at]
 
+    def _failed(self, earlier: EarlierValues, column: str) -> Ints:
+        """Rows that had no value, sorted."""
+        return view_failed.known(self._plan.uri, earlier.definition.failed).of(column)
+
     def _batches(
         self, plan: Plan, task: FragmentTask, known: _Known, start: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Checkpoints of one fragment of the stage."""
-        output, policy = plan.header.output, plan.header.udf.error_policy
+        output = plan.header.output
         kind = _stored(blobs.values_field(output.field.arrow).type)
-        skips = any(rule.action is ErrorAction.SKIP for rule in policy.rules)
         for missing in task.missing:
             for covered in chunks(missing, _CHUNK_ROWS):
                 for piece in self._pieces(output.name, known, start, covered):
-                    # nothing tells rows that failed from others without a value
-                    kept = _with_values(piece) if skips else piece
-                    if len(kept.offsets):
-                        yield _key(task, kept.offsets), to_checkpoint(task.fragment_id, output.name, [kept], kind)
+                    yield _key(task, piece.offsets), to_checkpoint(task.fragment_id, output.name, [piece], kind)
 
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
         """Known rows of a range of a fragment that begins at row `start` of the stage."""
@@ -120,11 +124,6 @@ class Reuse:
             for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _CHUNK_BYTES):
                 yield Piece(offsets[at : at + len(values)], _plain(values))
                 at += len(values)
-
-
-def _with_values(piece: Piece) -> Piece:
-    valid = piece.values.is_valid()
-    return Piece(piece.offsets[valid.to_numpy(zero_copy_only=False)], piece.values.filter(valid))
 
 
 def _key(task: FragmentTask, offsets: Ints) -> str:

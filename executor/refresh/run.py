@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from core.crash import crash_point
 from core.domain.job import Job, JobError, JobState
-from core.domain.view import RefreshMode, RefreshPlan
+from core.domain.view import FailedNote, RefreshMode, RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import indexes
@@ -45,6 +45,7 @@ class RefreshRun:
         """Asks the planner, again while it cannot be reached."""
         begin = time.monotonic()
         plan = await self._ask_planner()
+        self._work.failed = plan.definition.failed
         self._work.tally.planning_seconds += time.monotonic() - begin
         # "latest" is decided once: who takes the job over goes on with the same stage
         spec = self._work.spec
@@ -88,7 +89,7 @@ class RefreshRun:
         if self._work.spec.optimize_indices:
             await self._see_to_indexes(plan)
         self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
-        await self.end(JobState.DONE)
+        await self.end(self._done)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
         """Ends the job where no row of the view changes; False: it has to run. No file is written for that, so nobody
@@ -104,7 +105,7 @@ class RefreshRun:
             self.board.note("replan", f"the source version is not recorded yet: {error.message}")
             return False
         await self._work.drop_leftovers(plan)
-        await self.end(JobState.DONE)
+        await self.end(self._done)
         return True
 
     async def replan_and_run(self) -> None:
@@ -133,7 +134,13 @@ class RefreshRun:
         await self._rounds(plan)
         await self._work.drop_leftovers(plan)
         await self._see_to_indexes(plan)
-        return bool(self._work.tally.rows_failed)
+        return self._done is JobState.DONE_WITH_ERRORS
+
+    @property
+    def _done(self) -> JobState:
+        """How a refresh ends that did its work: rows that an earlier one left without a value are so still."""
+        failed = self._work.tally.rows_failed or self._work.failed.total
+        return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def _see_to_indexes(self, plan: RefreshPlan) -> None:
         optimize = self._work.spec.optimize_indices
@@ -149,6 +156,10 @@ class RefreshRun:
         with contextlib.suppress(LemanError):  # the view may be gone
             await self._work.ledger.look_back()
         self._work.ledger.say(rows_evaluated=self._work.ledger.evaluated)
+        others = {job: rows for job, rows in self._work.failed.jobs.items() if job != self.board.job.job_id}
+        self._work.tally.left_failed(sum(others.values()))
+        if others:
+            self.board.update(failed_in=tuple(others))
         await self.board.end(state, error, self._work.services.save_job)
 
     # rounds
@@ -198,7 +209,10 @@ class RefreshRun:
 
     async def _lay_again(self, plan: RefreshPlan) -> None:
         definition = replace(
-            plan.definition, base_version=plan.target_version, base_incarnation=plan.target_incarnation
+            plan.definition,
+            base_version=plan.target_version,
+            base_incarnation=plan.target_incarnation,
+            failed=FailedNote(),
         )
         most = self._work.spec.max_rows_per_fragment
         version = await patiently(

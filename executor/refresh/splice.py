@@ -27,8 +27,10 @@ from core.lance_io.views import records
 from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
 from core.lance_io.views.stage import Stage
 from core.views import metadata as view_metadata
+from core.views.rows import NO_IDS
 from executor.jobs.waiting import patiently
 from executor.refresh import layout
+from executor.refresh.failed import failures_in, noted, noted_anew
 from executor.refresh.layout import Ints
 from executor.refresh.reuse import Reuse
 from executor.refresh.rows import Staged
@@ -58,6 +60,10 @@ class _Change:
     def touches(self) -> bool:
         """Whether rows of the view come, go or change."""
         return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
+
+    def replaces_all(self, plan: RefreshPlan) -> bool:
+        """Whether the view is built anew beside the old one."""
+        return plan.mode is RefreshMode.FULL and self.version == plan.target_version
 
     @property
     def rows(self) -> Ints:
@@ -97,12 +103,25 @@ class Splice:
         stage = await self._computed(plan, change)
         self._work.check()
         appended, swapped = await self._files(plan, change, stage)
-        plan = await recording
+        plan = await self._with_failed(await recording, change, stage)
         crash_point("executor.view_files_written")
         asked = _asked(plan, change, len(swapped))
         made = await self._commit(plan, change, appended, swapped, asked)
         self._note(asked, made)
+        self._work.failed = plan.definition.failed
         await self._work.drop_stage()
+
+    async def _with_failed(self, plan: RefreshPlan, change: _Change, stage: Stage | None) -> RefreshPlan:
+        """With what the view is going to say of failed rows."""
+        names, job = [f.column.name for f in change.functions], self._work.board.job.job_id
+        failed = {} if stage is None else await in_thread(failures_in, stage, names, change.rows, None)
+        if change.replaces_all(plan):
+            note = await in_thread(noted_anew, plan.uri, failed, job)
+        else:
+            computed = dict.fromkeys(names, NO_IDS) | dict(failed)
+            before, outcome = plan.definition.failed, change.outcome
+            note = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, computed, job)
+        return replace(plan, definition=replace(plan.definition, failed=note))
 
     async def _recorded(self, plan: RefreshPlan, change: _Change) -> RefreshPlan:
         """With a record of the source version that the view is going to be right for."""
@@ -172,7 +191,7 @@ class Splice:
             appended=appended,
             swapped=swapped,
             evictions=evictions,
-            replace_all=plan.mode is RefreshMode.FULL and change.version == plan.target_version,
+            replace_all=change.replaces_all(plan),
             metadata=view_metadata.updates(_definition(plan, change)),
             attempt=self._work.board.job.this_attempt,
             request_id=asked.request_id,

@@ -72,6 +72,10 @@ class RefreshTally(Tally):
         """Values that are missing because a function failed."""
         return sum(self.failed_by_name.values())
 
+    def left_failed(self, rows: int) -> None:
+        """So many values of the view are missing since earlier jobs."""
+        self._before = rows
+
     def expect(self, rows: int, functions: int) -> None:
         """Rows that are to be installed next, after so many functions have had each of them. Where nothing of the step
         before was installed, it was given up."""

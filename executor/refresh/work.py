@@ -11,7 +11,7 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.job import Job
 from core.domain.plan import Plan, StagedFile
-from core.domain.view import RefreshPlan, RefreshSpec, ResolvedFunction
+from core.domain.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunction
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files
@@ -41,13 +41,15 @@ async def _nothing() -> None:
 
 
 class RefreshWork:
-    """One running refresh as its steps see it. `ledger`: what it did so far; `cancelling`: it was asked to stop."""
+    """One running refresh as its steps see it. `ledger`: what it did so far; `cancelling`: it was asked to stop;
+    `failed`: what the view says of failed rows."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self.board = JobBoard(job)
         self.tally = RefreshTally()
         self.board.tally = self.tally
         self.cancelling = False
+        self.failed = FailedNote()
         self.services = services
         self.ledger = Ledger(self.board, self.tally, services.save_job)
         self.filler = StageFiller(self.board, self.ledger, services, _spec(job).concurrency)

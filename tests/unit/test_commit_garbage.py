@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from hypothesis import event, given, settings
@@ -13,7 +14,7 @@ from core import keys
 from core.domain.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.views.metadata import BASE_RECORD
+from core.views.metadata import BASE_RECORD, FAILED
 from tests.unit.garbage_world import (
     NOW,
     X,
@@ -217,13 +218,15 @@ def test_a_job_that_has_not_ended_keeps_what_it_may_need():
 def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
     """An older version may be restored."""
 
-    def view(version: int, record: str) -> TableSnapshot:
-        return dataclasses.replace(snapshot(version, []), metadata={BASE_RECORD.encode(): record.encode()})
+    def view(version: int, record: str, failed: str) -> TableSnapshot:
+        metadata = {BASE_RECORD.encode(): record.encode(), FAILED.encode(): json.dumps({"file": failed}).encode()}
+        return dataclasses.replace(snapshot(version, []), metadata=metadata)
 
-    names = ["source-3-c.arrow", "source-2-b.arrow", "source-1-a.arrow", "evictions.arrow"]
+    names = ["source-3-c.arrow", "source-2-b.arrow", "failed-e.arrow", "source-1-a.arrow", "failed-d.arrow"]
+    names.append("evictions.arrow")
     files = [StoredFile(REFRESH, name, 100, NOW - 30 * DAY) for name in names]
-    uses = Uses(view(9, names[0]))
-    assert uses.unexplained(files) == files[1:3]
-    uses.add(view(8, names[1]))
+    uses = Uses(view(9, names[0], ""))
+    assert uses.unexplained(files) == files[1:5]
+    uses.add(view(8, names[1], names[2]))
     verdicts = judge(Inventory(NOW, 7 * DAY, uses, files))
-    assert [v.file.name for v in verdicts if v.fate is Fate.GARBAGE] == names[2:]
+    assert [v.file.name for v in verdicts if v.fate is Fate.GARBAGE] == names[3:]

@@ -7,7 +7,7 @@ rows that are new or other, and the view's row ids where something was removed o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,7 +35,8 @@ class RowOutcome:
 
     `append`: source ids in their final order. `recompute_ids` are rows that stay where they are, at
     `recompute_addresses` (view fragment << 32 | physical offset, ascending), with other values. `evict_addresses` are
-    ascending. `source_rows_read` counts rows of the source whose filter columns were read.
+    ascending; `evict_ids` are the same rows, sorted by id. `source_rows_read` counts rows of the source whose filter
+    columns were read.
     """
 
     append: Ids
@@ -43,6 +44,7 @@ class RowOutcome:
     recompute_addresses: Ids
     evict_addresses: Ids
     source_rows_read: int
+    evict_ids: Ids = field(default_factory=lambda: NO_IDS)
 
 
 #: All rows stay as they are.
@@ -216,6 +218,7 @@ class _Comparison:
             recompute_addresses=again[order],
             evict_addresses=np.sort(addresses[positions(ids, leaving)]),
             source_rows_read=read,
+            evict_ids=leaving,
         )
 
 

@@ -16,7 +16,7 @@ from lance.file import LanceFileWriter
 
 from core import whole_files
 from core.domain.plan import StagedFile
-from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX
+from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.failing import table_error
@@ -28,6 +28,7 @@ from core.lance_io.views import patches as view_patches
 from core.lance_io.views.patches import PATCH_KEY
 from core.lance_io.views.source import blob_sizes
 from core.udf import blobs
+from core.views import metadata as view_metadata
 from core.views.rows import Ids
 
 #: Folder of a view with files that are no data: lists of rows to be evicted.
@@ -229,6 +230,16 @@ def version_of(uri: str) -> str:
 def latest_version(uri: str) -> int:
     """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
     return int(_open(uri, 0).version)
+
+
+def latest_definition(uri: str) -> tuple[int, ViewDefinition]:
+    """The latest version of a view, and what it says of itself. Raises NotFound (TABLE_NOT_FOUND), DataLoss
+    (VIEW_DAMAGED), Aborted (VIEW_CHANGED) where it is no view any more."""
+    dataset = _open(uri, 0)
+    found = view_metadata.read(dataset.schema)
+    if found is None:
+        raise Aborted("VIEW_CHANGED", f"{uri} is no view any more")
+    return int(dataset.version), found
 
 
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:

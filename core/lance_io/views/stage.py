@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -117,6 +117,22 @@ class Stage:
             for at, fragment in enumerate(read_fragments(self._dataset))
             if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
         ]
+
+    def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
+        """Positions in the whole stage, ascending, of the rows of a column for which its function failed. `fragments`:
+        positions of those that are looked at, which are complete; None: all."""
+        fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
+        starts = np.cumsum([0, *self.rows])
+        found = [np.empty(0, np.int64)]
+        for at, fragment in enumerate(read_fragments(self._dataset)):
+            if fragments is not None and at not in fragments:
+                continue
+            for file in fragment.files_of(fields):
+                name = keys.parse_column_file_name(file)
+                states = column_files.read_states(self.uri, file) if name is not None and name.partial else None
+                if states is not None:
+                    found.append(starts[at] + np.flatnonzero(states == row_states.RowState.FAILED))
+        return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
         """Values by position in the whole stage; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they were not

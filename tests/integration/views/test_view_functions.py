@@ -108,13 +108,24 @@ def test_rows_on_which_a_refresh_failed_are_listed(db):
             raise ValueError("three")
         return x
 
-    view = db.create_materialized_view("v", db.create_table("t", numbers(5)).search(None).add_column("y", not_three))
+    table = db.create_table("t", numbers(5))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", not_three))
     future = view.refresh_async()
     future.result()
     assert future.job().state is leman.JobState.DONE_WITH_ERRORS
     (error,) = view.get_errors(job_id=future.job_id)
     assert (error.error_type, error.error_message) == ("ValueError", "three")
     assert view.to_arrow(["x", "y"]).to_pylist()[3] == {"x": 3, "y": None}
+    table.add({"x": [5]})
+    later = view.refresh_async()
+    later.result()
+    job = later.job()
+    assert (job.state, job.failed_in) == (leman.JobState.DONE_WITH_ERRORS, (future.job_id,))
+    assert (job.progress.rows_failed, job.progress.rows_failed_before) == (0, 1)
+    table.to_lance().delete("x = 3")
+    gone = view.refresh_async()
+    gone.result()
+    assert gone.job().state is leman.JobState.DONE
     for asked in (
         lambda: view.row_states("y"),
         lambda: view.rows_in_state("y", "failed"),

@@ -23,9 +23,20 @@ def size(raw: bytes | None) -> int | None:
     return None if raw is None else len(raw)
 
 
+TRIED: list[int] = []
+
+
 def odd(id: int) -> int:  # noqa: A002
     """Fails for even ids."""
+    TRIED.append(id)
     if id % 2 == 0:
+        raise ValueError(id)
+    return id
+
+
+def even(id: int) -> int:  # noqa: A002
+    """Fails for odd ids."""
+    if id % 2:
         raise ValueError(id)
     return id
 

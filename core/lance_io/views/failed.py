@@ -1,0 +1,118 @@
+"""The rows of a view that have no value because a function failed for them: a file in the view's folder `_refresh` that
+never changes. Its name has the digest of its content, and the view's metadata has the name and the counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import structlog
+import xxhash
+
+from core.domain.view import FailedNote
+from core.lance_io.opening import filesystem_of
+from core.lance_io.views.files import REFRESH_FOLDER
+from core.views.metadata import FAILED_PREFIX
+from core.views.rows import NO_IDS, Ids
+
+_log = structlog.get_logger(__name__)
+
+#: Of one column and one job: (column, job id).
+_Group = tuple[str, str]
+_SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()), ("source_row_id", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedRows:
+    """Source row ids, sorted, by function column and by the job in which they failed; jobs in their order."""
+
+    groups: Mapping[_Group, Ids]
+
+    def of(self, column: str) -> Ids:
+        """All of a column, sorted."""
+        return np.sort(np.concatenate([NO_IDS, *(ids for (name, _), ids in self.groups.items() if name == column)]))
+
+    def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
+        """Without these rows in these columns."""
+        left = {
+            (column, job): np.setdiff1d(own, ids, assume_unique=False) if column in columns else own
+            for (column, job), own in self.groups.items()
+        }
+        return FailedRows({group: own for group, own in left.items() if len(own)})
+
+    def plus(self, job_id: str, failed: Mapping[str, Ids]) -> FailedRows:
+        """With rows that failed in a later job."""
+        found = dict(self.groups)
+        for column, ids in failed.items():
+            if len(ids):
+                found[column, job_id] = np.union1d(found.pop((column, job_id), NO_IDS), ids)
+        return FailedRows(found)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FailedRows) or self.groups.keys() != other.groups.keys():
+            return False
+        return all(np.array_equal(ids, other.groups[group]) for group, ids in self.groups.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+NONE_FAILED = FailedRows({})
+
+
+def read(view: str, note: FailedNote) -> FailedRows | None:
+    """The rows that a view's metadata counts; None where the file is gone, or is not what was written. Raises OSError
+    where it cannot be read."""
+    if not note.file:
+        return NONE_FAILED
+    filesystem, root = filesystem_of(view)
+    try:
+        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{note.file}") as stream:
+            content = stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if note.file != _name(content):
+        return None
+    found: dict[_Group, list[int]] = {}
+    for column, job, row_id in zip(*pa.ipc.open_stream(content).read_all().to_pydict().values(), strict=True):
+        found.setdefault((column, job), []).append(row_id)
+    return FailedRows({group: np.array(ids, np.int64) for group, ids in found.items()})
+
+
+def known(view: str, note: FailedNote) -> FailedRows:
+    """As `read`; of a file that is damaged nothing is known any more."""
+    found = read(view, note)
+    if found is None:
+        _log.warning("the list of a view's failed rows is damaged", uri=view, file=note.file)
+    return NONE_FAILED if found is None else found
+
+
+def write(view: str, failed: FailedRows) -> FailedNote:
+    """Keeps the rows in the view's folder; what its metadata is to say of them. Raises OSError."""
+    if not failed.groups:
+        return FailedNote()
+    columns = [
+        [column for (column, _), ids in failed.groups.items() for _ in ids],
+        [job for (_, job), ids in failed.groups.items() for _ in ids],
+        np.concatenate(list(failed.groups.values())),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(pa.table(columns, schema=_SCHEMA))
+    content = bytes(sink.getvalue())
+    name = _name(content)
+    filesystem, root = filesystem_of(view)
+    filesystem.create_dir(f"{root}/{REFRESH_FOLDER}")
+    with filesystem.open_output_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
+        stream.write(content)
+    rows, jobs = Counter[str](), Counter[str]()
+    for (column, job), ids in failed.groups.items():
+        rows[column] += len(ids)
+        jobs[job] += len(ids)
+    return FailedNote(name, dict(rows), dict(reversed(jobs.items())))
+
+
+def _name(content: bytes) -> str:
+    return f"{FAILED_PREFIX}{xxhash.xxh3_128(content).hexdigest()}.arrow"
