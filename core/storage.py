@@ -5,8 +5,10 @@ Lance, pyarrow and Python say the same thing in three ways; only Python's errors
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
+from collections.abc import Iterator
 
 from core.errors import FailedPrecondition, LemanError, Unavailable
 
@@ -59,6 +61,18 @@ def failed(error: BaseException, message: str, path: str) -> LemanError:
     """The error of a storage that could not be used: what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the
     message."""
     return refusal(error, path) or Unavailable("STORE_UNAVAILABLE", message, uri=path)
+
+
+@contextlib.contextmanager
+def in_use(what: str, path: str) -> Iterator[None]:
+    """Raises what `failed` gives in place of an OSError, except where a file is missing: that is for who asked to
+    judge. `what` begins a sentence, such as "Files of table t"."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failed(error, f"{what} cannot be used now: {error}", path) from error
 
 
 def _reason(error: BaseException) -> str | None:

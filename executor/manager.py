@@ -20,6 +20,7 @@ from core.domain.view import RefreshSpec
 from core.errors import LemanError, NotFound, Unavailable
 from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
+from core.storage import failed
 from executor.jobs.board import JobBoard
 from executor.jobs.costs import Costs
 from executor.jobs.history import History
@@ -457,7 +458,8 @@ class JobManager:
             try:
                 news = await self._pool.run(database.history.news)
             except damage.UNREADABLE as error:
-                raise Unavailable("STORE_UNAVAILABLE", f"The job history cannot be read: {error}") from None
+                uri = database.history.uri
+                raise failed(error, f"The job history {uri} cannot be read: {error}", uri) from None
             for job in news.values():
                 database.jobs.put(job)
 

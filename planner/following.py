@@ -4,6 +4,7 @@ fragments of before; reads only what that takes."""
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -19,7 +20,7 @@ from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import column_files, rewrites
 from core.ports import CheckpointStore
-from core.storage import failed
+from core.storage import error_number, failed
 from planner.carrying import Carrier, origin
 from planner.evidence import Evidence, Slot
 from planner.lineage import Lineage, Live, further
@@ -60,6 +61,8 @@ def _trace(question: Question, more: Callable[[Fragment], str], files: set[str])
     try:
         return rewrites.trace(table.uri, table.version, files, more, most)
     except (OSError, ValueError) as error:
+        if error_number(error) not in (None, errno.ENOENT):  # it may be whole: without it rows are computed again
+            raise failed(error, f"The history of {table.uri} cannot be read now: {error}", table.uri) from None
         _log.warning("history cannot be read", uri=table.uri, version=table.version, error=str(error))
         return Trail(lost=frozenset(files))
 

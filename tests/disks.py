@@ -1,8 +1,11 @@
-"""A disk of a few MB that can be full or read-only, where this machine lets a test mount one."""
+"""A disk of a few MB that can be full or read-only, where this machine lets a test mount one; a process that may read
+or open no file."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +60,31 @@ def small_disk(root: Path, size: str = "4m") -> Iterator[Disk]:
         yield Disk(root)
     finally:
         _run("umount", "--lazy", root)
+
+
+@contextlib.contextmanager
+def without_rights() -> Iterator[None]:
+    """This process is somebody who may read nothing of root's. Skips the test where it is not root."""
+    if os.geteuid():
+        pytest.skip("only root can become somebody else")
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextlib.contextmanager
+def without_descriptors() -> Iterator[None]:
+    """This process can open no file more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _run(*command: object) -> None:

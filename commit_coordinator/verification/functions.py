@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.domain.verification import Finding, Flaw, Looked, Subject
-from core.errors import DataLoss
+from core.errors import DataLoss, LemanError
 from core.udf.registry import FOLDER, StoredFunction, UdfRegistry
 
 
@@ -27,8 +27,8 @@ def _stored(registry: UdfRegistry, name: str) -> Looked | None:
         return None
     except DataLoss as error:
         return Looked(Subject.FUNCTION, 0, True, (Finding(Subject.FUNCTION, Flaw.DAMAGED, path, error.message),))
-    except OSError as error:
-        message = f"{path} cannot be read ({error}): make it readable, or register its function again"
+    except LemanError as error:
+        message = f"{error.message}: make {path} readable, or register its function again"
         return Looked(Subject.FUNCTION, 0, True, (Finding(Subject.FUNCTION, Flaw.UNREADABLE, path, message),))
     return _looked(path, stored)
 

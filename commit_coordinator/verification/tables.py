@@ -22,6 +22,7 @@ from core.lance_io.committed_files import Notes
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import failed as view_failed
 from core.locations import TABLE_ENDING, table_uri
+from core.storage import in_use
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from core.views import metadata as view_metadata
@@ -53,7 +54,8 @@ class TableCheck:
 
     @cached_property
     def _notes(self) -> Notes:
-        return committed_files.read(self._uri)
+        with in_use(f"Notes of committed files of {self._uri}", self._uri):
+            return committed_files.read(self._uri)
 
     def metadata(self, _: str, after: str) -> Things:
         """The table itself, the binding of each computed column, and its view's definition."""
@@ -164,8 +166,8 @@ class TableCheck:
             flaw, what = Flaw.MISSING, f"it is not registered. Register {bound.function} again"
         except DataLoss as error:
             flaw, what = Flaw.DAMAGED, error.message
-        except OSError as error:
-            flaw, what = Flaw.UNREADABLE, f"its definition cannot be read ({error}). Make it readable"
+        except LemanError as error:
+            flaw, what = Flaw.UNREADABLE, f"{error.message}. Make its definition readable"
         message = f"Column {column} of {self._table} cannot be computed by its function {bound.function}: {what}"
         return (self._about(Subject.FUNCTION, flaw, message, snapshot, column),)
 

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 
 from commit_coordinator.verification import functions, histories, tables
-from core.domain.verification import Looked, Place, Tally
-from core.errors import NotFound
+from core.domain.verification import Finding, Flaw, Looked, Place, Subject, Tally
+from core.errors import LemanError, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
+from core.locations import OWN_FOLDER, TABLE_ENDING
+from core.storage import in_use
 
 #: A report at the latest after so many seconds, so many things, and so many findings: a message stays small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
 
+#: No name comes after it.
+_AFTER_ALL = "\U0010ffff"
 #: Things by name, in order; those up to the given name are left out.
 Things = Iterable[tuple[str, Looked]]
 
@@ -31,8 +35,10 @@ class Report:
 
 def verify(database: str, after: Place | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
     """Reports until all is looked at. `database`: canonical. Raises NotFound (DATABASE_NOT_FOUND)."""
-    filesystem, root = filesystem_of(database)
-    if filesystem.get_file_info(root).type != pafs.FileType.Directory:
+    with in_use(f"The database {database}", database):
+        filesystem, root = filesystem_of(database)
+        found = filesystem.get_file_info(root)
+    if found.type != pafs.FileType.Directory:
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
     tally, things, told, place = Tally(), 0, clock(), after
     for place, looked in _all(database, after):
@@ -65,5 +71,14 @@ def _of(
         if after is not None and here < (after.table, after.part):
             continue
         name_after = after.name if after is not None and here == (after.table, after.part) else ""
-        for name, looked in things(database, name_after):
-            yield Place(table, part, name), looked
+        try:
+            for name, looked in things(database, name_after):
+                yield Place(table, part, name), looked
+        except LemanError as error:  # a folder, of which nothing else can be said
+            yield Place(table, part, _AFTER_ALL), _unreadable(table, error)
+
+
+def _unreadable(table: str, error: LemanError) -> Looked:
+    folder = f"{table}{TABLE_ENDING}" if table else OWN_FOLDER
+    subject = Subject.TABLE if table else Subject.FUNCTION
+    return Looked(subject, 0, True, (Finding(subject, Flaw.UNREADABLE, folder, error.message, table),))

@@ -23,7 +23,7 @@ from core.lance_io.views.order import view_rows
 from core.lance_io.views.placeholders import stage_placeholders
 from core.lance_io.views.source import SourceRows
 from core.rpc.blocking import BlockingPool
-from core.storage import failed
+from core.storage import failed, refusal
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids
 
@@ -130,7 +130,8 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
         query, version = definition.query, definition.base_version
         return records.write(view, query, definition.source_uri, version, definition.base_record)
     except (OSError, ValueError, RuntimeError) as error:
-        raise _source_changed(definition.source_uri, definition.base_version, error) from None
+        changed = _source_changed(definition.source_uri, definition.base_version, error)
+        raise refusal(error, view) or changed from None
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.lance_io.opening import filesystem_of
+from core.storage import in_use
 
 #: What reading a damaged file may raise; a panic of Lance becomes an OSError, see `core.lance_io.panics`.
 UNREADABLE = (OSError, ValueError, RuntimeError, pa.ArrowException)
@@ -76,8 +77,9 @@ def set_aside(uri: str, path: str, what: str) -> str:
 
 
 def notes(uri: str) -> list[str]:
-    """What was set aside of a table, oldest first."""
-    return list(_notes(uri))
+    """What was set aside of a table, oldest first. Raises what `core.storage.failed` gives."""
+    with in_use(f"What was set aside of {uri}", uri):
+        return list(_notes(uri))
 
 
 def _notes(uri: str) -> Iterator[str]:

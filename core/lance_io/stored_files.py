@@ -1,4 +1,5 @@
-"""Files in a table's folder, and what the versions of the table refer to. Removes files that nothing refers to."""
+"""Files in a table's folder, and what the versions of the table refer to. Removes files that nothing refers to. Where
+the storage cannot be used, what is here raises what `core.storage.failed` gives."""
 
 from __future__ import annotations
 
@@ -76,16 +77,22 @@ def unfinished_elsewhere(uri: str) -> list[StoredFile]:
 
 
 def _listed(uri: str, folder: str) -> list[StoredFile]:
-    filesystem, root = filesystem_of(uri)
-    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/{folder}", allow_not_found=True))
+    found = _entries(uri, folder)
     files = [StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9) for i in found if i.is_file]
     return sorted(files, key=lambda f: f.name)
 
 
 def _folders(uri: str, folder: str) -> list[str]:
-    filesystem, root = filesystem_of(uri)
-    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/{folder}", allow_not_found=True))
-    return sorted(i.base_name for i in found if i.type is pafs.FileType.Directory)
+    return sorted(i.base_name for i in _entries(uri, folder) if i.type is pafs.FileType.Directory)
+
+
+def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
+    with _readable(uri):
+        filesystem, root = filesystem_of(uri)
+        found: list[pafs.FileInfo] = filesystem.get_file_info(
+            pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+        )
+    return found
 
 
 def is_installable(name: str) -> bool:

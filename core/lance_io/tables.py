@@ -20,7 +20,7 @@ from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.locations import TABLE_ENDING, canonical_database
-from core.storage import failed
+from core.storage import failed, in_use
 from core.udf import blobs
 
 INCARNATION_KEY = "leman.incarnation"
@@ -142,10 +142,11 @@ class LanceTables:
             raise failed(error, f"The tables of {place} cannot be listed: {error}", place) from None
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
-        """Those of the named files that lie in the table's data folder."""
-        filesystem, root = filesystem_of(uri)
+        """Those of the named files that lie in the table's data folder. Raises what `core.storage.failed` gives."""
         wanted = sorted(set(files))
-        infos = filesystem.get_file_info([f"{root}/data/{file}" for file in wanted])
+        with in_use(f"Files of table {uri}", uri):
+            filesystem, root = filesystem_of(uri)
+            infos = filesystem.get_file_info([f"{root}/data/{file}" for file in wanted])
         return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
 
     def _open(self, uri: str, version: int) -> lance.LanceDataset:

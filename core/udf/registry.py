@@ -6,6 +6,7 @@ unpickled here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pyarrow.fs as pafs
 from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
+from core.storage import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
 from core.udf.pythons import PYTHON, check_python
@@ -48,7 +50,8 @@ class StoredFunction:
 
 
 class UdfRegistry:
-    """Definitions never change: name and version identify one for ever.
+    """Definitions never change: name and version identify one for ever. Where the storage cannot be used, all calls
+    raise what `core.storage.failed` gives.
 
     `workers_python`: `major.minor` of the Python that loads bundles; empty: that of this process.
     """
@@ -117,11 +120,12 @@ class UdfRegistry:
 
     def names(self) -> tuple[str, ...]:
         """Of all files of definitions and bundles, sorted."""
-        infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
+        with self._in_use():
+            infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
         return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
 
     def check(self, name: str) -> StoredFunction:
-        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), OSError."""
+        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), FileNotFoundError."""
         path = f"{self._root}/{name}"
         content = self._load(path)
         if name.endswith(_BUNDLE):
@@ -174,8 +178,9 @@ class UdfRegistry:
             self._write(self._bundle_path(udf), bundle)
 
     def _entries(self, prefix: str = "") -> Iterator[Registered]:
-        selector = pafs.FileSelector(self._root, allow_not_found=True)
-        for info in self._files.get_file_info(selector):
+        with self._in_use():
+            infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
+        for info in infos:
             name = info.base_name
             if name.endswith(_DEFINITION) and name.startswith(prefix) and not name.startswith("."):
                 yield self._read(info.path)
@@ -187,20 +192,26 @@ class UdfRegistry:
         return f"{self._root}/{name}@{version}{_DEFINITION}"
 
     def _size(self, path: str) -> int | None:
-        info = self._files.get_file_info(path)
+        with self._in_use():
+            info = self._files.get_file_info(path)
         return info.size if info.type == pafs.FileType.File else None
 
     def _load(self, path: str) -> bytes:
-        with self._files.open_input_stream(path) as stream:
+        with self._in_use(), self._files.open_input_stream(path) as stream:
             return bytes(stream.read())
 
     def _write(self, path: str, data: bytes) -> None:
         self._sweep()
-        whole_files.put(self._files, path, data)
+        with self._in_use():
+            whole_files.put(self._files, path, data)
 
     def _create(self, path: str, data: bytes) -> bool:
         self._sweep()
-        return whole_files.create(self._files, path, data)
+        with self._in_use():
+            return whole_files.create(self._files, path, data)
+
+    def _in_use(self) -> contextlib.AbstractContextManager[None]:
+        return in_use(f"Functions of {self._database}", self._root)
 
     def _sweep(self) -> None:
         """Nobody collects garbage here, and registering is rare."""

@@ -13,11 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.domain.job import StoredRowError
+from core.lance_io import damage
 from core.lance_io.append_log import Snapshot
+from core.storage import failed
 from executor.worker.error_store import UNTOLD, errors_uri, open_log
 
 #: (row address, column) of the last row of a page.
 Place = tuple[int, str]
+#: Job, column, whether rows of which only the place is stored count.
+_Key = tuple[str, str, bool]
 _LISTINGS = 16
 
 
@@ -45,8 +49,9 @@ class RowErrors:
     """The failed rows of one database, for any number of threads. The last listings are kept, 24 bytes a row."""
 
     def __init__(self, database: str) -> None:
-        self._log = open_log(errors_uri(database))
-        self._kept: OrderedDict[tuple[str, str, bool], _Listing] = OrderedDict()
+        self._uri = errors_uri(database)
+        self._log = open_log(self._uri)
+        self._kept: OrderedDict[_Key, _Listing] = OrderedDict()
         self._changing = threading.Lock()
 
     def page(
@@ -56,9 +61,15 @@ class RowErrors:
         begins after; None: this was the last. `column` empty: those of all. `untold`: also rows of which nothing but
         the place is stored.
 
-        The first page lists what there is; later ones go on in the same version of the store while that is kept.
+        The first page lists what there is; later ones go on in the same version of the store while that is kept. Raises
+        what `core.storage.failed` gives where the store cannot be read.
         """
-        key = (job_id, column, untold)
+        try:
+            return self._page((job_id, column, untold), after, size)
+        except damage.UNREADABLE as error:
+            raise failed(error, f"The failed rows in {self._uri} cannot be read: {error}", self._uri) from error
+
+    def _page(self, key: _Key, after: Place | None, size: int) -> tuple[list[StoredRowError], Place | None]:
         found = self._listing(key, anew=after is None)
         if found is None:
             return [], None
@@ -70,7 +81,7 @@ class RowErrors:
         more = end < len(listing.places)
         return [msgspec.convert(row, StoredRowError) for row in rows], last if more else None
 
-    def _listing(self, key: tuple[str, str, bool], *, anew: bool) -> tuple[Snapshot, _Listing] | None:
+    def _listing(self, key: _Key, *, anew: bool) -> tuple[Snapshot, _Listing] | None:
         with self._changing:
             kept = self._kept.get(key)
         if kept is not None and not anew:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from core.checkpoints import LanceCheckpointStore, batch_files, sealed_files
-from core.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
+from core.errors import DataLoss, FailedPrecondition, Unavailable
+from tests.disks import without_descriptors, without_rights
 
 #: A local path and a uri go different ways: objects are written and read in one piece.
 SPELLINGS = ["{}", "file://{}"]
@@ -122,55 +120,20 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "_checkpoints").iterdir()] == ["k.lance"]
 
 
-@pytest.fixture
-def no_descriptor_left():
-    """A switch: this process may open no further file. It gives the switch back."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def again() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-    def switch() -> Callable[[], None]:
-        free = os.dup(0)
-        os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
-        return again
-
-    yield switch
-    again()
-
-
-def test_without_descriptors_nothing_is_said_of_a_checkpoint(store, tmp_path, no_descriptor_left):
+def test_without_descriptors_nothing_is_said_of_a_checkpoint(store):
     store["k"] = values()
-    again = no_descriptor_left()
-    with pytest.raises(Unavailable) as caught:
+    with without_descriptors(), pytest.raises(Unavailable) as caught:
         store["k"]
-    again()
     assert (caught.value.reason, caught.value.facts["uri"]) == ("STORE_UNAVAILABLE", f"{store._root}/k")
     assert store["k"].equals(values())
 
 
-@pytest.fixture
-def nobody():
-    """A switch: this process becomes a user who may read nothing of root's."""
-    if os.geteuid():
-        pytest.skip("only root can become somebody else")
-    yield lambda: os.seteuid(65534)
-    os.seteuid(0)
-
-
 @pytest.mark.parametrize("key", ["k", "a key with a hashed name"])
-def test_without_the_right_to_read_nothing_is_said_of_a_checkpoint(store, tmp_path, nobody, key):
+def test_without_the_right_to_read_nothing_is_said_of_a_checkpoint(store, tmp_path, key):
     store[key] = values()
-    only(tmp_path).chmod(0o600)
     tmp_path.chmod(0o700)
-    nobody()
-    asked = [lambda: store[key], lambda: key in store, store.list_keys, store.files]
-    found = []
-    for ask in asked:
-        with pytest.raises(LemanError) as caught:
+    for ask in (lambda: store[key], lambda: key in store, store.list_keys, store.files):
+        with without_rights(), pytest.raises(FailedPrecondition) as caught:
             ask()
-        found.append(caught.value)
-    os.seteuid(0)
-    assert {(type(error), error.reason) for error in found} == {(FailedPrecondition, "STORAGE_DENIED")}
+        assert caught.value.reason == "STORAGE_DENIED"
     assert store[key].equals(values())
