@@ -21,8 +21,15 @@ TABLE_ENDING = ".lance"
 
 _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
-#: Stores that both Lance and pyarrow know.
-_STORES = ("abfs", "abfss", "gs", "s3")
+#: How uris begin that both Lance and pyarrow understand: of Azure, Google Cloud Storage, and S3 and what speaks it.
+STORES = ("abfss", "gs", "s3")
+#: Others that one of the two understands, or that are known from elsewhere, and how to write what they mean.
+_AZURE = "abfss://container@account.dfs.core.windows.net/path"
+_MEANT = {
+    **dict.fromkeys(("abfs", "adl", "az", "azure", "wasb", "wasbs"), _AZURE),
+    "gcs": "gs://bucket/path",
+    **dict.fromkeys(("s3a", "s3n"), "s3://bucket/path"),
+}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -100,12 +107,17 @@ def _canonical_uri(text: str) -> str:
     scheme, _, rest = text.partition("://")
     if not rest:
         raise _bad(f"'{text}' is no uri: write scheme://bucket/path")
-    if scheme.lower() not in _STORES:
-        raise _bad(f"'{text}' names no store that tables can lie in: give a path, or a uri of {', '.join(_STORES)}")
+    scheme = scheme.lower()
+    if scheme not in STORES:
+        known = ", ".join(f"{store}://" for store in STORES)
+        hint = f". Write {_MEANT[scheme]}" if scheme in _MEANT else ""
+        raise _bad(f"'{text}' names no store that tables can lie in: give a path, or a uri with {known}{hint}")
+    if scheme == "abfss" and "@" not in rest.partition("/")[0]:
+        raise _bad(f"'{text}' names no storage account: write {_AZURE}")
     parts = [part for part in rest.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise _bad(f"'{text}' has a part '.' or '..', which an object store takes for a name: write the uri without")
-    return f"{scheme.lower()}://{'/'.join(parts)}"
+    return f"{scheme}://{'/'.join(parts)}"
 
 
 def _bad(message: str) -> InvalidArgument:

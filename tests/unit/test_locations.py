@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
+import pyarrow.fs as pafs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lance.file import LanceFileSession
 
 from core.errors import InvalidArgument
-from core.locations import canonical_database, canonical_table, table_uri
+from core.locations import STORES, canonical_database, canonical_table, table_uri
 from core.rpc.canonical import canonicalise, places_of
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
 
@@ -58,6 +60,59 @@ def test_what_is_no_place(text):
     with pytest.raises(InvalidArgument) as caught:
         canonical_database(text)
     assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
+
+
+PLACES = {
+    "s3": "s3://bucket/lake",
+    "gs": "gs://bucket/lake",
+    "abfss": "abfss://container@account.dfs.core.windows.net/lake",
+}
+OTHERS = (
+    *("abfs", "adl", "az", "azure", "cos", "file-object-store", "gcs", "goosefs", "hdfs", "hf", "http", "https"),
+    *("memory", "oss", "r2", "s3+ddb", "s3a", "s3n", "tos", "viewfs", "wasb", "wasbs"),
+)
+
+
+@pytest.mark.parametrize("scheme", STORES)
+def test_both_libraries_open_the_stores_that_are_taken(scheme, monkeypatch):
+    for name in ("AZURE_STORAGE_ACCOUNT_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "a2V5")
+    place = canonical_database(PLACES[scheme])
+    assert place == PLACES[scheme]
+    assert understood_by_lance(place)
+    assert understood_by_pyarrow(f"{place}?region=us-east-1" if scheme == "s3" else place)
+
+
+@pytest.mark.parametrize("scheme", OTHERS)
+def test_others_are_refused_as_one_of_the_libraries_refuses_them(scheme):
+    place = f"{scheme}://bucket/lake"
+    with pytest.raises(InvalidArgument, match="abfss://, gs://, s3://") as caught:
+        canonical_database(place)
+    assert caught.value.reason == "BAD_DATABASE"
+    assert not (understood_by_pyarrow(place) and understood_by_lance(place))
+
+
+def understood_by_lance(place: str) -> bool:
+    """Whether it knows the kind of store; it need not be there."""
+    try:
+        LanceFileSession(place)
+    except (OSError, ValueError) as error:
+        return "No object store provider found" not in str(error)
+    return True
+
+
+def understood_by_pyarrow(place: str) -> bool:
+    try:
+        pafs.FileSystem.from_uri(place)
+    except (OSError, ValueError, ImportError) as error:
+        return not any(sign in str(error) for sign in ("Unrecognized filesystem type", "fsspec"))
+    return True
+
+
+@pytest.mark.parametrize("text", ["abfs://c@a.dfs.core.windows.net/x", "az://c/x", "abfss://c/x"])
+def test_a_uri_of_azure_that_is_refused_tells_how_to_write_it(text):
+    with pytest.raises(InvalidArgument, match=r"abfss://container@account\.dfs\.core\.windows\.net/path"):
+        canonical_database(text)
 
 
 @pytest.mark.parametrize(
