@@ -171,6 +171,9 @@ class Executor(_Section):
     """Seconds after which what a dead worker had reserved is free again."""
     job_attempts_max: int = Field(default=3, ge=1)
     """How often a job is begun at the most, when executors die under it."""
+    job_lease_seconds: float = Field(default=10.0, gt=0)
+    """Seconds without a word from the executor of a job after which another one takes the job over. All executors of a
+    database have the same."""
     compaction_watch_seconds: float = Field(default=3600.0, ge=0)
     """Seconds between two looks at the tables that jobs were about: what a compaction did to computed rows is recorded
     before the table's history is cleaned. 0: only when a job plans."""

@@ -109,7 +109,8 @@ class ExecutorService:
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
         alone = bool(settings.embedded.database)
-        leases = JobLeases(settings.redis.url.get_secret_value(), owner, alone=alone)
+        lease_seconds = settings.executor.job_lease_seconds
+        leases = JobLeases(settings.redis.url.get_secret_value(), owner, lease_seconds, alone=alone)
         self._manager = JobManager(settings, services, leases, self._pool)
         if settings.embedded.database:
             try:

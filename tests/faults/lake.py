@@ -81,16 +81,18 @@ class Evidence:
     """A file that a UDF appends each input to, with the process it saw it in. Appends of a few bytes are atomic."""
 
     def __init__(self, folder: Path, name: str):
+        self.folder = folder
         self._path = folder / f"{name}.txt"
         self._name = name
 
-    def _lines(self) -> list[list[int]]:
+    def lines(self) -> list[list[int]]:
+        """Each call: its input, the process that made it, and that one's session, which is its executor's."""
         text = self._path.read_text() if self._path.exists() else ""
         return [[int(word) for word in line.split()] for line in text.splitlines() if text]
 
     def seen(self) -> list[int]:
         """All inputs, in the order of the calls."""
-        return [x for x, _ in self._lines()]
+        return [line[0] for line in self.lines()]
 
     def wait(self, rows: int) -> None:
         """Until so many calls were made."""
@@ -103,11 +105,11 @@ class Evidence:
 
     def worker(self) -> int:
         """The process that made the last call."""
-        return self._lines()[-1][1]
+        return self.lines()[-1][1]
 
     def workers(self) -> set[int]:
         """All processes that made calls."""
-        return {pid for _, pid in self._lines()}
+        return {line[1] for line in self.lines()}
 
     def double(self, *, seconds: float = ROW_SECONDS, fatal: int = -1, version: str = "1") -> leman.UDF:
         """x → 2x, taking its time; its process ends at the row `fatal`."""
@@ -118,7 +120,7 @@ class Evidence:
             import time
 
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            os.write(handle, f"{x} {os.getpid()}\n".encode())
+            os.write(handle, f"{x} {os.getpid()} {os.getsid(0)}\n".encode())
             os.close(handle)
             if x == fatal:
                 os._exit(1)
