@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -20,6 +21,7 @@ from core.domain.view import RefreshSpec
 from core.errors import LemanError, NotFound, Unavailable
 from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
+from core.rpc.bodies import check_body
 from core.storage import failed
 from executor.jobs.board import JobBoard
 from executor.jobs.costs import Costs
@@ -37,6 +39,8 @@ from executor.refresh.run import RefreshRun
 
 _log = structlog.get_logger(__name__)
 _POLL_SECONDS = 1.0
+#: Between two looks whether another executor has made the job that this one was asked for too.
+_MADE_SECONDS = 0.1
 _RUNS_KEPT = 200
 #: Earlier jobs that are named as those in which rows failed.
 _FAILED_IN = 5
@@ -75,10 +79,12 @@ class _Asked:
     retry_of: Job | None = None
 
     def job(self) -> Job:
-        """It, as it begins."""
+        """It, as it begins. A request id makes the job's: of two executors that are given one request at the same time
+        the first to write the job down has it, as of two that take one over."""
         now = time.time()
+        of_request = hashlib.blake2b(self.request_id.encode(), digest_size=8).hexdigest()
         return Job(
-            f"job-{uuid.uuid4().hex[:16]}",
+            f"job-{of_request if self.request_id else uuid.uuid4().hex[:16]}",
             self.request_id,
             JobState.PLANNING,
             self.spec,
@@ -167,7 +173,7 @@ class JobManager:
         job_id = run.board.job.job_id
         self._runs[job_id] = run
         try:
-            return await self._begin(run, plan)
+            job = await self._begin(run, plan)
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
             del self._runs[job_id]
@@ -175,15 +181,19 @@ class JobManager:
             self._leave_queue(job_id)
             await self._leases.release(job_id)
             raise
+        return await self._made_elsewhere(asked, job_id) if run.board.lost else job
 
     async def _begin(self, run: JobRun | RefreshRun, plan: Any) -> Job:
-        """Ends a job that has nothing to do, has it run, or has it wait for its turn."""
+        """Ends a job that has nothing to do, has it run, or has it wait for its turn; unless another executor was given
+        the same request and has it: then it is lost here."""
         job = run.board.job
         run.know_cost(self._costs.of(job))
         if await run.ended_at_once(plan):
             return run.board.job
         run.check_resources(plan)
-        await self._leases.acquire(job.job_id)
+        if await self._is_made_elsewhere(job):
+            run.board.lose()
+            return job
         turn = self._queue.join(job.job_id, job.created_at)
         at_once = turn.done()
         if at_once:
@@ -192,9 +202,34 @@ class JobManager:
             run.board.note("queue", "as many jobs run as may: it waits for its turn")
         await run.board.move(JobState.RUNNING if at_once else JobState.PENDING)
         await self._save(run.board.job)
-        self._start(run, run.run(plan) if at_once else self._in_turn(run, turn))
-        self._tell_places()
+        if not run.board.lost:
+            self._start(run, run.run(plan) if at_once else self._in_turn(run, turn))
+            self._tell_places()
         return run.board.snapshot()
+
+    async def _is_made_elsewhere(self, job: Job) -> bool:
+        """Takes the lease of a new job. Who finds it held waits until its holder has written the job down, or has given
+        it up."""
+        database = self._databases[job.spec.database]
+        while await self._leases.acquire(job.job_id) is Answer.HELD:
+            await self._reload(database)
+            if database.jobs.get(job.job_id) is not None:
+                return True
+            await asyncio.sleep(_MADE_SECONDS)
+        return False
+
+    async def _made_elsewhere(self, asked: _Asked, job_id: str) -> Job:
+        """The job that another executor made of the same request. Raises AlreadyExists (REQUEST_ID_REUSED) where it was
+        given another one under that id."""
+        await asyncio.gather(*self._losing)
+        self._services.spark.forget(job_id)
+        self._services.local.forget(job_id)
+        self._runs.pop(job_id, None)
+        self._leave_queue(job_id)
+        await self._leases.release(job_id)
+        job = await self.get(asked.spec.database, job_id)
+        check_body(asked.request_id, job.request_body, asked.body)
+        return job
 
     async def _in_turn(self, run: JobRun | RefreshRun, turn: asyncio.Future[bool]) -> None:
         """Has a job run once its turn has come: from the plan on, as the table may have changed while it waited."""

@@ -14,6 +14,7 @@ from executor.jobs.history import History
 from executor.service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.manager_helpers import Executor
+from tests.unit.test_executor_takeover import Leases, until
 
 
 @pytest.fixture
@@ -132,3 +133,94 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
 
 def _refuse(*_: object) -> None:
     raise OSError("no room")
+
+
+class Crossing:
+    """Two executors of one database that are given one request at the same time: both are about to write the job
+    down before either has."""
+
+    def __init__(self, database: str) -> None:
+        self.keys: dict[str, str] = {}
+        self.both = [Executor(Path(database), leases=Leases(self.keys, name)) for name in ("first", "second")]
+        self.servicers = [JobServicer(executor.jobs, asyncio.Event()) for executor in self.both]
+        for executor in self.both:
+            executor.planner.may.clear()
+
+    async def make(self, *requests: jobs_pb2.CreateJobRequest) -> list[jobs_pb2.CreateJobResponse | BaseException]:
+        pairs = zip(self.servicers, requests, strict=True)
+        calls = [asyncio.ensure_future(servicer.CreateJob(request, None)) for servicer, request in pairs]
+        for executor in self.both:
+            await executor.planner.asked.wait()
+        for executor in self.both:
+            executor.planner.may.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    async def stop(self) -> None:
+        for executor in self.both:
+            await executor.stop()
+
+
+@pytest.mark.parametrize("redis", ["there", "away"])
+@pytest.mark.parametrize("work", ["some", "none"])
+def test_two_executors_make_one_job_of_one_request(database, redis, work):
+    async def scenario() -> None:
+        crossing = Crossing(database)
+        for executor in crossing.both:
+            executor.jobs._leases.unknown = redis == "away"
+            executor.planner.tasks = executor.planner.tasks if work == "some" else ()
+        answers = await crossing.make(backfill(database), backfill(database))
+        (job_id,) = {answer.job.job_id for answer in answers}
+        for executor in crossing.both:
+            assert [job.job_id for job in await executor.jobs.list_jobs(database, "")] == [job_id]
+        await until(lambda: _busy(crossing, 1 if work == "some" else 0))
+        assert [job.attempt for job in History(database).load().values()] == [1]
+        started = [executor.spark.started for executor in crossing.both]
+        assert sorted(started) == ([[], [job_id]] if work == "some" else [[], []])
+        again = await crossing.servicers[0].CreateJob(backfill(database), None)
+        assert again.job.job_id == job_id
+        await crossing.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@pytest.mark.parametrize("redis", ["there", "away"])
+def test_of_two_requests_under_one_id_at_two_executors_one_is_refused(database, redis):
+    async def scenario() -> None:
+        crossing = Crossing(database)
+        for executor in crossing.both:
+            executor.jobs._leases.unknown = redis == "away"
+        answers = await crossing.make(backfill(database), backfill(database, where="x > 2"))
+        refused = [answer for answer in answers if isinstance(answer, AlreadyExists)]
+        assert [error.reason for error in refused] == ["REQUEST_ID_REUSED"]
+        (job,) = History(database).load().values()
+        (made,) = [answer.job for answer in answers if answer not in refused]
+        assert (made.job_id, made.spec.where) == (job.job_id, job.spec.where)
+        await crossing.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_who_lost_a_request_to_another_executor_takes_the_job_over_when_that_one_dies(database):
+    """What was cancelled here before it began is not cancelled."""
+
+    async def scenario() -> None:
+        crossing = Crossing(database)
+        for executor in crossing.both:
+            executor.jobs._leases.unknown = True
+        await crossing.make(backfill(database), backfill(database))
+        await until(lambda: _busy(crossing, 1))
+        winner, loser = sorted(crossing.both, key=lambda executor: not executor.jobs.busy())
+        for executor in crossing.both:
+            executor.jobs._leases.unknown = False
+        await winner.die()
+        crossing.keys.clear()
+        await loser.works()
+        (job,) = await loser.jobs.list_jobs(database, "")
+        assert (job.state, job.attempt) == (JobState.RUNNING, 2)
+        await loser.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+async def _busy(crossing: Crossing, count: int) -> bool:
+    return sum(executor.jobs.busy() for executor in crossing.both) == count
