@@ -35,7 +35,8 @@ class LaneRuns:
         self._feed = feed
         self._worked_off = worked_off
         self._changed = asyncio.Event()
-        self._stand_ins = 0
+        self._count = asked.count
+        self._more = 0
         self._forsaken = False
         #: The failure of a unit that ends the job.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -52,14 +53,21 @@ class LaneRuns:
     def stand_in(self) -> None:
         """A lane went silent: another one is started, and in the end the silent one is not waited for."""
         self._forsaken = True
-        self._stand_ins += 1
+        self._more += 1
+        self._changed.set()
+
+    def grow(self, count: int) -> None:
+        """So many lanes there are to be from now on."""
+        more, self._count = max(0, count - self._count), max(self._count, count)
+        self._more += more
         self._changed.set()
 
     async def until_end(self, address: LaneAddress) -> Unavailable | None:
         """Until there is nothing left to hand out, the lanes end by themselves, or a unit's failure ends the job.
         Returns that Spark gave up on a lane: it is no failure by itself, as the feed counts losses, unless it does so
         before a lane has asked for a unit."""
-        lanes = {self._start(address, self._asked.count)}
+        lanes = {self._start(address, self._count)}
+        self._more = 0
         refused: Unavailable | None = None
         while lanes:
             await self._something(lanes)
@@ -70,8 +78,9 @@ class LaneRuns:
             if self._worked_off() and self._context.udf.kind is not UdfKind.SQL:
                 await self._leave(lanes)
                 return None
-            lanes |= {self._start(address, 1) for _ in range(self._stand_ins)}
-            self._stand_ins = 0
+            if self._more:
+                lanes.add(self._start(address, self._more))
+                self._more = 0
             for lane in {lane for lane in lanes if lane.done()}:
                 lanes.remove(lane)
                 refused = self._refusal(lane) or refused

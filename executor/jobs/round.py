@@ -183,6 +183,7 @@ class Round:
         """Looks once a round what does not move, until the job is done."""
         seconds = self._services.settings.writer.stall_round_seconds
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
+            await self._follow_cluster()
             told, news = self._watch.turn(self._waits_for())
             for stall in news:
                 self._board.note("stall", stall.message)
@@ -190,6 +191,16 @@ class Round:
             for unit in self._watch.silent:
                 if not self._handed_over.had_rows_of(unit):
                     self._hand_over(unit)
+
+    async def _follow_cluster(self) -> None:
+        """A cluster's executors come one after the other, some of them after the job."""
+        spec = self._board.job.spec
+        asked = await asyncio.to_thread(lanes_of, self._plan.header.udf, spec.concurrency, self._services)
+        if asked.count > self._asked.count and not self._over:
+            self._board.note("resources", f"{asked.count} lanes from now on: the cluster has more cores than before")
+            self._asked = asked
+            self._backlog.spread(asked.count)
+            self._lanes.grow(asked.count)
 
     def _waits_for(self) -> dict[str, object]:
         """What the job waits for besides lanes, in words, with marks that change when it moves."""

@@ -57,6 +57,10 @@ class Backlog:
         self._suspect_unit = ""
         self.outstanding = 0
 
+    def spread(self, lanes: int) -> None:
+        """From now on there are so many lanes to share what is left."""
+        self._lanes = self._sizes.lanes = lanes
+
     @property
     def empty(self) -> bool:
         """Nothing is out, and nothing is to be handed out."""

@@ -21,7 +21,7 @@ class Sizes:
     """Of the units of one plan. `seconds_per_row` is what a row costs on one lane, as far as it is known."""
 
     def __init__(self, lanes: int, seconds_per_row: float | None) -> None:
-        self._lanes = lanes
+        self.lanes = lanes
         self.seconds_per_row = seconds_per_row
         self._times = Timings()
         self._rows = 0
@@ -58,13 +58,13 @@ class Sizes:
     def target(self, rows_left: int, fragments_left: int) -> float:
         """Seconds for the next unit: a share of what is left, which shrinks towards the end (guided self-scheduling),
         within bounds."""
-        guided = self.seconds(rows_left, fragments_left) / (2 * self._lanes)
+        guided = self.seconds(rows_left, fragments_left) / (2 * self.lanes)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
     def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
         """Rows for the next unit, with what its fragments cost beside their rows."""
         if not self.seconds_per_row:
-            return max(1, rows_left // (self._lanes * (diversity or 1)))
+            return max(1, rows_left // (self.lanes * (diversity or 1)))
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
 
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:

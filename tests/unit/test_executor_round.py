@@ -20,6 +20,7 @@ from core.errors import Unavailable
 from executor.jobs.board import JobBoard
 from executor.jobs.round import Round
 from executor.jobs.run import JobRun
+from executor.jobs.services import lanes_of
 from executor.lanes.holds import Holds
 from executor.lanes.local_runner import LocalRunner
 
@@ -85,6 +86,31 @@ class CountingSpark(SilentSpark):
 
     def forget(self, _: str) -> None:
         return
+
+
+class GrowingSpark(SilentSpark):
+    """A cluster whose executors come after the job: it has one core, and five more once that one is at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cores = 1
+        self.counts: list[int] = []
+        self._enough = asyncio.Event()
+
+    def slots(self, here: int) -> int:
+        return self.cores
+
+    async def run_lanes(self, feed: Any, _: object, count: int, *__: object) -> None:
+        self.counts.append(count)
+        if sum(self.counts) == 6:
+            self._enough.set()
+        unit = await feed.next_unit("lane", beats=False)
+        self.cores = 6
+        await self._enough.wait()
+        while unit is not None:
+            results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+            feed.on_outcome(UnitOutcome(unit.unit_id, results))
+            unit = await feed.next_unit("lane", beats=False)
 
 
 class NoDispatcher:
@@ -172,6 +198,25 @@ def test_a_round_is_over_when_its_work_is_not_when_spark_says_so():
     assert unsettled is None
     assert committed == 2
     assert spark.left
+
+
+def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeypatch):
+    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
+
+    async def scenario() -> tuple[list[int], tuple[Any, int]]:
+        spark = GrowingSpark()
+        done = await work(spark)
+        return spark.counts, done
+
+    assert asyncio.run(scenario()) == ([1, 5], (None, 2))
+
+
+@pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])
+def test_a_job_whose_lanes_were_chosen_keeps_them(monkeypatch, setting, concurrency):
+    monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)
+    services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
+    services.lanes = int(setting) or 2
+    assert lanes_of(a_plan().header.udf, concurrency, services).count == 1
 
 
 def test_so_is_one_that_has_to_be_planned_again():
