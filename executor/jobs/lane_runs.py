@@ -40,6 +40,7 @@ class LaneRuns:
         self._forsaken = False
         #: The failure of a unit that ends the job.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failure.add_done_callback(_may_be_unheard)
 
     def look(self) -> None:
         """There may be no more work at all."""
@@ -94,7 +95,9 @@ class LaneRuns:
         else:
             self._board.tally.spark_jobs += 1
             work = self._services.spark.run_lanes(address, self._context, count, self._asked.profile)
-        return asyncio.ensure_future(work)
+        lanes = asyncio.ensure_future(work)
+        lanes.add_done_callback(_may_be_unheard)
+        return lanes
 
     async def _something(self, lanes: set[asyncio.Future[None]]) -> None:
         """Waits until a lane ends, one is to be started, all is done, or a unit's failure ends the job."""
@@ -120,3 +123,8 @@ class LaneRuns:
             self._board.note("error", error.message)
             return error
         return None
+
+
+def _may_be_unheard(ended: asyncio.Future[None]) -> None:
+    """The job may have ended by something else, or by another lane, so that nobody asks how these did."""
+    _ = ended.cancelled() or ended.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from executor.jobs.board import JobBoard
 from executor.jobs.round import Round
 from executor.jobs.run import JobRun
 from executor.jobs.services import lanes_of
+from executor.lanes.cancelled import Cancelled
 from executor.lanes.holds import Holds
 from executor.lanes.local_runner import LocalRunner
 
@@ -209,6 +211,54 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
         return spark.counts, done
 
     assert asyncio.run(scenario()) == ([1, 5], (None, 2))
+
+
+class CancelledSpark(SilentSpark):
+    """Its lanes, and those that stand in for silent ones, say only after the job's end that they were cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.stopped, self.ended = 0, asyncio.Event(), 0
+
+    async def run_lanes(self, feed: Any, *_: object) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            unit = await feed.next_unit("lane", beats=False)
+            feed._hand_over(unit)
+        await self.stopped.wait()
+        self.ended += 1
+        raise Cancelled("job-1")
+
+    async def stop_job(self, _: str) -> None:
+        self.stopped.set()
+
+
+@pytest.mark.parametrize("how", ["by its lanes", "from outside", "by a failure"])
+def test_whatever_ends_a_job_no_lane_complains_that_nobody_hears_it(how):
+    complaints: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        spark = CancelledSpark()
+        services = services_of(spark, Commits())
+        round_ = Round(JobBoard(JOB), a_plan(), services, None, Holds(6.0, 30.0))
+        working = asyncio.ensure_future(round_.work())
+        while spark.begun < 2:  # noqa: ASYNC110 - there is nothing to be told by
+            await asyncio.sleep(0)
+        if how == "by its lanes":
+            spark.stopped.set()
+        elif how == "from outside":
+            working.cancel()
+        else:
+            round_._lanes.fail(Unavailable("UNIT_FAILED", "no"))
+        with pytest.raises((Cancelled, asyncio.CancelledError, Unavailable)):
+            await working
+        if how == "by its lanes":
+            assert spark.ended == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+    gc.collect()
+    assert [str(complaint.get("message")) for complaint in complaints] == []
 
 
 @pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])
