@@ -172,13 +172,16 @@ import pyarrow as pa
 import leman
 from core.rpc.healthcheck import check
 
-lake, lasting = sys.argv[1], float(sys.argv[2])
+lake, met, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])
 service = json.load(open(lake + "/_leman/service.json"))
 
 @leman.udf(data_type=pa.string(), version="1")
 def where(x: int) -> str:
-    import os, socket, time
-    time.sleep(lasting)
+    import os, pathlib, socket, threading, time  # pids are of one machine
+    seen, pause, until = pathlib.Path(met), threading.Event(), time.monotonic() + 240
+    (seen / str(os.getpid())).touch()
+    while len(list(seen.iterdir())) < workers and time.monotonic() < until:
+        pause.wait(0.05)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("10.86.0.10", 7077))
         secrets = [name for name in os.environ if name.startswith("LEMAN_")]
@@ -189,7 +192,7 @@ with leman.connect(lake, endpoint=service["executor"], token=service["token"]) a
     table = db.create_table("t", pa.table({"x": list(range(40))}), max_rows_per_file=1)
     table.add_columns({"y": where})
     try:
-        table.backfill("y", progress=False)
+        table.backfill("y", task_size=1, progress=False)
         said["values"] = table.to_arrow()["y"].to_pylist()
     except leman.errors.LemanError as error:
         said |= {"reason": error.reason, "message": str(error)}
@@ -198,10 +201,14 @@ print(json.dumps(said))
 """
 
 
-def backfill(hosts: Hosts, lake: Path, *, lasting: float = 0.0) -> dict[str, object]:
-    """What a caller on the executor's host is told."""
-    command = ["ip", "netns", "exec", hosts.name(EXECUTOR), sys.executable, "-c", _CALLER, str(lake), str(lasting)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+def backfill(hosts: Hosts, lake: Path, *, meeting: int = 0) -> dict[str, object]:
+    """What a caller on the executor's host is told. `meeting`: processes that wait for one another in their first
+    calls, so that none is through before the slowest host has unpacked what it was sent."""
+    met = lake.with_name(f"{lake.name}-met")
+    met.mkdir()
+    caller = [sys.executable, "-c", _CALLER, str(lake), str(met), str(meeting)]
+    command = ["ip", "netns", "exec", hosts.name(EXECUTOR), *caller]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -211,7 +218,7 @@ def test_a_packed_environment_runs_on_hosts_that_have_none(hosts, archive, tmp_p
     conf = json.dumps({"spark.archives": f"{archive}#leman-env"})
     settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__CALLBACK_PORT": "7100"}
     with system(hosts, tmp_path / "lake", conf=conf, LEMAN_SPARK__START_SECONDS="200", **settings) as lake:
-        said = backfill(hosts, lake, lasting=0.2)
+        said = backfill(hosts, lake, meeting=4)
     assert said["health"] == "", said
     assert "values" in said, said
     found = [value.split() for value in said["values"]]
