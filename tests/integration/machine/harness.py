@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,14 +18,21 @@ import pytest
 from commit_coordinator import group_commit
 from commit_coordinator.lane import Limits
 from commit_coordinator.lanes import Lanes
-from commit_coordinator.requests import AddColumnsRequest, CommitResult, Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import (
+    AddColumnsRequest,
+    BeginAttemptRequest,
+    CommitResult,
+    Replacement,
+    ReplaceRequest,
+    Status,
+)
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file, read_record
 from core.config import Settings
 from core.coordination.reservations import InProcessReservations
-from core.domain.job import Job, JobState
+from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import Hint, RowFailure, Sign, WorkUnit
@@ -46,6 +53,8 @@ from planner.snapshot import PlanReader
 from tests.integration.machine import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
+_FROZEN_SECONDS = 60.0
+_NO_ATTEMPT = Attempt("job", 0)
 _OFFSET_MASK = (1 << 32) - 1
 _SETTINGS = Settings()
 
@@ -62,12 +71,62 @@ class Fate:
     passes: int = 1
     dead: bool = False
 
+    @property
+    def over(self) -> bool:
+        """Whether it asks for no more units."""
+        return False
+
     def at(self, name: str) -> None:
         if name == self.point:
             self.passes -= 1
             self.dead = self.dead or self.passes <= 0
         if self.dead:
             raise Killed(name)
+
+
+class Frozen(Fate):
+    """At that point the process stands still until it is woken: all in another thread, of which nobody asks anything
+    while it is under way."""
+
+    def __init__(self, point: str, passes: int) -> None:
+        super().__init__(point, passes)
+        self._stands, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._error: list[BaseException] = []
+
+    @property
+    def over(self) -> bool:
+        """Its lanes hear of the end as soon as they are heard again."""
+        return self._woken.is_set()
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Works until it freezes, or is through."""
+        self._work = work
+        self._thread.start()
+        assert self._stands.wait(_FROZEN_SECONDS)
+
+    def wake(self) -> None:
+        """Goes on to the end. Raises what that comes to."""
+        self._woken.set()
+        self._thread.join(_FROZEN_SECONDS)
+        assert not self._thread.is_alive()
+        if self._error:
+            raise self._error[0]
+
+    def at(self, name: str) -> None:
+        if name == self.point and not self._woken.is_set():
+            self.passes -= 1
+            if self.passes <= 0:
+                self._stands.set()
+                assert self._woken.wait(_FROZEN_SECONDS)
+
+    def _live(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 it is raised to who wakes it
+            self._error.append(error)
+        finally:
+            self._stands.set()
 
 
 class WatchedStore(LanceCheckpointStore):
@@ -99,10 +158,14 @@ class Nobody:
 
 @dataclass
 class Made:
-    """What one round made, by fragment; `requests` was sent, or would have been."""
+    """What one round made, by fragment; `requests` was sent, or would have been. `attempt`: whose it is, `in_hand` the
+    unit that it had last."""
 
     plan: Plan
+    attempt: Attempt = _NO_ATTEMPT
+    reservations: InProcessReservations = field(default_factory=lambda: InProcessReservations(60))
     staged: dict[int, StagedFile] = field(default_factory=dict)
+    in_hand: WorkUnit | None = None
 
     def request(self, uri: str, fragments: Sequence[int]) -> ReplaceRequest:
         tasks = {task.fragment_id: task for task in self.plan.tasks}
@@ -111,7 +174,8 @@ class Made:
             uri=uri,
             incarnation=header.incarnation,
             request_id=uuid.uuid4().hex,
-            job_id="job",
+            job_id=self.attempt.job_id,
+            attempt=self.attempt.number,
             read_version=header.read_version,
             output=header.output,
             replacements=tuple(_replacement(tasks[i], self.staged[i]) for i in fragments),
@@ -131,7 +195,6 @@ class System:
         self.uri = f"{self.database}/t.lance"
         if register:
             self._register()
-        self._jobs = itertools.count(1)
         self._runner = asyncio.Runner()
         self._lanes = self._runner.run(_lanes())
 
@@ -227,18 +290,19 @@ class System:
         """Works off a plan, as two lanes would, one unit after the other. Raises Killed."""
         plan = made.plan
         made.staged.update({t.fragment_id: t.staged for t in plan.tasks if t.staged is not None})
-        job = Job(f"job-{next(self._jobs)}", "", JobState.RUNNING, spec, 0.0, 0.0)
+        attempt = made.attempt
+        job = Job(attempt.job_id, "", JobState.RUNNING, spec, 0.0, 0.0, attempt=attempt.number or 1)
         context = work_context(job, plan.header, _SETTINGS)
         backlog = Backlog(plan.tasks, 2, task_size=spec.task_size)
         first = backlog.first_units()
-        reservations = InProcessReservations(60)
         store = WatchedStore(self.uri, fate, stored)
         with _points(fate):
-            while not backlog.empty:
+            while not backlog.empty and not fate.over:
                 unit: WorkUnit | None = first.pop(0) if first else backlog.take()
                 assert unit is not None, "the backlog is neither empty nor has it work"
+                made.in_hand = unit
                 outcome = UnitRunner(
-                    context, unit, store=store, reservations=reservations, sink=Nobody(), errors=Nobody()
+                    context, unit, store=store, reservations=made.reservations, sink=Nobody(), errors=Nobody()
                 ).run()
                 assert outcome.failure is None, outcome.failure
                 backlog.note(outcome)
@@ -246,6 +310,11 @@ class System:
 
     def submit(self, request: ReplaceRequest) -> CommitResult:
         return self._runner.run(self._lanes.submit(request))
+
+    def take_over(self, job_id: str) -> None:
+        """The second attempt at a job begins."""
+        request = BeginAttemptRequest(self.uri, "", uuid.uuid4().hex, job_id, 2)
+        self._runner.run(self._lanes.submit(request))
 
     def forget(self, task: FragmentTask, file: str) -> None:
         """As the executor does with a file that was refused for what it holds."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,15 +21,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from commit_coordinator.requests import Status
 from core import keys
+from core.domain.job import Attempt
 from core.domain.plan import BackfillSpec
 from core.domain.udf import CheckpointBounds
-from core.errors import LemanError, NotFound
+from core.errors import ATTEMPT_FENCED, LemanError, NotFound
 from tests.integration.machine import udfs
-from tests.integration.machine.harness import Fate, Killed, Made, System, verdicts
+from tests.integration.machine.harness import Fate, Frozen, Killed, Made, System, verdicts
 from tests.integration.machine.oracle import Asked, Oracle, Where, X, Z
 
 ROWS, PER_FRAGMENT = 64, 16
 _ROUNDS = 6
+_RESTORE = 5  # among what may happen meanwhile
+Stored = Callable[[str, pa.RecordBatch], None]
 _MEMORY = Path("/dev/shm")  # fsync is not what is tested here
 LONG = bool(os.environ.get("LEMAN_LONG"))
 
@@ -78,6 +82,7 @@ class Machine(RuleBasedStateMachine):
         self.oracle = Oracle(value)
         self.next_id = 0
         self.keyed = False
+        self.frozen = 0
         self.late: list[tuple[object, str, list[Asked]]] = []
 
     def teardown(self) -> None:
@@ -435,6 +440,7 @@ class Machine(RuleBasedStateMachine):
         fate: Fate | None = None,
         meanwhile: str = "",
         number: int = 0,
+        work: Callable[..., int] | None = None,
     ) -> None:
         if not self._computable(name) or not all(self._has(c) for c in where.reads):
             name, where = "c", Where()
@@ -456,16 +462,78 @@ class Machine(RuleBasedStateMachine):
         )
         before = self.system.open().version
         fate = fate or Fate()
-        evaluated = self._backfill(spec, version, where, fate, meanwhile, number)
-        self._step("kill" if fate.dead else "backfill", changed=bool(evaluated) or before != self.system.open().version)
+        evaluated = (work or self._backfill)(spec, version, where, fate, meanwhile, number)
+        what = "kill" if fate.dead else "frozen" if work is not None else "backfill"
+        self._step(what, changed=bool(evaluated) or before != self.system.open().version)
 
-    def _backfill(self, spec, version, where, fate=None, meanwhile="", number=0) -> int:
+    @rule(
+        name=names,
+        version=versions,
+        where=st.one_of(st.just(EVERYTHING), filters),
+        interval=intervals,
+        task_size=sizes,
+        point=st.sampled_from(["store", *KILLS[:3]]),
+        passes=st.integers(1, 6),
+        number=numbers,
+    )
+    @precondition(lambda self: self.registers)  # through the services: tests/faults/test_frozen_executor.py
+    def backfill_frozen(
+        self,
+        name: str,
+        version: int,
+        where: Where,
+        interval: int,
+        task_size: int,
+        point: str,
+        passes: int,
+        number: int,
+    ) -> None:
+        """An executor freezes in the middle of a job, a second one takes the job over, and the first one wakes."""
+        fate = Fate(point, passes)
+        self._run_backfill(name, version, where, interval, task_size, fate, number=number, work=self._backfill_twice)
+
+    def _backfill_twice(self, spec, version, where, fate, _meanwhile, number) -> int:
+        """It calls for what it had in hand and nothing else, and installs nothing."""
+        parts = self.oracle.plan(spec.column, version, where)
+        self.frozen += 1
+        job_id = f"frozen-{self.frozen}"
+        first = Made(self.system.plan(spec), Attempt(job_id, 1))
+        if not first.plan.tasks:
+            return 0
+        udfs.EVALUATED.clear()
+        stored = self._noting(parts, self._planned_layout_at(first.plan.header.read_version), set())
+        frozen = Frozen(fate.point, fate.passes)
+        frozen.begin(lambda: self.system.compute(spec, first, frozen, stored))
+        try:
+            seen = len(udfs.EVALUATED)
+            self.system.take_over(job_id)
+            seen += self._backfill(
+                spec, version, where, made=lambda plan: Made(plan, Attempt(job_id, 2), first.reservations)
+            )
+            if number % 3 and number % 6 != _RESTORE:  # a restore forgets who had the job
+                self._meanwhile(number)
+            before = self.system.open().version
+            udfs.EVALUATED.clear()
+        finally:
+            frozen.wake()
+        works = first.in_hand.works if first.in_hand is not None else ()
+        in_hand = sum(rows.rows for work in works for rows in work.ranges)
+        assert len(udfs.EVALUATED) <= in_hand, "it went on with what it no longer had"
+        if first.staged:
+            with pytest.raises(LemanError) as refused:
+                self.system.submit(first.request(self.system.uri, sorted(first.staged)))
+            assert refused.value.reason == ATTEMPT_FENCED
+        assert self.system.open().version == before
+        return seen
+
+    def _backfill(self, spec, version, where, fate=None, meanwhile="", number=0, made=Made) -> int:
         """Rounds as a job makes them, until nothing is left or the process dies. Rows evaluated."""
+        make = made
         fate = fate or Fate()
         total = 0
         for _ in range(_ROUNDS):
             parts = self.oracle.plan(spec.column, version, where)
-            made = Made(self.system.plan(spec))
+            made = make(self.system.plan(spec))
             open_parts = {t.fragment_id: parts[t.fragment_id] for t in made.plan.tasks}
             left = {i for f, p in parts.items() if f not in open_parts for i in p.needed}
             assert not left, f"not planned: {sorted(left)}"
@@ -484,10 +552,8 @@ class Machine(RuleBasedStateMachine):
                 return total
         raise AssertionError("planned again and again")
 
-    def _compute(self, spec, made: Made, parts: dict[int, Asked], fate: Fate) -> int:
-        udfs.EVALUATED.clear()
-        layout = self._planned_layout_at(made.plan.header.read_version)
-        safe: set[int] = set()
+    def _noting(self, parts: dict[int, Asked], layout: dict[int, dict[int, int]], safe: set[int]) -> Stored:
+        """Tells the oracle of what is stored, and adds its rows to those that are safe."""
 
         def stored(key: str, batch: pa.RecordBatch) -> None:
             parsed = keys.parse_range_key(key)
@@ -502,8 +568,14 @@ class Machine(RuleBasedStateMachine):
             self.oracle.staged(parts[fragment], key)
             safe.update(parts[fragment].live)
 
+        return stored
+
+    def _compute(self, spec, made: Made, parts: dict[int, Asked], fate: Fate) -> int:
+        udfs.EVALUATED.clear()
+        layout = self._planned_layout_at(made.plan.header.read_version)
+        safe: set[int] = set()
         with contextlib.suppress(Killed):
-            self.system.compute(spec, made, fate, stored)
+            self.system.compute(spec, made, fate, self._noting(parts, layout, safe))
         seen = list(udfs.EVALUATED)
         needed = {i for p in parts.values() for i in p.needed}
         optional = {i for p in parts.values() for i in p.optional}
