@@ -129,6 +129,8 @@ class Spark(_Section):
     start_seconds: float = Field(default=60.0, gt=0)
     """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
     NOT_SERVING, until one has called back."""
+    busy_seconds: float = Field(default=3600.0, gt=0)
+    """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
     python: str = ""
     """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
     `leman pack-env`); empty: this one's path."""

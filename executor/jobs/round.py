@@ -89,6 +89,7 @@ class Round:
         self._pause = 0.0
         self._handed_out = 0
         self._over = False
+        self._busy = ""
 
     async def work(self) -> Unsettled | None:
         """None when everything is committed."""
@@ -184,6 +185,7 @@ class Round:
         seconds = self._services.settings.writer.stall_round_seconds
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
             await self._follow_cluster()
+            self._tell_busy()
             told, news = self._watch.turn(self._waits_for())
             for stall in news:
                 self._board.note("stall", stall.message)
@@ -202,11 +204,18 @@ class Round:
             self._backlog.spread(asked.count)
             self._lanes.grow(asked.count)
 
+    def _tell_busy(self) -> None:
+        busy = "" if self._with_lanes or self._over else self._services.spark.busy
+        if busy and busy != self._busy:
+            self._board.note("wait", f"the job waits for workers: {busy}")
+        self._busy = busy
+
     def _waits_for(self) -> dict[str, object]:
         """What the job waits for besides lanes, in words, with marks that change when it moves."""
         waits = self._committer.waits_for
-        if not (self._over or self._backlog.empty or self._backlog.outstanding):
-            waits["no lane has asked for work: Spark may have no free slots"] = self._handed_out
+        if not (self._over or self._backlog.empty or self._with_lanes):
+            why = self._services.spark.busy or "Spark may have no free slots"
+            waits[f"no lane has asked for work: {why}"] = self._handed_out
         return waits
 
     def _hand_over(self, unit: WorkUnit) -> None:
@@ -290,10 +299,14 @@ class Round:
             self._fail(verdict.error, verdict.row)
         self._wake()
 
+    @property
+    def _with_lanes(self) -> int:
+        """Units that were given to lanes and have not come back."""
+        return self._backlog.outstanding - len(self._first)
+
     def _worked_off(self) -> bool:
         """No lane has a unit, and there is none to give out."""
-        with_lanes = self._backlog.outstanding - len(self._first)
-        return not with_lanes and (self._backlog.empty or bool(self._trouble))
+        return not self._with_lanes and (self._backlog.empty or bool(self._trouble))
 
     def _wake(self) -> None:
         """Something came back from a lane: there may be new work, or no more at all."""

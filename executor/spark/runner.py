@@ -30,11 +30,13 @@ from executor.lanes.cancelled import Cancelled
 from executor.lanes.dispatch import LaneAddress
 from executor.lanes.resources import Cluster, LaneProfile
 from executor.spark import conf as spark_conf
-from executor.spark import unfit
+from executor.spark import standalone, unfit
 from executor.spark.address import LOOPBACK, callback_address, is_local
 from executor.spark.class_archive import ClassArchive
 from executor.spark.lane_task import ERRAND, SCHEMA, lane_task, resource_profile
+from executor.spark.room_watch import RoomWatch
 from executor.spark.scratch import Scratch
+from executor.spark.standalone import Room
 from executor.spark.status import cores, failed_tasks
 from executor.worker.messages import Errand, Hello
 
@@ -64,6 +66,8 @@ class SparkRunner:
         self.address = callback_address(settings)
         #: Why no job can run at present.
         self.trouble: LemanError | None = None
+        master = spark_conf.master(settings)
+        self._room = RoomWatch(master, self._registered, lambda: self._look(master))
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
         self._stopping = False
@@ -111,9 +115,10 @@ class SparkRunner:
         self._warm = True
 
     def _look_for_workers(self) -> None:
-        """Until one has run the warm-up. Meanwhile `trouble` says why none can, or that none has called back in time.
-        A warm-up that fails is tried again: the cluster may be mended."""
-        pause, until = threading.Event(), time.monotonic() + self._settings.start_seconds
+        """Until one has run the warm-up. Meanwhile `trouble` says why none can, or that none has called back in time,
+        and `busy` that the cluster has none to give. A warm-up that fails is tried again: the cluster may be mended."""
+        pause = threading.Event()
+        self._room.begin()
         while not self._stopping:
             tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
             warming = self._threads.submit(self._collect, (tag,), None, min(4, os.cpu_count() or 1))
@@ -122,7 +127,9 @@ class SparkRunner:
                 if error is not None:
                     self._note(error)
                     self.cancel(tag)
-                elif self.trouble is None and time.monotonic() > until:
+                    continue
+                self._room.check()
+                if self.trouble is None and self._room.seconds_with_room > self._settings.start_seconds:
                     self._note(self._unreached())
             with contextlib.suppress(Exception):
                 warming.result()
@@ -142,10 +149,34 @@ class SparkRunner:
         context = self._context()
         port = context.getConf().get("spark.driver.port", "?") if context is not None else "?"
         master = spark_conf.master(self._settings)
-        return unfit.unreachable(master, self.address.host, port or "?", self._settings.start_seconds)
+        seconds, has_room = self._settings.start_seconds, self._room.knows
+        return unfit.unreachable(master, self.address.host, port or "?", seconds, has_room=has_room)
 
     def _context(self) -> SparkContext | None:
         return None if self._session is None else self._session.sparkContext
+
+    @property
+    def busy(self) -> str:
+        """Why lanes of jobs have to wait, where a cluster has no room for them; else empty."""
+        busy = self._room.busy
+        return "" if busy is None else busy.message
+
+    def _registered(self) -> int:
+        context = self._context()
+        with contextlib.suppress(Exception):  # of Py4J, likewise
+            return 0 if context is None else cores(context)
+        return 0
+
+    def _look(self, master: str) -> Room | None:
+        context = self._context()
+        return None if context is None else standalone.look(context, master)
+
+    def _hindrance(self, tag: str, begin: float) -> LemanError | None:
+        """Why a Spark job that began then is not waited for any longer."""
+        self._room.check()
+        if self._room.seconds_without(begin) > self._settings.busy_seconds:
+            return self._room.busy
+        return self._unusable(tag)
 
     def _unusable(self, tag: str) -> LemanError | None:
         """Why the workers that run a Spark job cannot run Python, from the first task of it that failed so."""
@@ -238,12 +269,13 @@ class SparkRunner:
             raise
 
     async def _until_done(self, tag: str, call: Future[None]) -> None:
-        """Looks meanwhile whether the cluster has no worker, or one that cannot run Python at all: Spark would wait for
-        ever, and try again and again."""
+        """Looks meanwhile whether the cluster has no worker, or none to give for too long, or one that cannot run
+        Python at all: Spark would wait for ever, and try again and again."""
         done = asyncio.wrap_future(call)
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
+        begin = time.monotonic()
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
-            error = self.trouble or await asyncio.to_thread(self._unusable, tag)
+            error = self.trouble or await asyncio.to_thread(self._hindrance, tag, begin)
             if error is not None:
                 self._cut_off(tag, call)
                 raise error.with_traceback(None)

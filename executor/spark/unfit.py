@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from core.errors import FailedPrecondition, LemanError, Unavailable
+from core.errors import FailedPrecondition, LemanError, ResourceExhausted, Unavailable
+from executor.spark.standalone import Room
 
 _ADVICE = (
     "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
@@ -31,17 +32,32 @@ def unusable_python(message: str, host: str, python: str) -> LemanError | None:
     )
 
 
-def unreachable(master: str, host: str, port: str, seconds: float) -> Unavailable:
-    """No worker has called back in time."""
+def unreachable(master: str, host: str, port: str, seconds: float, *, has_room: bool = False) -> Unavailable:
+    """No worker has called back in time. `has_room`: it is known that the cluster is not full."""
+    see = "" if has_room else ", and see that the cluster has free cores"
     return Unavailable(
         "WORKERS_CANNOT_REACH_DRIVER",
         f"Spark's workers cannot reach the driver at {host}:{port}: none of {master} has called back within "
         f"{seconds:g} s. Name an address of this machine that they reach (LEMAN_SPARK__DRIVER_HOST, "
-        "LEMAN_SPARK__CALLBACK_PORT), and see that the cluster has free cores",
+        f"LEMAN_SPARK__CALLBACK_PORT){see}",
         retry_after_seconds=5.0,
         host=host,
         port=port,
     )
+
+
+def busy(master: str, room: Room) -> ResourceExhausted:
+    """The cluster has no room for an executor of ours."""
+    if not room.workers:
+        why = f"the Spark master {master} has no workers"
+    elif room.used >= room.cores:
+        why = f"all {room.cores} cores of {master} are in use by other applications"
+    else:
+        why = (
+            f"no worker of {master} has the cores and the memory free that an executor is to have "
+            "(spark.executor.cores, spark.executor.memory)"
+        )
+    return ResourceExhausted("CLUSTER_BUSY", why, retry_after_seconds=30.0, master=master)
 
 
 def not_started(master: str, cause: str) -> Unavailable:

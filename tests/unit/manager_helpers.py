@@ -34,6 +34,8 @@ class BusySpark:
     """Runs lanes that end when their job is cancelled, and not by themselves. `started`: whose lanes it ran, in this
     order; `cancelled`: jobs that were to be."""
 
+    busy = ""
+
     def __init__(self) -> None:
         self.at_work = asyncio.Event()
         self.started: list[str] = []

@@ -30,6 +30,8 @@ from executor.lanes.local_runner import LocalRunner
 class DeadSpark:
     """Gives up each time."""
 
+    busy = ""
+
     def __init__(self) -> None:
         self.asked = 0
 
@@ -47,6 +49,8 @@ class DeadSpark:
 
 class SilentSpark:
     """One lane works units off; Spark itself never reports that its job has ended."""
+
+    busy = ""
 
     def __init__(self, failure: UnitFailure | None = None) -> None:
         self.failure = failure
@@ -113,6 +117,18 @@ class GrowingSpark(SilentSpark):
             results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
             feed.on_outcome(UnitOutcome(unit.unit_id, results))
             unit = await feed.next_unit("lane", beats=False)
+
+
+class FullSpark(GrowingSpark):
+    """Of a cluster that others fill, until somebody gives cores back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy, self.cores, self.free = "all 4 cores are in use", 6, asyncio.Event()
+
+    async def run_lanes(self, feed: Any, context: object, count: int, *rest: object) -> None:
+        await self.free.wait()
+        await super().run_lanes(feed, context, count, *rest)
 
 
 class NoDispatcher:
@@ -259,6 +275,28 @@ def test_whatever_ends_a_job_no_lane_complains_that_nobody_hears_it(how):
     asyncio.run(asyncio.wait_for(scenario(), 10))
     gc.collect()
     assert [str(complaint.get("message")) for complaint in complaints] == []
+
+
+def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
+    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "2")
+
+    async def scenario() -> JobBoard:
+        spark, board = FullSpark(), JobBoard(JOB)
+        round_ = Round(board, a_plan(), services_of(spark, Commits()), None, Holds(6.0, 30.0))
+        working = asyncio.ensure_future(round_.work())
+        while not board.job.stalls:  # noqa: ASYNC110 - a board tells its watchers only while it ticks
+            await asyncio.sleep(0.01)
+        (stall,) = board.job.stalls
+        assert "no lane has asked for work: all 4 cores are in use" in stall.message
+        spark.free.set()
+        assert await working is None
+        return board
+
+    board = asyncio.run(asyncio.wait_for(scenario(), 10))
+    told = [event.message for event in board._events if event.kind == "wait"]
+    assert told == ["the job waits for workers: all 4 cores are in use"]
+    assert board.job.stalls == ()
 
 
 @pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])

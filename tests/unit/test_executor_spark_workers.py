@@ -129,6 +129,8 @@ class Workers:
         monkeypatch.setattr(self.runner, "_collect", self.collect)
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
         self.runner._session = SimpleNamespace(sparkContext=context)
+        monkeypatch.setattr(spark_runner, "cores", lambda _: 0)
+        monkeypatch.setattr(spark_runner.standalone, "look", lambda *_: None)
         monkeypatch.setattr(self.runner, "slots", lambda _: 4)
 
     def collect(self, *_: object) -> None:

@@ -192,7 +192,11 @@ with leman.connect(lake, endpoint=service["executor"], token=service["token"]) a
     table = db.create_table("t", pa.table({"x": list(range(40))}), max_rows_per_file=1)
     table.add_columns({"y": where})
     try:
-        table.backfill("y", task_size=1, progress=False)
+        future = table.backfill_async("y", task_size=1)
+        for job, events in future.watch():
+            for event in events:
+                print(event.kind, event.message, file=sys.stderr, flush=True)
+        future.result()
         said["values"] = table.to_arrow()["y"].to_pylist()
     except leman.errors.LemanError as error:
         said |= {"reason": error.reason, "message": str(error)}
@@ -201,16 +205,64 @@ print(json.dumps(said))
 """
 
 
-def backfill(hosts: Hosts, lake: Path, *, meeting: int = 0) -> dict[str, object]:
-    """What a caller on the executor's host is told. `meeting`: processes that wait for one another in their first
-    calls, so that none is through before the slowest host has unpacked what it was sent."""
+def calling(hosts: Hosts, lake: Path, *, meeting: int = 0) -> subprocess.Popen[str]:
+    """A caller on the executor's host, which prints what the job says to standard error, and then what it was told.
+    `meeting`: processes that wait for one another in their first calls, so that none is through before the slowest
+    host has unpacked what it was sent."""
     met = lake.with_name(f"{lake.name}-met")
     met.mkdir()
     caller = [sys.executable, "-c", _CALLER, str(lake), str(met), str(meeting)]
     command = ["ip", "netns", "exec", hosts.name(EXECUTOR), *caller]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def told(caller: subprocess.Popen[str]) -> dict[str, object]:
+    """What it was told in the end."""
+    out, errors = caller.communicate(timeout=600)
+    assert caller.returncode == 0, errors
+    return json.loads(out.splitlines()[-1])
+
+
+def backfill(hosts: Hosts, lake: Path, *, meeting: int = 0) -> dict[str, object]:
+    """What a caller on the executor's host is told."""
+    return told(calling(hosts, lake, meeting=meeting))
+
+
+_OTHER = """
+import sys, threading
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master(sys.argv[1]).config("spark.driver.host", sys.argv[2])
+context = builder.config("spark.executor.memory", "512m").getOrCreate().sparkContext
+cores, pause = 0, threading.Event()
+while cores < 4:
+    pause.wait(0.1)
+    found = context._jsc.sc().statusStore().executorList(True)
+    cores = sum(found.apply(n).totalCores() for n in range(found.size()) if found.apply(n).id() != "driver")
+print("has them", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def another_application(hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
+    """It has all cores of both hosts, until its standard input ends."""
+    command = [sys.executable, "-c", _OTHER, MASTER, ADDRESS[EXECUTOR]]
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", hosts.name(EXECUTOR), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "has them" in process.stdout.readline()
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_a_packed_environment_runs_on_hosts_that_have_none(hosts, archive, tmp_path):
@@ -245,3 +297,31 @@ def test_a_driver_that_workers_cannot_reach_says_so(hosts, tmp_path):
     assert "cannot reach the driver at 10.86.0.99:" in said["message"]
     assert said["health"] == "NOT_SERVING"
     assert "WORKERS_CANNOT_REACH_DRIVER" in log
+
+
+def test_a_job_waits_for_a_cluster_that_another_application_fills(hosts, archive, tmp_path):
+    conf = json.dumps({"spark.archives": f"{archive}#leman-env"})
+    settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__START_SECONDS": "200"}
+    with another_application(hosts) as other, system(hosts, tmp_path / "lake", conf=conf, **settings) as lake:
+        caller = calling(hosts, lake)
+        assert caller.stderr is not None
+        said = next(line for line in caller.stderr if line.startswith("wait "))
+        assert f"all 4 cores of {MASTER} are in use by other applications" in said
+        assert other.stdin is not None
+        other.stdin.close()
+        other.stdin = None
+        ended = told(caller)
+        log = (lake / "_leman" / "logs" / "executor.log").read_text()
+    assert "values" in ended, ended
+    assert ended["health"] == ""
+    assert "CLUSTER_BUSY" in log
+    assert "WORKERS_CANNOT_REACH_DRIVER" not in log
+
+
+def test_a_job_that_waited_too_long_for_a_full_cluster_fails_and_says_why(hosts, tmp_path):
+    settings = {"LEMAN_SPARK__BUSY_SECONDS": "3"}
+    with another_application(hosts), system(hosts, tmp_path / "lake", **settings) as lake:
+        said = backfill(hosts, lake)
+    assert said["reason"] == "CLUSTER_BUSY"
+    assert "are in use by other applications" in said["message"]
+    assert said["health"] == "", "the service serves all the same"

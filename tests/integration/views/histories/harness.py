@@ -47,6 +47,8 @@ _TABLES = LanceTables()
 class ThreadLanes:
     """Takes the place of Spark: production lanes in threads."""
 
+    busy = ""
+
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(8)
         self._cancelled: set[str] = set()

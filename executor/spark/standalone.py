@@ -1,0 +1,86 @@
+"""What the master of a standalone Spark cluster says of its cores, and of what it has given to this application.
+
+Spark's driver cannot tell executors that do not reach it from executors that it was never given. The master tells on
+the page that it serves as JSON; where that is, its RPC endpoint tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import SparkContext
+
+_TIMEOUT_SECONDS = 3.0
+_MESSAGES = "org.apache.spark.deploy.master.MasterMessages"
+_LARGEST_ANSWER = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Of a cluster: its live workers, its cores and those in use. `waits`: the application has been given none and
+    waits for some."""
+
+    workers: int
+    cores: int
+    used: int
+    waits: bool
+
+
+def look(context: SparkContext, master: str) -> Room | None:
+    """None where this is no standalone cluster, or its master does not tell. Blocks for seconds at the most."""
+    for host, port in masters(master):
+        try:
+            web = _web_port(context, host, port)
+            room = room_of(_page(host, web), str(context.applicationId)) if web else None
+        except Exception:  # noqa: BLE001 of Py4J, HTTP or JSON: what cannot be had is not known
+            continue
+        if room is not None:
+            return room
+    return None
+
+
+def masters(url: str) -> Iterator[tuple[str, int]]:
+    """Hosts and ports of `spark://host:port,host:port`; of any other url none."""
+    if url.startswith("spark://"):
+        for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
+            yield host, int(port)
+
+
+def room_of(said: Mapping[str, Any], application: str) -> Room | None:
+    """From the master's page; None where it does not know the application, as one that only stands by.
+
+    An application counts as running from its first executor on, and stays so when it has lost them all: without any it
+    waits where no core is free for another one."""
+    ours = next((app for app in said.get("activeapps", ()) if app.get("id") == application), None)
+    if ours is None:
+        return None
+    cores, used = int(said["cores"]), int(said["coresused"])
+    waits = not int(ours["cores"]) and (ours["state"] == "WAITING" or used >= cores)
+    return Room(int(said["aliveworkers"]), cores, used, waits)
+
+
+def _web_port(context: SparkContext, host: str, port: int) -> int:
+    """Of the master's page; 0 where it has none."""
+    jvm: Any = context._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+    def scala_object(name: str) -> Any:
+        return loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+
+    address = jvm.org.apache.spark.rpc.RpcAddress(host, port)
+    endpoint = context._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
+    answer = scala_object("scala.reflect.ClassTag").apply(loader.loadClass(f"{_MESSAGES}$BoundPortsResponse"))
+    return int(endpoint.askSync(scala_object(f"{_MESSAGES}$BoundPortsRequest"), answer).webUIPort())
+
+
+def _page(host: str, port: int) -> Mapping[str, Any]:
+    """Straight from there: it is in the cluster's network."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{host}:{port}/json/", timeout=_TIMEOUT_SECONDS) as answer:
+        said = json.loads(answer.read(_LARGEST_ANSWER))
+    assert isinstance(said, dict)
+    return said
