@@ -23,18 +23,19 @@ def open_jobs(uri: str) -> list[OpenJob]:
         rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     except damage.UNREADABLE as error:
         raise failed(error, f"The job history of {database} cannot be read: {error}", database) from None
+    table = name.removesuffix(TABLE_ENDING)
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}
     for row in rows:
-        if row["table"] != name.removesuffix(TABLE_ENDING):
-            continue
         try:
             job = job_records.decode(str(row["record"]))
-            jobs[job.job_id] = counted(jobs.get(job.job_id), job)
-        except ValueError:  # what lies beside the record says enough to let the job's files be
-            if not _has_ended(row["state"]):
+        except ValueError:  # what lies beside the record, without a digest, says enough to let the job's files be
+            if row["table"] == table and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, str(row["column"]), _seconds(row["created_at"]))
+            continue
+        if job.spec.table == table:
+            jobs[job.job_id] = counted(jobs.get(job.job_id), job)
     found = [OpenJob(job.job_id, job.spec.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]
     return sorted(found, key=lambda job: job.created_at)

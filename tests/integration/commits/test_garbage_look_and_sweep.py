@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -323,6 +324,21 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
     found = open_jobs(lake.uri)
     assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
     assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)
+
+
+def test_a_job_is_of_the_table_that_its_record_names(lake):
+    """What lies beside a record carries no digest."""
+    history = History(lake.database)
+    history.prepare()
+    history.save(Job("job", "", JobState.RUNNING, BackfillSpec(lake.database, "t", "c"), 1.0, 2.0))
+    log = AppendLog(history.uri, _JOBS)
+    (row,) = log.read()
+    shutil.rmtree(history.uri)
+    log.create()
+    log.append([{**row, "table": "u", "state": "DONE"}])
+    (found,) = open_jobs(lake.uri)
+    assert found.job_id == "job"
+    assert open_jobs(f"{lake.database}/u.lance") == []
 
 
 def test_a_job_whose_record_and_state_are_damaged_counts_as_open(lake):
