@@ -129,7 +129,8 @@ class SparkRunner:
                     self.cancel(tag)
                     continue
                 self._room.check()
-                if self.trouble is None and self._room.seconds_with_room > self._settings.start_seconds:
+                late = self._room.seconds_with_room > self._settings.start_seconds
+                if self.trouble is None and late and not self._registered():  # who has registered may have to unpack
                     self._note(self._unreached())
             with contextlib.suppress(Exception):
                 warming.result()

@@ -178,6 +178,16 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     assert not full.runner.busy
 
 
+def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full, monkeypatch):
+    """They may have an environment of hundreds of megabytes to unpack: they do reach the driver."""
+    monkeypatch.setattr(spark_runner, "cores", lambda _: 4)
+    full.runner._threads.submit(full.runner._look_for_workers)
+    begin = time.monotonic()
+    until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
+    assert full.runner.trouble is None
+    assert not full.runner.busy
+
+
 def test_a_job_waits_for_a_full_cluster_and_not_for_ever(full):
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
     with pytest.raises(ResourceExhausted) as caught:
