@@ -43,7 +43,7 @@ def check(expression: str, columns: Collection[str]) -> None:
 
 def inputs(expression: str, columns: Collection[str]) -> tuple[str, ...]:
     """Those of the table's columns that the expression reads, in the order in which it names them."""
-    return tuple(dict.fromkeys(column for _, column in _references(filters.tokens(expression), columns)))
+    return tuple(dict.fromkeys(column for _, column in references(filters.tokens(expression), columns)))
 
 
 def normal(expression: str) -> str:
@@ -69,7 +69,7 @@ def _tight(before: Token, token: Token | None, *, called: bool) -> bool:
 def with_names(expression: str, names: Mapping[str, str]) -> str:
     """The expression with other names for its columns: `names` has the new one for each that it reads."""
     pieces, copied = [], 0
-    for token, column in _references(filters.tokens(expression), names):
+    for token, column in references(filters.tokens(expression), names):
         if names[column] != column:
             quoted = "`" + names[column].replace("`", "``") + "`"
             pieces += [expression[copied : token.start], quoted]
@@ -77,7 +77,7 @@ def with_names(expression: str, names: Mapping[str, str]) -> str:
     return "".join([*pieces, expression[copied:]])
 
 
-def _references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
+def references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
     """Tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):

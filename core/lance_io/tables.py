@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.lance_io import cases, dialect, expressions, filters
+from core.lance_io import cases, dialect, expressions, filters, json_columns
 from core.lance_io.dialect import Dialect
 from core.lance_io.failing import table_error
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
@@ -100,6 +100,7 @@ class LanceTables:
         columns = dataset.schema.names
         filters.check(where, columns)
         cases.check(filters.tokens(where))
+        json_columns.check(where, dataset.schema)
         try:
             spoken = Dialect(dataset).lance(where)
         except dialect.ERRORS as error:
@@ -118,6 +119,7 @@ class LanceTables:
         dataset = self._open(uri, version)
         try:
             cases.check(filters.tokens(expression))
+            json_columns.check(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
                 schema = dataset.scanner(columns={"value": f"({spoken})"}).projected_schema

@@ -16,13 +16,15 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.errors import LemanError
-from core.lance_io import column_files
+from core.lance_io import column_files, expressions
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
-from core.udf import validation
+from core.udf import sql, validation
 from executor.worker.evaluate import Evaluator, JobFailing
 from executor.worker.fragment_writer import FragmentWriter
 from executor.worker.pieces import Piece, from_checkpoint, to_checkpoint
+from executor.worker.sql import SqlValues
+from executor.worker.tools import Evaluates
 from tests.integration.types.types_road import ENTRYPOINTS
 
 #: The offset of the row that is deleted, and where the rows after the checkpoint begin.
@@ -51,6 +53,17 @@ class MatrixTable:
         field = validation.new_field(validation.NewColumn(name, udf.name, udf.version), udf, self._snapshot, name)
         self._functions[name], self._fields[name] = udf, field
 
+    def declare_sql(self, name: str, expression: str) -> pa.DataType:
+        """As `declare`, for an expression. Returns its type."""
+        names = [field.name for field in self._snapshot.fields]
+        expressions.check(expression, names)
+        output = LanceTables().expression_type(self.uri, expression)
+        udf = sql.definition(expression, expressions.inputs(expression, names), output)
+        column = validation.NewColumn(name, udf.name, udf.version, sql_expression=expression)
+        self._fields[name] = validation.new_field(column, udf, self._snapshot, name)
+        self._functions[name] = udf
+        return self._fields[name].type
+
     def fill(self) -> pa.Table:
         """Adds, computes and commits all columns that were declared; the table as it then is. `faults`: what went
         wrong with a column."""
@@ -64,7 +77,11 @@ class MatrixTable:
         files = []
         for name, udf in self._functions.items():
             try:
-                files.append(self._column_file(name, udf, chunk.offsets, chunk.rows.select(udf.input_columns)))
+                if udf.kind is UdfKind.SQL:
+                    (computed,) = reader.read(0, RowRange(0, self._rows), {"v": udf.sql_expression}, deletions=True)
+                    files.append(self._column_file(name, udf, computed.offsets, computed.rows))
+                else:
+                    files.append(self._column_file(name, udf, chunk.offsets, chunk.rows.select(udf.input_columns)))
             except JobFailing as error:
                 self.faults[name] = str(error)
             except (LemanError, KeyError, pa.ArrowException, OSError, ValueError, RuntimeError) as error:
@@ -75,9 +92,7 @@ class MatrixTable:
     def _column_file(self, name: str, udf: UdfDefinition, offsets: np.ndarray, rows: pa.RecordBatch) -> str:
         """As a unit of work writes it that goes on after a checkpoint."""
         field = self._fields[name].remove_metadata()
-        module, _, function = udf.entrypoint.partition(":")
-        called = getattr(importlib.import_module(module), function)
-        evaluate = Evaluator(called, udf.kind, udf.name, field.type, udf.input_columns, ErrorPolicy())
+        evaluate = _evaluator(udf, field.type)
         first, second = (
             Piece(offsets[part], evaluate(0, offsets[part], rows.slice(part.start, part.stop - part.start)).values)
             for part in (slice(0, SECOND), slice(SECOND, len(offsets)))
@@ -104,3 +119,11 @@ class MatrixTable:
         fragment.files.extend(lance.fragment.DataFile.create(dataset, file) for file in files)
         merged = lance.LanceOperation.Merge([fragment], dataset.lance_schema)
         lance.LanceDataset.commit(dataset, merged, read_version=dataset.version)
+
+
+def _evaluator(udf: UdfDefinition, output: pa.DataType) -> Evaluates:
+    if udf.kind is UdfKind.SQL:
+        return SqlValues(output, ErrorPolicy())
+    module, _, function = udf.entrypoint.partition(":")
+    called = getattr(importlib.import_module(module), function)
+    return Evaluator(called, udf.kind, udf.name, output, udf.input_columns, ErrorPolicy())

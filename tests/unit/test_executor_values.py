@@ -279,3 +279,10 @@ def test_extension_types_inside_of_others_are_made_of_python_values(value, kind)
 def test_what_does_not_fit_them_is_refused(value, kind):
     with pytest.raises(CONVERSION_ERRORS):
         to_array([value], kind)
+
+
+def test_values_under_null_do_not_matter_whatever_they_are():
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16, b"1" * 16, None], pa.binary(16)))
+    structs = pa.StructArray.from_arrays([ids, pa.array([math.inf, 1.0, 2.0], pa.float32())], ["u", "f"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), structs, mask=pa.array([True, False]))
+    assert cast(lists, lists.type).to_pylist() == [None, [{"u": None, "f": 2.0}]]

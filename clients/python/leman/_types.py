@@ -114,6 +114,8 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
     if isinstance(actual, pa.BaseExtensionType):
         return _accepts_extension(annotation, actual)
     annotation = _without_none(annotation)
+    if pa.types.is_map(actual) and (annotation is list or _is_list_annotation(annotation)):
+        return _accepts_pairs(annotation, actual)
     if _is_list_annotation(annotation):
         is_list = any(is_kind(actual) for is_kind in _LISTS)
         return is_list and accepts(typing.get_args(annotation)[0], actual.value_type)
@@ -143,6 +145,15 @@ def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
     if isinstance(actual, pa.Bool8Type):
         return accepts(annotation, pa.bool_())
     return accepts(annotation, actual.storage_type)
+
+
+def _accepts_pairs(annotation: Any, actual: pa.MapType) -> bool:
+    """As `accepts`: a map is given as a list of pairs."""
+    pair = next(iter(typing.get_args(annotation)), Any)
+    if typing.get_origin(pair) is not tuple:
+        return pair is tuple or pair in _SAYS_NOTHING
+    kinds = typing.get_args(pair)
+    return len(kinds) == 2 and accepts(kinds[0], actual.key_type) and accepts(kinds[1], actual.item_type)
 
 
 def _without_none(annotation: Any) -> Any:
