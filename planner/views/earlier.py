@@ -1,4 +1,4 @@
-"""Which earlier versions of a view may have values that a refresh needs again. Pure.
+"""Which versions of a view may have values that a refresh needs again. Pure.
 
 A row that is the same in two versions of a source is the same in all those between, unless the source was restored. So
 of the states that a view remembers only the nearest ones are looked at, and none that lies behind what the view is: a
@@ -8,7 +8,7 @@ source that is only written to costs nothing here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import (
@@ -22,6 +22,7 @@ from core.domain.view import (
     ViewDefinition,
     ViewFunction,
 )
+from core.errors import FailedPrecondition
 from planner.views.refresh import Case, broken_link
 from planner.views.source_diff import changes
 
@@ -59,11 +60,13 @@ def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) ->
     step = _next_step(plan, case)
     if step is None:
         return
+    if step.from_here:
+        yield from _of_now(plan, case)
     for state, columns in _chosen(step, case.definition):
         definition = recall(state.view_version)
         if definition is None or definition.base_version != state.source_version:
             continue
-        found = _changes(case_of(definition, step.goal))
+        found = _changes(case_of, definition, step.goal)
         if found is not None:
             yield EarlierValues(state.view_version, definition, columns, found)
 
@@ -79,7 +82,7 @@ def told(earlier: Sequence[EarlierValues]) -> str:
 def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
     full = plan.mode is RefreshMode.FULL
     functions = [function.column for function in plan.functions]
-    if not functions or not case.definition.earlier or plan.unset or plan.reason is RefreshReason.FORCED:
+    if not functions or plan.unset or plan.reason is RefreshReason.FORCED:
         return None
     if plan.stale and not full:
         return None if case.base is None else _Step([f for f in functions if f.name in plan.stale], case.base, False)
@@ -89,6 +92,21 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
     if not plan.changes or not (bounded or any(change.kind in _COMPUTED for change in plan.changes)):
         return None
     return _Step(functions, case.target, True, _is_restored(case, plan.changes))
+
+
+def _of_now(plan: RefreshPlan, case: Case) -> Iterator[EarlierValues]:
+    """Where columns of the source were rewritten in place that one of the functions does not read: its values are those
+    that the view has."""
+    rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
+    if case.base is None or not rewritten:
+        return
+    for function in case.definition.query.functions:
+        if case.definition.computed.get(function.name) != function.identity:
+            continue
+        alone = replace(case.definition.query, columns=(), where="", functions=(function,))
+        found = changes(alone, case.base, case.target, case.compactions)
+        if not rewritten.issubset(found):
+            yield EarlierValues(case.view.version, replace(case.definition, query=alone), (function.name,), found)
 
 
 def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierState, tuple[str, ...]]]:
@@ -125,7 +143,8 @@ def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
     before, deleted rows that are back, or columns with other files, which may be those of before."""
     if case.base is None or case.target.version < case.base.version:
         return False
-    last = max([f.fragment_id for f in case.base.fragments] + [s.last_fragment for s in case.definition.earlier])
+    last = max((f.fragment_id for f in case.base.fragments), default=-1)
+    last = max([last, *(state.last_fragment for state in case.definition.earlier)])
     before = {f.fragment_id: f for f in case.base.fragments}
     now = {f.fragment_id: f for f in case.target.fragments}
     return any(_is_older(change, before, now, last) for change in found)
@@ -139,8 +158,12 @@ def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, 
     return change.kind is ChangeKind.REWRITTEN
 
 
-def _changes(case: Case) -> tuple[SourceChange, ...] | None:
+def _changes(case_of: CaseOf, definition: ViewDefinition, goal: TableSnapshot) -> tuple[SourceChange, ...] | None:
     """Between the source version of an earlier state and the one to compute for; None: it cannot be told."""
+    try:
+        case = case_of(definition, goal)
+    except FailedPrecondition:  # its record may not be read
+        return None
     if broken_link(case) is not None or case.base is None:
         return None
     return changes(case.definition.query, case.base, case.target, case.compactions)

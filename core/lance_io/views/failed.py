@@ -12,6 +12,7 @@ import pyarrow as pa
 import structlog
 import xxhash
 
+from core import whole_files
 from core.domain.view import FailedNote
 from core.lance_io.opening import filesystem_of
 from core.lance_io.views.files import REFRESH_FOLDER
@@ -104,9 +105,7 @@ def write(view: str, failed: FailedRows) -> FailedNote:
     content = bytes(sink.getvalue())
     name = _name(content)
     filesystem, root = filesystem_of(view)
-    filesystem.create_dir(f"{root}/{REFRESH_FOLDER}")
-    with filesystem.open_output_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-        stream.write(content)
+    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
     rows, jobs = Counter[str](), Counter[str]()
     for (column, job), ids in failed.groups.items():
         rows[column] += len(ids)

@@ -93,6 +93,23 @@ def test_only_rows_that_changed_since_are_computed(world):
     assert go(world) == [world._id(world.source.state, i) for i in changed]
 
 
+def test_columns_that_the_function_does_not_read_cost_no_call(world):
+    """A column of the source is written anew, as by a backfill: the view filters by it and shows it."""
+    before = set(SHUFFLED.ids(world.source.state))
+    world.source._rewrite("k", 46)
+    came = set(SHUFFLED.ids(world.source.state)) - before
+    assert came
+    changed = expect(SHUFFLED, world.filled["shuffled"], world.source.state)
+    assert changed.recomputed
+    assert go(world) == sorted(world._id(world.source.state, i) for i in came)
+    world.source._rewrite("y", 1)
+    world.source._rewrite("k", 46)
+    rewritten = [i for i, row in world.source.state.rows.items() if "y" in row.columns]
+    assert go(world) == sorted(
+        world._id(world.source.state, i) for i in SHUFFLED.ids(world.source.state) if i in rewritten
+    )
+
+
 @pytest.mark.parametrize("care", ["compact", "compact_and_clean"])
 def test_with_a_source_that_is_cared_for_in_between(world, care):
     """What the versions were that the view had seen, it has recorded."""
