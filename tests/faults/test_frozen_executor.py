@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.integration.evidence import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
+LONG = bool(os.environ.get("LEMAN_LONG"))
 ROWS, TASK = 2000, 40
 LEFT = "left to the executor that has taken the job over"
 LEASE_SECONDS = 1.0
@@ -77,7 +79,7 @@ class Two:
         return len([session for _, _, session in self.evidence.lines() if session == self.first.pid])
 
 
-@pytest.fixture(params=["its process", "all its processes"])
+@pytest.fixture(params=["its process", "all its processes"] if LONG else ["all its processes"])
 def two(request, lake: Lake, first: SecondExecutor, tmp_path: Path) -> Iterator[Two]:
     database, evidence = tmp_path / "shared", Evidence(tmp_path, tmp_path.name)
     database.mkdir()

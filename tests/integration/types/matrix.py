@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ _NULL = pa.array([False, True, False, False, False])
 
 
 FORMATS = {"2.0": (2, 0), "2.1": (2, 1), "2.2": (2, 2)}
+#: All of them with LEMAN_LONG=1; else the one that Lance writes of its own accord, which holds the most.
+TRIED = FORMATS if os.environ.get("LEMAN_LONG") else {"2.2": FORMATS["2.2"]}
 
 
 @dataclass(frozen=True)

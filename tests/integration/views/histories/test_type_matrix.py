@@ -11,7 +11,7 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction, ViewQuery
 from core.udf import storable
 from core.udf.registry import UdfRegistry
-from tests.integration.types.matrix import FORMATS, ROWS, Cell, allowed, cells, stored
+from tests.integration.types.matrix import FORMATS, ROWS, TRIED, Cell, allowed, cells, stored
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
 
@@ -19,7 +19,7 @@ _COLUMNS = 90
 _FUNCTION_EVERY = 30
 SHARES = [
     (name, first)
-    for name, version in FORMATS.items()
+    for name, version in TRIED.items()
     for first in range(0, sum(allowed(cell.kind, version) for cell in cells()), _COLUMNS)
 ]
 
