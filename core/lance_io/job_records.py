@@ -10,6 +10,9 @@ import msgspec
 from core import seal
 from core.domain.job import Job
 
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_decoder = msgspec.json.Decoder(Job)
+
 
 def encode(job: Job) -> str:
     """Its JSON without what is as by default, sealed."""
@@ -25,7 +28,7 @@ def decode(record: str) -> Job:
     """Of one that is not sealed, only that it makes sense is known. Raises ValueError where it is damaged."""
     text = seal.unseal_text(record) if is_sealed(record) else record
     try:
-        return msgspec.json.decode(text, type=Job)
+        return _decoder.decode(text)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
 

@@ -23,6 +23,7 @@ Place = tuple[int, str]
 #: Job, column, whether rows of which only the place is stored count.
 _Key = tuple[str, str, bool]
 _LISTINGS = 16
+msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashes where two are the first to need it
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ class _Given(msgspec.Struct, frozen=True):
     resources: dict[str, list[str]] = {}
 
 
+_decoder = msgspec.json.Decoder(_Given)
+
+
 def start() -> None:
     """Starts the pool for all workers that are forked from this process."""
     _callers.append(caller.start(_take_over, start_threads))
@@ -66,7 +69,7 @@ def _given() -> _Given:
 
 
 def _take_over(state: bytes) -> None:
-    given = msgspec.json.decode(state, type=_Given)
+    given = _decoder.decode(state)
     sys.path[:0] = [entry for entry in given.path if entry not in sys.path]
     if resource.getrlimit(resource.RLIMIT_AS) != given.memory:
         resource.setrlimit(resource.RLIMIT_AS, given.memory)

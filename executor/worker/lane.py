@@ -24,6 +24,9 @@ from executor.worker.unit import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
 _STRAY = 125
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_errands, _contexts = msgspec.json.Decoder(Errand), msgspec.json.Decoder(WorkContext)
+_units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class LaneConnection:
         if head is None:
             return None
         data = self._read(int.from_bytes(head, "big"))
-        return None if data is None else msgspec.json.decode(data, type=WorkUnit | None)
+        return None if data is None else _units.decode(data)
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
@@ -131,13 +134,13 @@ class Bench:
 
 def run_errand(errand_json: str) -> int:
     """The errand of a lane; returns how many units it ran."""
-    errand = msgspec.json.decode(errand_json, type=Errand)
+    errand = _errands.decode(errand_json)
     return run_lane(errand.host, errand.port, errand.hello, errand.context)
 
 
 def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Runs units until there are none; returns how many."""
-    context = msgspec.json.decode(context_json, type=WorkContext)
+    context = _contexts.decode(context_json)
     bench = Bench(context)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:

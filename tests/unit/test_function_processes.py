@@ -31,7 +31,9 @@ def do(errand: str) -> int:
     asked = msgspec.json.decode(errand, type=Errand)
     space: dict[str, object] = {}
     exec(_PREAMBLE + asked.context.decode(), space)
-    Path(asked.host).write_text(repr(space["said"]))
+    own = Path(f"{asked.host}-{os.getpid()}")  # a child that the statements made may come here too
+    own.write_text(repr(space["said"]))
+    own.replace(asked.host)
     return 1
 
 

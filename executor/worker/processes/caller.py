@@ -16,6 +16,9 @@ from executor.worker.processes.function_process import Prepare
 from executor.worker.processes.messages import Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
 
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_errands, _answers = msgspec.json.Decoder(Errand), msgspec.json.Decoder(Answer)
+
 
 class FunctionProcessEnded(RuntimeError):
     """The process that ran an errand is gone, or could not go on: the lane is to be started again."""
@@ -31,7 +34,7 @@ class Caller:
     def run(self, errand: str, state: bytes = b"") -> int:
         """Runs an errand where its function's version runs; returns how many units it was. Raises
         FunctionProcessEnded."""
-        function = msgspec.json.decode(errand, type=Errand).function
+        function = _errands.decode(errand).function
         ours, theirs = socket.socketpair()
         with ours:
             try:
@@ -44,7 +47,7 @@ class Caller:
             if data is None:
                 self._end_parent()
                 raise FunctionProcessEnded("the pool of function processes is gone")
-        answer = msgspec.json.decode(data, type=Answer)
+        answer = _answers.decode(data)
         if answer.error:
             raise FunctionProcessEnded(answer.error)
         return answer.units

@@ -19,6 +19,7 @@ from executor.worker.processes.surroundings import kept
 Run = Callable[[str], int]
 #: Takes over what a caller's process has and this one lacks.
 Prepare = Callable[[bytes], None]
+_requests = msgspec.json.Decoder(Request)
 
 
 def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Callable[[], None]) -> NoReturn:
@@ -58,7 +59,7 @@ def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Pre
     request = receive(caller)
     if request is None:
         return
-    answer = _answer(msgspec.json.decode(request, type=Request), run, prepare)
+    answer = _answer(_requests.decode(request), run, prepare)
     if os.getpid() != here:
         os._exit(1)  # a function forked, and its child came back here
     if not answer.error and not _has_children():
