@@ -32,11 +32,7 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
             "JOB_RUNNING", f"Job {job.job_id} has not ended: cancel it, or wait for its end", job_id=job.job_id
         )
     if job.refresh is not None:
-        raise FailedPrecondition(
-            "NOT_A_BACKFILL",
-            f"Job {job.job_id} refreshed view {job.spec.table}: refresh the view again",
-            job_id=job.job_id,
-        )
+        raise FailedPrecondition("NOT_A_BACKFILL", _instead(job), job_id=job.job_id)
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and udf_version need udf_name, the function to be used", field="udf_name"
@@ -53,6 +49,17 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
         await _check_kept(planner, job, wanted)
     await planner.alter_column(spec, wanted, keep_values=retry.keep_others)
     return replace(spec, udf_name="", udf_version="", failed_only=retry.keep_others)
+
+
+def _instead(job: Job) -> str:
+    """What brings values for the rows that a refresh left without."""
+    refreshed = f"Job {job.job_id} refreshed view {job.spec.table}"
+    if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
+        return (
+            f"{refreshed}, and a refresh calls a function again for a row that failed when the row has changed in the "
+            'source, when alter_columns has given the column another function, or with policy="full"'
+        )
+    return f"{refreshed} and ended {job.state.value}: refresh the view again, it goes on where the job stopped"
 
 
 async def _is_own(planner: PlannerClient, job: Job) -> bool:

@@ -32,7 +32,7 @@ from core.errors import Internal, InvalidArgument
 from core.rpc import convert_views
 from core.views.metadata import write
 from leman import _wire
-from leman.v1 import catalog_pb2, planner_pb2
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")
 QUERY = ViewQuery(
@@ -102,7 +102,8 @@ def test_a_policy_of_a_later_release_is_refused():
     )
 )
 def test_results(result):
-    seen = _wire.refresh_result(convert_views.refresh_result_to_proto(result))
+    job = jobs_pb2.Job(state=jobs_pb2.Job.STATE_DONE, refresh_result=convert_views.refresh_result_to_proto(result))
+    seen = _wire.refresh_result(job)
     assert (seen.mode, seen.reason) == (result.mode.value, result.reason.value)
     numbers = {f.name: getattr(result, f.name) for f in fields(result)[2:]}
     assert {name: getattr(seen, name) for name in numbers} == numbers

@@ -268,6 +268,32 @@ def test_result_is_one_line(view, fake, capsys):
     )
 
 
+def test_result_tells_of_rows_that_failed(view, fake, caplog):
+    job = refreshed("DONE_WITH_ERRORS", rows_added=10, source_version=9)
+    job.progress.rows_failed, job.progress.rows_failed_before = 5, 1
+    job.failed_in.append("job-0")
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
+    result = view.refresh(progress=False)
+    assert (result.rows_failed, result.rows_failed_before) == (5, 1)
+    assert (result.job_id, result.failed_in, result.state) == ("job-1", ("job-0",), leman.JobState.DONE_WITH_ERRORS)
+    assert str(result) == (
+        "incremental (source changed): 10 rows added; source version 9; "
+        "5 rows failed and stay NULL: get_errors(job_id='job-1'); "
+        "1 row that failed before stays NULL: failed_in=('job-0',)"
+    )
+    assert caplog.messages[0].count("failed and stay NULL") == caplog.messages[0].count("failed before") == 1
+
+
+def test_result_of_a_refresh_that_changed_nothing_tells_of_rows_that_failed_before(view, fake):
+    job = refreshed("DONE_WITH_ERRORS", source_version=9)
+    job.refresh_result.mode = planner_pb2.REFRESH_MODE_NO_OP
+    job.progress.rows_failed_before = 3
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
+    assert str(view.refresh(progress=False)) == (
+        "nothing to do, it is right for source version 9; 3 rows that failed before stay NULL"
+    )
+
+
 def test_failed_refresh_is_told_as_one(view, fake):
     failed = refreshed("FAILED")
     failed.error.CopyFrom(status("FAILED_PRECONDITION", "FOREIGN_WRITES", "the view was written by somebody else"))

@@ -128,6 +128,10 @@ class RefreshResult:
 
     `mode`: `no_op`, `incremental` or `full`; `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
     are the view's; `rows_evaluated` counts rows given to functions, for each function column apart.
+
+    `rows_failed` have no value because a function failed on them in this refresh, `rows_failed_before` since earlier
+    ones; each function column counts apart. `View.get_errors` tells why, by `job_id` and by the ids in `failed_in`.
+    `state`: the job's, DONE_WITH_ERRORS where the view has such rows.
     """
 
     mode: str
@@ -142,8 +146,24 @@ class RefreshResult:
     source_version_before: int = 0
     source_version: int = 0
     view_version: int = 0
+    rows_failed: int = 0
+    rows_failed_before: int = 0
+    job_id: str = ""
+    failed_in: tuple[str, ...] = ()
+    state: JobState = JobState.DONE
 
     def __str__(self) -> str:
+        told = [self.work]
+        if self.rows_failed:
+            told.append(f"{_stay(self.rows_failed, 'failed and')}: get_errors(job_id={self.job_id!r})")
+        if self.rows_failed_before:
+            where = f": failed_in={self.failed_in!r}" if self.failed_in else ""
+            told.append(_stay(self.rows_failed_before, "that failed before") + where)
+        return "; ".join(told)
+
+    @property
+    def work(self) -> str:
+        """What became of the rows, in one line that says nothing of those that failed."""
         if self.mode == "no_op":
             return f"nothing to do, it is right for source version {self.source_version}"
         counts = {
@@ -155,6 +175,10 @@ class RefreshResult:
         each = [f"{n:,} {'row' if n == 1 else 'rows'} {what}" for what, n in counts.items() if n]
         rows = ", ".join(each) or "no row changed"
         return f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}; source version {self.source_version}"
+
+
+def _stay(count: int, which: str) -> str:
+    return f"{count:,} row {which} stays NULL" if count == 1 else f"{count:,} rows {which} stay NULL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class View(Table):
         source, where that is a view, and its source, and so on. `optimize_indices`: once the view is right, brings its
         indexes up to date, as `optimize_indices()` does. `progress`: as for `Table.backfill`.
 
-        Rows for which a function failed have NULL there, with a warning in the log. Ctrl-C cancels the refresh; what it
+        Rows for which a function failed have NULL there: the answer counts them and names the jobs whose `get_errors`
+        say why, and the log has a warning. Ctrl-C cancels the refresh; what it
         computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, and
         FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
         FOREIGN_WRITES.

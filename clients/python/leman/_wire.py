@@ -38,7 +38,7 @@ def job(message: jobs_pb2.Job) -> Job:
     spec = message.spec
     return Job(
         job_id=message.job_id,
-        state=JobState(jobs_pb2.Job.State.Name(message.state).removeprefix("STATE_")),
+        state=_state(message),
         database=spec.table.database,
         table=spec.table.table,
         column=spec.column,
@@ -53,13 +53,17 @@ def job(message: jobs_pb2.Job) -> Job:
         attempt=message.attempt,
         created_at=_time(message.created_at),
         updated_at=_time(message.updated_at),
-        refresh_result=refresh_result(message.refresh_result) if message.HasField("refresh_result") else None,
+        refresh_result=refresh_result(message) if message.HasField("refresh_result") else None,
         stalls=tuple(_stall(stall) for stall in message.stalls),
         retry_of=message.retry_of,
         failed_in=tuple(message.failed_in),
         queue_position=message.queue_position,
         stale_indices=tuple(index_coverage(index) for index in message.stale_indices),
     )
+
+
+def _state(message: jobs_pb2.Job) -> JobState:
+    return JobState(jobs_pb2.Job.State.Name(message.state).removeprefix("STATE_"))
 
 
 def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
@@ -85,13 +89,19 @@ def _stall(message: jobs_pb2.Stall) -> Stall:
     )
 
 
-def refresh_result(message: jobs_pb2.RefreshResult) -> RefreshResult:
-    """What a refresh did."""
-    numbers = [f.name for f in dataclasses.fields(RefreshResult) if f.name not in {"mode", "reason"}]
+def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
+    """What a refresh did, with what its job says of failed rows."""
+    message = job.refresh_result
+    numbers = {f.name for f in dataclasses.fields(RefreshResult)} & set(message.DESCRIPTOR.fields_by_name)
     return RefreshResult(
         word(planner_pb2.RefreshMode, message.mode),
         word(planner_pb2.RefreshReason, message.reason),
-        **{name: getattr(message, name) for name in numbers},
+        **{name: getattr(message, name) for name in numbers - {"mode", "reason"}},
+        rows_failed=job.progress.rows_failed,
+        rows_failed_before=job.progress.rows_failed_before,
+        job_id=job.job_id,
+        failed_in=tuple(job.failed_in),
+        state=_state(job),
     )
 
 

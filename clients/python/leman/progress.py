@@ -161,7 +161,7 @@ def result_line(job: Job) -> str:
         return f"{name}: cancelled, {_rows(progress.rows_checkpointed)} {kept} kept ({job.job_id})"
     took = duration(progress.elapsed_seconds)
     if job.refresh_result is not None:
-        text = f"{name}: {job.refresh_result} ({took})"
+        text = f"{name}: {job.refresh_result.work} ({took})"
     elif progress.fragments_planned == 0:
         text = f"{name}: {job.plan_summary or 'nothing to do'} ({took})"
     else:

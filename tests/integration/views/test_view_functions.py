@@ -69,6 +69,8 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
     with pytest.raises(FailedPrecondition) as refused:
         db.retry_job(future.job_id)
     assert refused.value.reason == "NOT_A_BACKFILL"
+    for way in ("changed in the source", "alter_columns", 'policy="full"'):
+        assert way in str(refused.value)
     with pytest.raises(NotSupported):
         view.alter_columns({"y": evidence.double(version="2")}, keep_values=True)
 
@@ -97,8 +99,11 @@ def test_failed_rows_are_named_as_rows_of_the_source(db):
     assert found == wanted == {(40, 2, 0), (42, 2, 2)}
 
     fails = query.where("x > 43").add_column("y", leman.udf(data_type=pa.int64(), version="fails")(no_threes))
-    with pytest.raises(JobFailed, match="row 2 of fragment 2 of the view's source"):
+    with pytest.raises(JobFailed, match="row 2 of fragment 2 of the view's source") as failed:
         db.create_materialized_view("fails", fails).refresh(progress=False)
+    with pytest.raises(FailedPrecondition, match="ended FAILED: refresh the view again") as refused:
+        db.retry_job(failed.value.job_id)
+    assert refused.value.reason == "NOT_A_BACKFILL"
 
 
 def test_rows_on_which_a_refresh_failed_are_listed(db):
@@ -122,6 +127,12 @@ def test_rows_on_which_a_refresh_failed_are_listed(db):
     job = later.job()
     assert (job.state, job.failed_in) == (leman.JobState.DONE_WITH_ERRORS, (future.job_id,))
     assert (job.progress.rows_failed, job.progress.rows_failed_before) == (0, 1)
+    told = view.refresh(progress=False)
+    assert (told.mode, told.state, told.failed_in) == ("no_op", leman.JobState.DONE_WITH_ERRORS, (future.job_id,))
+    anew = view.refresh(policy="full", progress=False)
+    assert (anew.rows_failed, anew.rows_failed_before) == (1, 0)
+    assert len(view.get_errors(job_id=anew.job_id)) == 1
+    assert f"1 row failed and stays NULL: get_errors(job_id='{anew.job_id}')" in str(anew)
     table.to_lance().delete("x = 3")
     gone = view.refresh_async()
     gone.result()

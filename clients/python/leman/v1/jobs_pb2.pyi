@@ -248,7 +248,9 @@ Global___Stall: _TypeAlias = Stall  # noqa: Y015
 
 @_typing.final
 class RefreshResult(_message.Message):
-    """What a refresh did."""
+    """What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+    `failed_in`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
