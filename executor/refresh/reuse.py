@@ -13,7 +13,7 @@ import structlog
 from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
-from core.domain.view import EarlierValues, RefreshPlan
+from core.domain.view import EarlierValues, RefreshPlan, SourceChange
 from core.errors import LemanError
 from core.lance_io.views import failed as view_failed
 from core.lance_io.views.earlier import EarlierColumns, EarlierRows, unchanged_rows
@@ -49,7 +49,7 @@ class Reuse:
         self._plan = plan
         self._version = version
         self._rows = rows
-        self._found: dict[int, EarlierRows | None] = {}
+        self._found: dict[tuple[int, tuple[SourceChange, ...]], EarlierRows | None] = {}
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -88,16 +88,16 @@ class Reuse:
         return _Known(versions, chosen, own)
 
     def _unchanged(self, earlier: EarlierValues) -> EarlierRows | None:
-        at = earlier.view_version
-        if at not in self._found:
+        at, comparison = earlier.view_version, (earlier.view_version, earlier.changes)
+        if comparison not in self._found:
             try:
                 if view_failed.read(self._plan.uri, earlier.definition.failed) is None:
                     raise KeyError("its failed rows are not known any more")
-                self._found[at] = unchanged_rows(self._plan, earlier, self._version, self._rows)
+                self._found[comparison] = unchanged_rows(self._plan, earlier, self._version, self._rows)
             except _ERRORS as error:
                 _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
-                self._found[at] = None
-        return self._found[at]
+                self._found[comparison] = None
+        return self._found[comparison]
 
     def _failed(self, earlier: EarlierValues, column: str) -> Ints:
         """Rows that had no value, sorted."""

@@ -201,10 +201,9 @@ class RefreshRun:
         if plan.unset:
             await FirstFill(self._work).run(plan)
             return False
-        if plan.stale and plan.mode is not RefreshMode.FULL:
-            await Splice(self._work).columns(plan)
-            return False
-        await Splice(self._work).rows(plan)
+        splice = Splice(self._work)
+        only_columns = plan.stale and not plan.changes and plan.mode is not RefreshMode.FULL
+        await (splice.columns(plan) if only_columns else splice.rows(plan))
         return True
 
     async def _lay_again(self, plan: RefreshPlan) -> None:

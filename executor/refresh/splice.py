@@ -24,7 +24,7 @@ from core.domain.view import (
 )
 from core.lance_io.views import files as view_files
 from core.lance_io.views import records
-from core.lance_io.views.changes import NOTHING, RowOutcome, every_row
+from core.lance_io.views.changes import NOTHING, RowOutcome, every_row, with_all_others
 from core.lance_io.views.stage import Stage
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS
@@ -72,14 +72,18 @@ class _Change:
 
 
 class Splice:
-    """Brings a view to the plan's source version, or its stale columns to their functions' version."""
+    """Brings a view to the plan's source version and to its functions' versions."""
 
     def __init__(self, work: RefreshWork) -> None:
         self._work = work
 
     async def rows(self, plan: RefreshPlan) -> None:
-        """Appends, recomputes and evicts what the source's change asks for."""
+        """Appends, recomputes and evicts what the source's change asks for. Where another function version has to
+        compute a column too, it sees the source's rows of now and no others: rows that stay as they are are computed
+        anew with the rest, and what the other functions gave for them is taken from the view."""
         outcome = await self._work.outcome(plan)
+        if plan.stale:
+            outcome = await in_thread(with_all_others, plan, outcome)
         await self._splice(plan, _Change(outcome, plan.target_version, plan.functions))
 
     async def version(self, plan: RefreshPlan) -> None:
@@ -92,10 +96,11 @@ class Splice:
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
     async def columns(self, plan: RefreshPlan) -> None:
-        """Function columns that another version has to compute, for the rows that the view has."""
+        """Function columns that another version has to compute, for the rows that the view has: none of them changed
+        in the source."""
         functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
         outcome = await in_thread(every_row, plan)
-        await self._splice(plan, _Change(outcome, plan.definition.base_version, functions, tuple(plan.stale)))
+        await self._splice(plan, _Change(outcome, plan.target_version, functions, tuple(plan.stale)))
 
     async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
         recording = asyncio.create_task(self._recorded(plan, change))  # beside the function's calls

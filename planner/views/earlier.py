@@ -39,12 +39,14 @@ CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What is computed next: columns of these functions, at the source version `goal`. `from_here`: rows of the view as
-    it is are as good as those of an earlier state; `restored`: rows of the source may be older than the view."""
+    it is are as good as those of an earlier state, but for columns of another function version; `whole`: rows that stay
+    as they are are computed too; `restored`: rows of the source may be older than the view."""
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
     from_here: bool
     restored: bool = False
+    whole: bool = False
 
 
 def state_of(case: Case) -> EarlierState | None:
@@ -61,7 +63,7 @@ def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) ->
     if step is None:
         return
     if step.from_here:
-        yield from _of_now(plan, case)
+        yield from _of_now(plan, case, whole=step.whole)
     for state, columns in _chosen(step, case.definition):
         definition = recall(state.view_version)
         if definition is None or definition.base_version != state.source_version:
@@ -84,28 +86,31 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
     functions = [function.column for function in plan.functions]
     if not functions or plan.unset or plan.reason is RefreshReason.FORCED:
         return None
-    if plan.stale and not full:
-        return None if case.base is None else _Step([f for f in functions if f.name in plan.stale], case.base, False)
+    if plan.stale and not full and not plan.changes:
+        return _Step([f for f in functions if f.name in plan.stale], case.target, False)
     if full:
         return None if plan.lay_again else _Step(functions, case.target, False, restored=True)
+    restored = _is_restored(case, plan.changes)
+    if plan.stale:
+        return _Step(functions, case.target, True, restored, whole=True)
     bounded = case.definition.query.limit is not None or case.definition.query.offset
     if not plan.changes or not (bounded or any(change.kind in _COMPUTED for change in plan.changes)):
         return None
-    return _Step(functions, case.target, True, _is_restored(case, plan.changes))
+    return _Step(functions, case.target, True, restored)
 
 
-def _of_now(plan: RefreshPlan, case: Case) -> Iterator[EarlierValues]:
-    """Where columns of the source were rewritten in place that one of the functions does not read: its values are those
-    that the view has."""
+def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
+    """Where columns of the source were rewritten in place that one of the functions does not read, or another function
+    has to compute all rows (`whole`): its values are those that the view has."""
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
-    if case.base is None or not rewritten:
+    if case.base is None or not (rewritten or whole):
         return
     for function in case.definition.query.functions:
         if case.definition.computed.get(function.name) != function.identity:
             continue
         alone = replace(case.definition.query, columns=(), where="", functions=(function,))
         found = changes(alone, case.base, case.target, case.compactions)
-        if not rewritten.issubset(found):
+        if whole or not rewritten.issubset(found):
             yield EarlierValues(case.view.version, replace(case.definition, query=alone), (function.name,), found)
 
 
@@ -113,24 +118,26 @@ def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierSt
     wanted: dict[int, tuple[EarlierState, list[str]]] = {}
     for function in step.functions:
         fitting = [s for s in definition.earlier if s.computed.get(function.name) == function.identity]
-        for state in _nearest(step, fitting, definition.base_version):
+        current = definition.computed.get(function.name) == function.identity
+        for state in _nearest(step, fitting, definition.base_version if step.from_here and current else None):
             wanted.setdefault(state.view_version, (state, []))[1].append(function.name)
     goal = step.goal.version
     for state, columns in sorted(wanted.values(), key=lambda found: abs(found[0].source_version - goal)):
         yield state, tuple(columns)
 
 
-def _nearest(step: _Step, states: Sequence[EarlierState], here: int) -> Iterable[EarlierState]:
-    """Of states with a column's values: the one of the very version, or the next ones on both sides of it."""
+def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> Iterable[EarlierState]:
+    """Of states with a column's values: the one of the very version, or the next ones on both sides of it. `here`: the
+    source version of the view, where its own values are as good."""
     goal = step.goal.version
     exact = [s for s in states if s.source_version == goal]
     if exact:
         return exact[:1]
     before = max((s for s in states if s.source_version < goal), key=lambda s: s.source_version, default=None)
     after = min((s for s in states if s.source_version > goal), key=lambda s: s.source_version, default=None)
-    if step.from_here and before is not None and before.source_version < here < goal:
+    if here is not None and before is not None and before.source_version < here < goal:
         before = None
-    if step.from_here and after is not None and goal < here < after.source_version:
+    if here is not None and after is not None and goal < here < after.source_version:
         after = None
     found = {s.view_version: s for s in (before, after) if s is not None}
     if step.restored:

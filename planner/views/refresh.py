@@ -157,16 +157,16 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changes(case.definition.query, case.base, case.target, case.compactions)
-    if case.from_record and (state.unset or stale or (found and case.definition.query.offset)):
+    if case.from_record and (state.unset or (found and case.definition.query.offset)):
         return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # values of that version are needed: there are none
     if state.unset:
         message = f"A first fill was cut short: {_count(len(state.unset), 'fragment')} of the view have no values yet"
         reason = RefreshReason.FIRST_FILL
     elif case.moved and (found or not stale):
         message, reason = _what_changed(case, found), RefreshReason.SOURCE_CHANGED
+        message += f". {_anew(stale)}" if stale else ""
     elif stale:
-        message = f"Another function version is to compute {', '.join(stale)} for every row"
-        reason = RefreshReason.FUNCTION_CHANGED
+        message, reason = _anew(stale), RefreshReason.FUNCTION_CHANGED
     else:
         message = f"The view is right for version {case.target.version} of its source already"
         return _Decision(RefreshMode.NO_OP, RefreshReason.UP_TO_DATE, message)
@@ -206,6 +206,10 @@ def _full(case: Case, reason: RefreshReason) -> _Decision:
             why=reason.name,
         )
     return _Decision(RefreshMode.FULL, reason, f"{why}: every row is computed, beside the view as it is")
+
+
+def _anew(stale: Sequence[str]) -> str:
+    return f"Another function version is to compute {', '.join(stale)} for every row"
 
 
 def _what_changed(case: Case, found: Sequence[SourceChange]) -> str:

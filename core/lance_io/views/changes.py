@@ -7,7 +7,7 @@ rows that are new or other, and the view's row ids where something was removed o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -64,6 +64,14 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
     ids, addresses = _held(plan, None)
     order = np.argsort(addresses)
     return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
+
+
+def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
+    """The outcome, and rows that stay as they are computed anew too."""
+    ids, addresses = _held(plan, None)
+    stay = ~contains(outcome.evict_ids, ids)
+    order = np.argsort(addresses[stay])
+    return replace(outcome, recompute_ids=ids[stay][order], recompute_addresses=addresses[stay][order])
 
 
 class _Filter:

@@ -44,3 +44,24 @@ def even(id: int) -> int:  # noqa: A002
 def same(x: pa.Array) -> pa.Array:
     """What it is given."""
     return x
+
+
+CALLED: dict[str, list[int]] = {"tenfold": [], "hundredfold": [], "picky": []}
+
+
+def tenfold(id: int, a: int) -> int:  # noqa: A002
+    CALLED["tenfold"].append(id)
+    return a * 10
+
+
+def hundredfold(id: int, b: int) -> int:  # noqa: A002
+    CALLED["hundredfold"].append(id)
+    return b * 100
+
+
+def picky(id: int, a: int) -> int:  # noqa: A002
+    """Fails for multiples of three."""
+    CALLED["picky"].append(id)
+    if a % 3 == 0:
+        raise ValueError(a)
+    return a * 1000
