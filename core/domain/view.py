@@ -242,9 +242,9 @@ class RefreshPlan:
     First `unset` fragments are filled from `base_version`; where `lay_again`, placeholders are laid anew for
     `target_version` before, and the view is planned again. Then the rows of `changes` are compared between
     `base_version` and `target_version`. `stale` names function columns that another function version has to compute for
-    every row, at `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped in. `state`: what the
-    view is, to be remembered where the refresh changes rows; None: it is not worth it. Values of `earlier` versions are
-    taken where they are right, for the first step that calls functions.
+    every row, at `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped
+    in. `state`: what the view is, to be remembered where the refresh changes rows; None: it is not worth it. Values of
+    `earlier` versions are taken where they are right, for the first step that calls functions.
     """
 
     uri: str
