@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core import class_archives
 from core.errors import InvalidArgument
@@ -269,6 +269,10 @@ def load() -> Settings:
     except ValidationError as error:
         wrong = "; ".join(f"{_env_name(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False))
         raise InvalidArgument("BAD_SETTING", wrong) from None
+    except SettingsError as error:  # its message does not name the variable, but has no value either
+        wrong = ", ".join(_no_json(os.environ)) or str(error)
+        text = f"{wrong}: this needs a JSON object; unset it, or use one of the settings that `leman config show` lists"
+        raise InvalidArgument("BAD_SETTING", text) from None
 
 
 def describe(settings: Settings) -> Iterator[SettingInfo]:
@@ -313,6 +317,20 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
         for name in getattr(field.annotation, "model_fields", {})
     }
     return sorted(n for n in environ if n.upper().startswith(PREFIX) and "__" in n and n.upper() not in known)
+
+
+def _no_json(environ: Mapping[str, str]) -> list[str]:
+    """Variables that stand for a whole section, or for a setting that is an object, and have something else."""
+    objects = {_env_name((name,)) for name in Settings.model_fields} | {_env_name(("spark", "conf"))}
+    return sorted(name for name, text in environ.items() if name.upper() in objects and not _is_json(text))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def main(argv: list[str] | None = None) -> int:

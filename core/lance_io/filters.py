@@ -64,6 +64,8 @@ arrow_cast arrow_typeof cast coalesce greatest least nullif nvl try_cast
 #: Functions whose cost and result size are bounded by their arguments and which always answer the same. Left
 #: out on purpose: what makes long values (repeat, lpad, rpad, replace, space, range) or is volatile (random).
 FUNCTIONS = frozenset(_ALLOWED.split())
+#: Functions elsewhere, words for `date_part` here.
+_DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
 #: Relative times: replaced by what they say when the job is planned (`core.lance_io.relative_time`).
 CLOCKS = frozenset({"now", "today", "current_date", "current_timestamp"})
 
@@ -174,12 +176,19 @@ def _check_functions(found: list[Token]) -> None:
     for token in calls(found):
         name = token.name.lower()
         if name not in FUNCTIONS and name not in CLOCKS:
-            close = difflib.get_close_matches(name, FUNCTIONS | CLOCKS, 1)
-            hint = f"did you mean {close[0]}?" if close else "such as lower, length, coalesce, date_trunc"
-            raise invalid(f"function '{name}' is not one of those that may be called; {hint}")
+            raise invalid(f"function '{name}' is not one of those that may be called; {_instead(name)}")
     for token, after in itertools.pairwise(found):
         if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
             raise invalid(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")
+
+
+def _instead(name: str) -> str:
+    if name == "extract":
+        return "write date_part('year', …) for extract(year from …)"
+    if name in _DATE_PARTS:
+        return f"write date_part('{name}', …)"
+    close = difflib.get_close_matches(name, FUNCTIONS | CLOCKS, 1)
+    return f"did you mean {close[0]}?" if close else "such as lower, length, coalesce, date_trunc"
 
 
 def _check_quotes(found: list[Token], columns: set[str]) -> None:

@@ -51,6 +51,11 @@ def test_the_environment_wins(monkeypatch):
         ("LEMAN_SERVER__PORT", "http"),
         ("LEMAN_LOG__LEVEL", "loud"),
         ("LEMAN_EXECUTOR__COMMIT_INTERVAL_SECONDS", "0"),
+        ("LEMAN_LOG", ""),
+        ("LEMAN_LOG", "debug"),
+        ("LEMAN_LOG", "[1]"),
+        ("leman_spark", "x"),
+        ("LEMAN_SPARK__CONF", '{"a'),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(monkeypatch, name, value):
