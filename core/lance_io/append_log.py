@@ -14,10 +14,12 @@ import pyarrow as pa
 import structlog
 from lance.commit import CommitConflictError
 
+from core.errors import LemanError
 from core.lance_io import damage
-from core.lance_io.opening import has_versions, open_latest, open_version
+from core.lance_io.failing import table_error
+from core.lance_io.opening import check_version, has_versions, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
-from core.storage import refusal
+from core.storage import failed, refusal
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
@@ -168,7 +170,7 @@ class AppendLog:
 
     def append(self, rows: Sequence[dict[str, object]]) -> Snapshot:
         """Adds rows in one version, and gives that. Where others append at the same time it takes its turn. Raises
-        FailedPrecondition where the storage refuses (see `core.storage`), and OSError."""
+        what `core.storage.failed` gives, and DataLoss (TABLE_DAMAGED)."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
         written = Snapshot(self._write(table))
         self._appended += 1
@@ -178,21 +180,29 @@ class AppendLog:
         return written
 
     def _write(self, table: pa.Table) -> lance.LanceDataset:
-        looked = not self._repairs
+        looked = False
         for tries_left in reversed(range(_TRIES)):
             try:
                 with panics_as_errors():
                     return lance.write_dataset(table, self._uri, mode="append")
             except damage.UNREADABLE as error:
                 self._raise_refusal(error)
-                if _met_others(error) and tries_left:
-                    time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
-                elif looked:
-                    raise
-                else:  # the latest version may be damaged: then another one takes its place
-                    looked = True
-                    self._open()
-        raise AssertionError("the last try returns or raises")
+                met = _met_others(error)
+                if not tries_left or (not met and (looked or not self._repairs)):
+                    raise failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
+            if not looked:  # the latest version may be damaged: then another one takes its place
+                looked = True
+                self._look()
+            if met:
+                time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
+        raise failed(OSError("no try is left"), f"{self._uri} cannot be appended to", self._uri)
+
+    def _look(self) -> None:
+        """Returns where the table can be opened, for whoever repairs perhaps at an earlier version."""
+        try:
+            self._open()
+        except (OSError, ValueError) as error:
+            raise table_error(self._uri, error) from error
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
         """Rows in the order of their appends, see `position`; nothing where nothing was appended yet. Raises
@@ -229,7 +239,7 @@ class AppendLog:
             damage.check_store(self._uri, path)
         rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
         if self._repairs:
-            with contextlib.suppress(OSError):  # then the next one who reads it does the same
+            with contextlib.suppress(OSError, LemanError):  # then the next one who reads it does the same
                 if rows:
                     self._write(self._saved(snapshot, rows))
                 snapshot.without(fragment_id)
@@ -273,7 +283,10 @@ class AppendLog:
     def _open(self) -> lance.LanceDataset | None:
         try:
             with panics_as_errors():
-                return self._checked(open_latest(self._uri))
+                latest = self._checked(open_latest(self._uri))
+                if "://" in self._uri:
+                    check_version(latest)
+                return latest
         except (ValueError, OSError) as error:
             found = damage.versions(self._uri)
             if not self._repairs and (found or damage.had_versions(self._uri)):

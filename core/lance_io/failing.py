@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
 from core.lance_io import manifest
-from core.lance_io.opening import NO_VERSION, filesystem_of
+from core.lance_io.opening import NO_VERSION, OTHER_VERSION, filesystem_of
 from core.lance_io.panics import is_panic
 from core.storage import failed, refusal
 
@@ -17,7 +17,7 @@ _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a 
 #: Lance on a manifest of which it has all bytes.
 _DAMAGED = re.compile(
     r"failed to decode Protobuf|sufficient data|file size is too small|Invalid range|LanceError\(Schema\)|CorruptFile|"
-    rf"Unknown Lance storage version|{NO_VERSION}"
+    rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")

@@ -13,17 +13,21 @@ from core.lance_io.panics import panics_as_errors
 _TRIES = 5
 #: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
 NO_VERSION = "the manifest is that of no version"
+#: Lance follows the version that a manifest holds to read, and the version in its name to write: no write succeeds.
+OTHER_VERSION = "the manifest is that of another version"
+#: What Lance says of such a one when it is asked for by the number in its name.
+_SAYS_OTHER = "Version not found error"
 
 
 def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
     """Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
     one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises,
-    ValueError for a manifest of zeros, and OSError where Lance panics over one."""
+    ValueError for a manifest of zeros or of another version, and OSError where Lance panics over one."""
     for tries_left in reversed(range(_TRIES)):
         try:
             with panics_as_errors():
                 found = lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
-            return _of_a_version(found)
+            return _of_its_version(found)
         except (ValueError, OSError):
             if not tries_left or not has_versions(uri):
                 raise
@@ -34,20 +38,38 @@ def open_version(uri: str, version: int, storage_options: Mapping[str, str] | No
     """A version of a table (0: the latest). Raises what `lance.dataset` raises, and OSError where Lance panics."""
     if not version:
         return open_latest(uri, storage_options)
-    with panics_as_errors():
-        return lance.dataset(uri, version=version, storage_options=dict(storage_options) if storage_options else None)
+    try:
+        with panics_as_errors():
+            options = dict(storage_options) if storage_options else None
+            return lance.dataset(uri, version=version, storage_options=options)
+    except ValueError as error:
+        if _SAYS_OTHER in str(error):
+            raise ValueError(OTHER_VERSION) from error
+        raise
 
 
 def move_to_latest(dataset: lance.LanceDataset) -> None:
     """Has an open table be at its latest version. Raises what `open_latest` raises."""
     with panics_as_errors():
         dataset.checkout_latest()  # type: ignore[no-untyped-call]
-    _of_a_version(dataset)
+    _of_its_version(dataset)
 
 
-def _of_a_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
+def check_version(dataset: lance.LanceDataset) -> None:
+    """Returns where the latest manifest holds the version that it is named after. Raises ValueError where it does not,
+    and what `open_version` raises. Lists the versions once more."""
+    latest = int(dataset.latest_version)
+    if latest != dataset.version:  # or others were faster
+        open_version(dataset.uri, latest)
+
+
+def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
+    """On an object store another listing costs as much as the opening, and bytes do not change by themselves there."""
     if not dataset.version:
         raise ValueError(NO_VERSION)
+    if "://" not in dataset.uri:
+        with panics_as_errors():
+            check_version(dataset)
     return dataset
 
 

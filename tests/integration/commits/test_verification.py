@@ -20,7 +20,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.verification import Flaw, Subject, Tally
-from core.errors import NotFound
+from core.errors import DataLoss, NotFound
 from core.lance_io.append_log import AppendLog
 from core.udf import sql
 from core.udf.pythons import PYTHON
@@ -283,6 +283,23 @@ def test_a_history_that_cannot_be_read_is_told(world, name):
     for manifest in (world.folder / "_leman" / f"{name}.lance" / "_versions").iterdir():
         manifest.write_bytes(b"")
     assert one(everything(world.folder)).flaw is Flaw.UNREADABLE
+
+
+def test_a_history_whose_latest_version_is_another_one_is_told_and_goes_on(world):
+    """Lance would read the one and write behind the other: every append conflicted for ever."""
+    log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
+    history = History(world.database)
+    (job,) = history.load().values()
+    log.append(log.read())
+    latest, before = sorted((world.folder / "_leman" / "jobs.lance" / "_versions").iterdir())[:2]
+    latest.write_bytes(before.read_bytes())
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.JOB_HISTORY, Flaw.UNREADABLE)
+    with pytest.raises(DataLoss, match="another version"):  # whoever does not repair does not try for ever
+        log.append([])
+    assert history.save(job) == job
+    assert "damaged" in history.warnings()[0]
+    assert everything(world.folder).findings == []
 
 
 def test_a_table_that_cannot_be_read_does_not_hide_the_others(world):

@@ -87,6 +87,28 @@ def test_no_flipped_bit_of_a_manifest_takes_the_process_along(uri, open_it):
     assert reasons["TABLE_DAMAGED"] > 20
 
 
+@pytest.mark.parametrize("reader", ["anew", "open", "worker"])
+@pytest.mark.parametrize("inner", [2, 4])
+def test_a_manifest_of_another_version_is_damaged(uri, inner, reader):
+    """Lance reads the version that is in it, and writes behind the one in its name: that conflicts for ever."""
+    handle = TableHandle(uri)
+    for x in (3, 4):
+        lance.write_dataset(pa.table({"x": [x]}), uri, mode="append")
+    fourth, third, second, _ = sorted(Path(uri, "_versions").glob("*.manifest"))
+    third.write_bytes((fourth if inner == 4 else second).read_bytes())
+    fourth.unlink()
+    look = {
+        "anew": lambda: LanceTables().snapshot(uri),
+        "open": handle.latest,
+        "worker": lambda: FragmentReader(uri, 3),
+    }
+    with pytest.raises(DataLoss, match="another version") as caught:
+        look[reader]()
+    assert (caught.value.reason, caught.value.facts) == ("TABLE_DAMAGED", {"uri": uri, "path": str(third)})
+    third.unlink()
+    assert LanceTables().snapshot(uri).version == 2
+
+
 def test_a_manifest_that_lance_alone_cannot_decode_is_damaged(uri):
     path = latest_manifest(uri)
     path.write_bytes(path.read_bytes().replace(b"int64", b"\xff\xff\xff\xff\xff"))
