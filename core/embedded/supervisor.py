@@ -21,10 +21,11 @@ import structlog
 
 from core.config import Settings
 from core.embedded import process
+from core.embedded.announcement import Announcement
 from core.embedded.ports import HOST, HeldPort
 from core.embedded.process import Running, Spec
 from core.embedded.redis_server import RedisServer
-from core.embedded.service_file import Home, remove_service_file, write_service_file
+from core.embedded.service_file import Home
 from core.errors import InvalidArgument, LemanError
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
@@ -60,6 +61,7 @@ class Supervisor:
     ) -> None:
         _check(settings)
         self._home = home
+        self._announcement = Announcement(home)
         self._settings = settings
         self._idle_limit = idle_seconds
         self._on_ready = on_ready
@@ -99,7 +101,7 @@ class Supervisor:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            remove_service_file(self._home)
+            self._announcement.remove()
             await self._end_all()
 
     # ---------------------------------------------------------------------------- what is run
@@ -182,8 +184,7 @@ class Supervisor:
         self._up.add(name)
         if len(self._up) < self._expected:
             return
-        content = self._content()
-        write_service_file(self._home, content)
+        self._announcement.write(content := self._content())
         if not self._announced:
             self._announced = True
             self._on_ready(content)
@@ -204,8 +205,9 @@ class Supervisor:
     # ---------------------------------------------------------------------------------- ending
 
     async def _database_gone(self) -> None:
-        """Returns when somebody has deleted the database: then there is nothing left to serve."""
-        while self._home.lock_file.exists():  # noqa: ASYNC110 - a file system sets no event
+        """Returns when somebody has deleted the database. Until then the service file is kept whole."""
+        while self._home.lock_file.exists():
+            self._announcement.mend()
             await asyncio.sleep(_LOOK_SECONDS)
         log.warning("database is gone", database=str(self._home.database))
 

@@ -247,6 +247,67 @@ def test_damaged_service_file_is_none(fake, services, database, text):
     assert len(starts(database)) == 1
 
 
+@pytest.fixture
+def unmended(fake, services, database, monkeypatch):
+    """A system that runs, and does not write its file again; those that come later give way."""
+    services(SUPERVISOR, address=fake.address)
+    leman.connect(database).close()
+    services(
+        """
+        import pathlib, sys
+        with pathlib.Path("later").open("a") as later: later.write("x")
+        sys.exit(4)
+        """
+    )
+    monkeypatch.setattr(_embedded, "_MEND_SECONDS", 0.3)
+    return database / "_leman"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_damaged_file_of_a_system_that_runs_is_named_with_its_process(unmended, text):
+    ((pid, *_),) = starts(unmended.parent)
+    (unmended / "service.json").write_text(text)
+    with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*kill {pid}"):
+        leman.connect(unmended.parent)
+    assert (unmended / "later").read_text() == "x", "one supervisor was started and no more"
+
+
+def test_a_token_that_was_damaged_is_told(unmended):
+    ((pid, *_),) = starts(unmended.parent)
+    said = (unmended / "service.json").read_text()
+    (unmended / "service.json").write_text(said.replace('"token": "t"', '"token": "x"'))
+    with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*token that is refused.*kill {pid}"):
+        leman.connect(unmended.parent)
+
+
+@pytest.mark.parametrize("change", [("{", ""), ('"token": "t"', '"token": "x"')])
+def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, change):
+    monkeypatch.setattr(_embedded, "_MEND_SECONDS", 60.0)
+    file = unmended / "service.json"
+    said = file.read_text()
+    file.write_text(said.replace(*change))
+    looked = threading.Event()
+    monkeypatch.setattr(_embedded, "_POLL", 0.01)
+    running = _embedded.Embedded._said
+
+    def look(self):
+        looked.set()
+        return running(self)
+
+    monkeypatch.setattr(_embedded.Embedded, "_said", look)
+
+    def mend():
+        looked.wait()
+        (unmended / "new").write_text(said)
+        (unmended / "new").rename(file)
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    with leman.connect(unmended.parent) as db:
+        assert db.table_names() == ["docs"]
+    mending.join()
+
+
 def test_token_is_for_remote_services(database):
     with pytest.raises(leman.LemanError, match="endpoint="):
         leman.connect(database, token="x")

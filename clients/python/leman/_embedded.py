@@ -25,6 +25,7 @@ _POLL = 0.05
 _ANSWER_SECONDS = 2.0  # after which the supervisor is looked at again
 _OTHER_THERE = (0, 4)  # exit codes of a supervisor that another one has made needless
 _LOG_LINES = 15
+_MEND_SECONDS = 8.0  # in which a supervisor that runs has long written a damaged service file anew
 
 
 class Embedded:
@@ -48,15 +49,18 @@ class Embedded:
 
         Raises StartFailed.
         """
-        end = time.monotonic() + self._deadline
+        begun = time.monotonic()
         while True:
             found = self.locate()
             answer = ask(found.planner, found, timeout=_ANSWER_SECONDS)
             if not isinstance(answer, grpc.RpcError):
                 return found
-            stopped = _is_stopped(self._pid())
-            if stopped or time.monotonic() > end:
+            seconds, stopped = time.monotonic() - begun, _is_stopped(self._pid())
+            if answer.code() is grpc.StatusCode.UNAUTHENTICATED and seconds > _MEND_SECONDS:
+                raise self._unreachable(f"has a token that is refused: {answer.details()}")
+            if stopped or seconds > self._deadline:
                 raise StartFailed(self._silence(found, answer, stopped=stopped))
+            time.sleep(_POLL)
 
     def _silence(self, found: Endpoints, answer: grpc.RpcError, *, stopped: bool) -> str:
         pid = self._pid()
@@ -65,6 +69,18 @@ class Embedded:
             f"The embedded services are there ({what}) but the planner at {found.planner} does not answer:"
             f" {answer.details()}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
         )
+
+    def _unreachable(self, what: str) -> StartFailed:
+        pid = _holder(self._lock)
+        who = f"process {pid}" if pid else f"the process that holds {self._lock}"
+        return StartFailed(
+            f"The embedded services run ({who}), but {self._folder / 'service.json'}, which says how to reach them,"
+            f" {what}. End them with `kill {pid or 'PID'}` and connect again: nothing that is stored is lost"
+        )
+
+    @property
+    def _lock(self) -> Path:
+        return self._folder / "supervisor.lock"
 
     def is_running(self) -> bool:
         """True when nothing would have to be started."""
@@ -84,7 +100,7 @@ class Embedded:
             )
         except (ValueError, KeyError, TypeError):
             return None
-        return found if _is_alive(pid) and not _is_free(self._folder / "supervisor.lock") else None
+        return found if _is_alive(pid) and not _is_free(self._lock) else None
 
     def _said(self) -> dict[str, Any]:
         """The service file's content; empty where there is none that can be read."""
@@ -119,15 +135,22 @@ class Embedded:
 
     def _wait(self, child: subprocess.Popen[bytes], log: Path, before: int) -> Endpoints:
         end = time.monotonic() + self._deadline
+        mended_by = 0.0  # when another one's file must be whole
         while time.monotonic() < end:
             found = self._running()
             if found is not None:
                 return found
             code = child.poll()
-            if code in _OTHER_THERE:  # should that one be on its way out, ours is needed after all
-                child = _spawn(self._database, self._folder, log)
-            elif code is not None:
+            if code is not None and code not in _OTHER_THERE:
                 raise _failure(f"ended at once with exit code {code}", log, before)
+            if code is None or not (self._folder / "service.json").exists():
+                mended_by = 0.0
+            if code is not None and not _is_held(self._lock):  # that one was on its way out: ours is needed after all
+                child, mended_by = _spawn(self._database, self._folder, log), 0.0
+            elif code is not None:
+                mended_by = mended_by or time.monotonic() + _MEND_SECONDS
+                if time.monotonic() > mended_by:
+                    raise self._unreachable("cannot be understood")
             time.sleep(_POLL)
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 
@@ -175,6 +198,21 @@ def _is_free(lock: Path) -> bool:
     except (ImportError, OSError):  # no lock file, or held
         return False
     return True
+
+
+def _is_held(lock: Path) -> bool:
+    return lock.exists() and not _is_free(lock)
+
+
+def _holder(lock: Path) -> int:
+    """Process id of a supervisor by its lock; 0 where the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        inode = str(lock.stat().st_ino)
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()  # 1: FLOCK ADVISORY WRITE pid device:inode start end
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
+                return int(fields[4])
+    return 0
 
 
 def _is_stopped(pid: int) -> bool:

@@ -199,6 +199,30 @@ def test_a_killed_process_is_back_at_its_address(shared, victim):
     assert not [process for process in below if lives(process)]
 
 
+@pytest.mark.parametrize("how", ["gone", "garbage", "empty", "other token", "other port"])
+def test_a_damaged_service_file_is_written_again(shared, how):
+    content = shared.content()
+    damaged = {
+        "garbage": b"\x00\xff{",
+        "empty": b"",
+        "other token": json.dumps({**content, "token": "x"}).encode(),
+        "other port": json.dumps({**content, "planner": "127.0.0.1:1"}).encode(),
+    }
+    if how == "gone":
+        shared.file.unlink()
+    else:
+        shared.file.write_bytes(damaged[how])
+
+    def is_told() -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            return bool(json.loads(shared.file.read_text()) == content)
+        return False
+
+    wait_for(is_told)
+    assert stat.S_IMODE(shared.file.stat().st_mode) == 0o600
+    assert "is written again" in shared.log("supervisor")
+
+
 def test_a_second_supervisor_gives_way(shared):
     with system(shared.database) as second:
         assert second.process.wait(DEADLINE) == 4
