@@ -19,6 +19,7 @@ from core.domain.view import FailedNote
 from core.errors import DataLoss, LemanError
 from core.lance_io import committed_files
 from core.lance_io.committed_files import Notes
+from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import failed as view_failed
 from core.locations import TABLE_ENDING, table_uri
@@ -68,12 +69,33 @@ class TableCheck:
             found = Finding(Subject.TABLE, Flaw.UNREADABLE, self._folder, message, self._table)
             yield "table", Looked(Subject.TABLE, 0, True, (found,))
             return
-        yield "table", Looked(Subject.TABLE, verifiable=False)
+        yield "table", Looked(Subject.TABLE, verifiable=False, findings=self._row_ids(snapshot))
         for name, looked in self._bindings(snapshot):
             yield f"column {name}", looked
         view = self._view(snapshot)
         if view is not None:
             yield "view", view
+
+    def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
+        """What keeps the rows of a fragment from being told apart, by fragment."""
+        try:
+            problems = check_row_ids(self._uri)
+        except LemanError as error:
+            return (self._about(Subject.TABLE, Flaw.UNREADABLE, error.message, snapshot),)
+        rows = {fragment.fragment_id: fragment.live_rows for fragment in snapshot.fragments}
+        return tuple(
+            Finding(
+                Subject.TABLE,
+                Flaw.UNREADABLE,
+                self._folder,
+                error.message,
+                self._table,
+                (),
+                number,
+                rows.get(number, 0),
+            )
+            for number, error in problems.items()
+        )
 
     def notes(self, _: str, after: str) -> Things:
         """Notes of committed files, as one thing."""

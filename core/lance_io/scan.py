@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from core.lance_io.failing import table_error
 from core.lance_io.joining import joined
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.row_ids import reading_row_ids
 from core.lance_io.tables import file_format
 from core.udf import blobs
 
@@ -133,11 +135,15 @@ class FragmentReader:
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
         """For each physical row of `covered`: is it not deleted?"""
-        return deletions.live(self._fragment(fragment_id), covered)
+        fragment = self._fragment(fragment_id)
+        with self._reading_row_ids():
+            return deletions.live(fragment, covered)
 
     def deletions(self, fragment_id: int) -> deletions.Deletions | None:
         """The fragment's deleted rows; None where it has none."""
-        return deletions.deletions(self._fragment(fragment_id))
+        fragment = self._fragment(fragment_id)
+        with self._reading_row_ids():
+            return deletions.deletions(fragment)
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
         """(row id, row address) of physical offsets: see `row_ids`."""
@@ -152,8 +158,12 @@ class FragmentReader:
         scanner = self._fragment(fragment_id).scanner(
             columns=[], offset=low, limit=high - low, with_row_id=True, include_deleted_rows=True
         )
-        ids = scanner.to_table().column("_rowid").to_pylist()
+        with self._reading_row_ids():
+            ids = scanner.to_table().column("_rowid").to_pylist()
         return [ids[o - low] if ids[o - low] is not None else -1 for o in offsets]
+
+    def _reading_row_ids(self) -> AbstractContextManager[None]:
+        return reading_row_ids(self._dataset.uri, int(self._dataset.version))
 
     def _fragment(self, fragment_id: int) -> lance.LanceFragment:
         fragment = self._dataset.get_fragment(fragment_id)

@@ -20,8 +20,9 @@ from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.verification import Flaw, Subject, Tally
-from core.errors import DataLoss, NotFound
+from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.append_log import AppendLog
+from core.lance_io.scan import FragmentReader
 from core.udf import sql
 from core.udf.pythons import PYTHON
 from core.udf.registry import UdfRegistry
@@ -309,6 +310,41 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(world):
     found = everything(world.folder)
     assert [(f.subject, f.flaw, f.table) for f in found.findings] == [(Subject.TABLE, Flaw.UNREADABLE, "t")]
     assert found.counts[Subject.TABLE].looked == 2
+
+
+def test_row_ids_that_cannot_be_read_are_told_by_verification_and_to_whoever_reads_them(tmp_path):
+    uri = tmp_path / "t.lance"
+    for x in range(2):
+        rows = pa.table({"x": [x] * ROWS})
+        lance.write_dataset(rows, str(uri), mode="append" if x else "create", enable_stable_row_ids=True)
+    path = min((uri / "_versions").iterdir())
+    content, told = path.read_bytes(), 0
+    for bit in range(len(content) * 8):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        error = said_of_row_ids(str(uri))
+        if error is not None:
+            assert (error.reason, error.facts["path"]) == ("TABLE_DAMAGED", str(path))
+            assert [f.fragment_id for f in everything(tmp_path).findings if f.subject is Subject.TABLE]
+            told += 1
+    assert told
+
+
+def said_of_row_ids(uri: str) -> LemanError | None:
+    """What is said of the row ids of a table that opens, and has its second fragment."""
+    try:
+        reader = FragmentReader(uri, 2)
+        there = reader.fragment(1) is not None
+    except LemanError:
+        return None
+    try:
+        if there:
+            reader.live(1, RowRange(0, ROWS))
+            reader.row_ids(1, [0])
+    except LemanError as error:
+        return error
+    return None
 
 
 def test_what_compaction_wrote_is_not_verifiable_and_no_error(world):

@@ -1,0 +1,59 @@
+"""Row ids of a table, which its manifest keeps: whether those of every fragment can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.errors import DataLoss, LemanError
+from core.lance_io import manifest
+from core.lance_io.damage import UNREADABLE
+from core.lance_io.failing import table_error
+from core.lance_io.opening import check_version, open_latest
+from core.lance_io.panics import is_panic, panics_as_errors
+from core.storage import failed
+
+
+@contextmanager
+def reading_row_ids(uri: str, version: int) -> Iterator[None]:
+    """Raises DataLoss (TABLE_DAMAGED) where nothing can be made of the row ids of a version, and what
+    `core.storage.failed` gives where they are out of reach. Read no columns in it."""
+    try:
+        with panics_as_errors():
+            yield
+    except UNREADABLE as error:
+        raise _error(uri, version, error) from error
+
+
+def check_row_ids(uri: str) -> dict[int, LemanError]:
+    """What keeps row ids of the latest version from being read, by fragment. Raises what `table_error` gives."""
+    try:
+        dataset = open_latest(uri)
+        check_version(dataset)
+    except (OSError, ValueError) as error:
+        raise table_error(uri, error) from None
+    found: dict[int, LemanError] = {}
+    if dataset.has_stable_row_ids:
+        for fragment in dataset.get_fragments():
+            try:
+                with reading_row_ids(uri, int(dataset.version)):
+                    for _ in fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True).to_batches():
+                        pass
+            except LemanError as error:
+                found[int(fragment.fragment_id)] = error
+    return found
+
+
+def _error(uri: str, version: int, error: Exception) -> LemanError:
+    text = str(error).partition("\n")[0].partition(", /")[0]
+    what = f"row ids of table {uri} cannot be read from version {version}: {text}"
+    if isinstance(error, OSError) and not is_panic(error):
+        return failed(error, f"The {what}", uri)
+    path = f"{uri}/_versions/{manifest.file_name(version)}"
+    return DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {what}. `leman verify` names the fragments. Put {path} back from a backup; where "
+        "there is none, restore a version before it",
+        uri=uri,
+        path=path,
+    )
