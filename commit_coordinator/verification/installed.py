@@ -14,6 +14,10 @@ from core.locations import TABLE_ENDING
 from core.udf import binding
 
 _RESTORE = "restore it from a copy"
+_FROM_IT = (
+    ". What was computed from it since it was damaged stays as it is: give the functions of columns that read it "
+    "another version and backfill them, and refresh views of the table with policy='full'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ class InstalledFiles:
             subject,
             flaw,
             path,
-            f"{path} {problem}: {_remedy(computed=computed, is_view_file=name.startswith('view-'), old=file is None)}",
+            f"{path} {problem}: {_remedy(computed=computed, is_view_file=name.startswith('view-'), old=file is None)}"
+            f"{_FROM_IT if flaw is Flaw.DAMAGED and file is not None else ''}",
             self.table,
             tuple(field.name for field in fields),
             -1 if fragment is None else fragment.fragment_id,
