@@ -102,7 +102,7 @@ def test_a_call_that_does_not_come_back_is_reported(lake, db, tmp_path):
     again, _ = until(future, "stall", f"has not moved for {2 * ROUNDS * ROUND_SECONDS:g} s")
     assert [s.lane for s in again.stalls] == [stall.lane]
     assert db.job(job.job_id).stalls, "GetJob tells too"
-    (line,) = logged(lake, event.message)
+    (line,) = wait_for(lambda: logged(lake, event.message))  # another process writes it to the file
     assert (line["level"], line["job_id"]) == ("warning", job.job_id)
     gate.touch()
     assert gate_was_shut
