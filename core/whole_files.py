@@ -47,10 +47,10 @@ def create(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
 
 def sweep(folder: str, older_than: float = DAY) -> None:
     """Deletes what killed writers left in a folder of a local disk, once nobody has written to it for so long."""
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            if UNFINISHED_NAME.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > older_than:
-                with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # its writer may be there, and faster
+                if UNFINISHED_NAME.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > older_than:
                     Path(entry.path).unlink()
 
 
