@@ -55,7 +55,7 @@ def test_both_streams_of_a_process_go_to_its_log_in_whole_lines(tmp_path):
 
     asyncio.run(run())
     files = list(tmp_path.iterdir())
-    assert len(files) > 5
+    assert len(files) > 1  # how many depends on how much is read at once
     lines = [line for path in files for line in path.read_text().splitlines()]
     assert sorted(lines) == sorted(
         [*(f"{name} {number:06}{'.' * 20}" for name in ("out", "err") for number in range(2000)), "the last words"]
