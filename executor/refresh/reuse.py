@@ -18,7 +18,6 @@ from core.errors import LemanError
 from core.lance_io.views import failed as view_failed
 from core.lance_io.views.earlier import EarlierColumns, EarlierRows, unchanged_rows
 from core.ports import CheckpointStore
-from core.udf import blobs
 from core.views.rows import contains
 from executor.refresh.layout import Ints
 from executor.worker.pieces import Piece, to_checkpoint
@@ -43,11 +42,11 @@ class _Known:
 
 
 class Reuse:
-    """For one step of a refresh: the rows that a stage has, to be computed at `version` of the source. Blocking."""
+    """For one step of a refresh: the rows that a stage has, to be computed at the plan's version of the source.
+    Blocking."""
 
-    def __init__(self, plan: RefreshPlan, version: int, rows: Ints) -> None:
+    def __init__(self, plan: RefreshPlan, rows: Ints) -> None:
         self._plan = plan
-        self._version = version
         self._rows = rows
         self._found: dict[tuple[int, tuple[SourceChange, ...]], EarlierRows | None] = {}
 
@@ -93,7 +92,7 @@ class Reuse:
             try:
                 if view_failed.read(self._plan.uri, earlier.definition.failed) is None:
                     raise KeyError("its failed rows are not known any more")
-                self._found[comparison] = unchanged_rows(self._plan, earlier, self._version, self._rows)
+                self._found[comparison] = unchanged_rows(self._plan, earlier, self._rows)
             except _ERRORS as error:
                 _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
                 self._found[comparison] = None
@@ -108,11 +107,11 @@ class Reuse:
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Checkpoints of one fragment of the stage."""
         output = plan.header.output
-        kind = _stored(blobs.values_field(output.field.arrow).type)
         for missing in task.missing:
             for covered in chunks(missing, _CHUNK_ROWS):
                 for piece in self._pieces(output.name, known, start, covered):
-                    yield _key(task, piece.offsets), to_checkpoint(task.fragment_id, output.name, [piece], kind)
+                    batch = to_checkpoint(task.fragment_id, output.name, [piece], piece.values.type)
+                    yield _key(task, piece.offsets), batch
 
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
         """Known rows of a range of a fragment that begins at row `start` of the stage."""
@@ -122,7 +121,7 @@ class Reuse:
             columns = EarlierColumns(self._plan.uri, known.versions[number].view_version)
             at = 0
             for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _CHUNK_BYTES):
-                yield Piece(offsets[at : at + len(values)], _plain(values))
+                yield Piece(offsets[at : at + len(values)], values)
                 at += len(values)
 
 
@@ -132,11 +131,3 @@ def _key(task: FragmentTask, offsets: Ints) -> str:
     whole = covered.rows == len(offsets)
     prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)
     return keys.range_key(prefix, task.fragment_id, covered)
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    return values.storage if isinstance(values, pa.ExtensionArray) else values

@@ -27,7 +27,6 @@ from core.lance_io.views import records
 from core.lance_io.views.changes import NOTHING, RowOutcome, every_row, with_all_others
 from core.lance_io.views.stage import Stage
 from core.views import metadata as view_metadata
-from core.views.rows import NO_IDS
 from executor.jobs.waiting import patiently
 from executor.refresh import layout
 from executor.refresh.failed import failures_in, noted, noted_anew
@@ -44,11 +43,10 @@ _ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What is brought in: these rows at this version of the source. `columns`: these functions' columns alone, of rows
-    that stay."""
+    """What is brought in: these rows at the plan's version of the source. `columns`: these functions' columns alone, of
+    rows that stay."""
 
     outcome: RowOutcome
-    version: int
     functions: Sequence[ResolvedFunction]
     columns: Sequence[str] = ()
 
@@ -60,10 +58,6 @@ class _Change:
     def touches(self) -> bool:
         """Whether rows of the view come, go or change."""
         return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
-
-    def replaces_all(self, plan: RefreshPlan) -> bool:
-        """Whether the view is built anew beside the old one."""
-        return plan.mode is RefreshMode.FULL and self.version == plan.target_version
 
     @property
     def rows(self) -> Ints:
@@ -84,14 +78,14 @@ class Splice:
         outcome = await self._work.outcome(plan)
         if plan.stale:
             outcome = await in_thread(with_all_others, plan, outcome)
-        await self._splice(plan, _Change(outcome, plan.target_version, plan.functions))
+        await self._splice(plan, _Change(outcome, plan.functions))
 
     async def version(self, plan: RefreshPlan) -> None:
         """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
         be reached."""
-        change = _Change(NOTHING, plan.target_version, ())
+        change = _Change(NOTHING, ())
         asked = _asked(plan, change, 0)
-        plan = await self._recorded(plan, change)
+        plan = await self._recorded(plan)
         self._work.ledger.expect(asked)
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
@@ -100,10 +94,10 @@ class Splice:
         in the source."""
         functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
         outcome = await in_thread(every_row, plan)
-        await self._splice(plan, _Change(outcome, plan.target_version, functions, tuple(plan.stale)))
+        await self._splice(plan, _Change(outcome, functions, tuple(plan.stale)))
 
     async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
-        recording = asyncio.create_task(self._recorded(plan, change))  # beside the function's calls
+        recording = asyncio.create_task(self._recorded(plan))  # beside the function's calls
         recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         stage = await self._computed(plan, change)
         self._work.check()
@@ -120,33 +114,28 @@ class Splice:
         """With what the view is going to say of failed rows."""
         names, job = [f.column.name for f in change.functions], self._work.board.job.job_id
         failed = {} if stage is None else await in_thread(failures_in, stage, names, change.rows, None)
-        if change.replaces_all(plan):
+        if _replaces_all(plan):
             note = await in_thread(noted_anew, plan.uri, failed, job)
         else:
-            computed = dict.fromkeys(names, NO_IDS) | dict(failed)
             before, outcome = plan.definition.failed, change.outcome
-            note = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, computed, job)
+            note = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
         return replace(plan, definition=replace(plan.definition, failed=note))
 
-    async def _recorded(self, plan: RefreshPlan, change: _Change) -> RefreshPlan:
+    async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
         """With a record of the source version that the view is going to be right for."""
-        if change.version != plan.target_version:
-            return plan
-        definition = plan.definition
-        name = await in_thread(
-            records.write, plan.uri, definition.query, definition.source_uri, change.version, definition.base_record
-        )
-        return replace(plan, definition=replace(definition, base_record=name))
+        now, version = plan.definition, plan.target_version
+        name = await in_thread(records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
+        return replace(plan, definition=replace(now, base_record=name))
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
         """The full stage, or None where no function is to be called."""
         rows = change.rows
-        of = layout.digest(plan, change.version, change.functions, change.lists)
+        of = layout.digest(plan, plan.target_version, change.functions, change.lists)
         self._work.tally.expect(len(rows), len(change.functions))
         parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
-        stage = await self._work.stage(plan, change.functions, change.version, of, parts)
+        stage = await self._work.stage(plan, change.functions, plan.target_version, of, parts)
         if stage is not None:
-            await self._work.fill(stage, change.functions, reuse=Reuse(plan, change.version, rows))
+            await self._work.fill(stage, change.functions, reuse=Reuse(plan, rows))
             await in_thread(stage.refresh)
             crash_point("executor.stage_filled")
         return stage
@@ -162,7 +151,7 @@ class Splice:
         swaps = layout.touched(change.outcome.recompute_addresses)
         works = [_appending(everything.part(a, b)) for a, b in cuts]
         works += [_swapping(t, everything, new, change.columns) for t in swaps]
-        files = await self._work.write(plan, change.version, stage, names, works)
+        files = await self._work.write(plan, plan.target_version, stage, names, works)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
         return files[: len(cuts)], swapped
 
@@ -196,7 +185,7 @@ class Splice:
             appended=appended,
             swapped=swapped,
             evictions=evictions,
-            replace_all=change.replaces_all(plan),
+            replace_all=_replaces_all(plan),
             metadata=view_metadata.updates(_definition(plan, change)),
             attempt=self._work.board.job.this_attempt,
             request_id=asked.request_id,
@@ -228,7 +217,7 @@ def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
 def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
     outcome = change.outcome
     changed, gone = len(outcome.recompute_ids), len(outcome.evict_addresses)
-    full = plan.mode is RefreshMode.FULL and not change.columns
+    full = _replaces_all(plan)
     return RefreshResult(
         rows_added=len(outcome.append),
         rows_recomputed=changed,
@@ -236,16 +225,21 @@ def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
         rows_reused=0 if full else max(0, plan.rows - changed - gone),
         source_rows_read=outcome.source_rows_read,
         fragments_rewritten=swaps,
-        source_version=change.version,
+        source_version=plan.target_version,
     )
+
+
+def _replaces_all(plan: RefreshPlan) -> bool:
+    """Whether the view is built anew beside the old one."""
+    return plan.mode is RefreshMode.FULL
 
 
 def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
     """What the view is told of itself with the commit."""
     filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in change.functions}}
-    definition = replace(plan.definition, filled=filled)
-    if change.version == plan.target_version:  # elsewhere the source's identity is what is recorded
-        definition = replace(definition, base_version=change.version, base_incarnation=plan.target_incarnation)
+    definition = replace(
+        plan.definition, filled=filled, base_version=plan.target_version, base_incarnation=plan.target_incarnation
+    )
     if plan.reason in _ANEW:
         return replace(definition, earlier=())
     return view_metadata.remembering(definition, plan.state if change.touches else None)

@@ -12,11 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPlan
-from core.lance_io.opening import open_version
-from core.lance_io.panics import panics_as_errors
+from core.domain.view import RefreshMode, RefreshPlan
 from core.lance_io.views.base import Base
 from core.lance_io.views.differences import Differences, differences
+from core.lance_io.views.held import held
 from core.lance_io.views.order import in_view_order, view_rows
 from core.lance_io.views.source import RowFacts, SourceRows
 from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
@@ -61,14 +60,14 @@ def row_outcome(plan: RefreshPlan) -> RowOutcome:
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
     """All rows that the view has are computed anew where they are. Reads nothing of the source."""
-    ids, addresses = _held(plan, None)
+    ids, addresses = held(plan.uri, plan.version)
     order = np.argsort(addresses)
     return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
     """The outcome, and rows that stay as they are computed anew too."""
-    ids, addresses = _held(plan, None)
+    ids, addresses = held(plan.uri, plan.version)
     stay = ~contains(outcome.evict_ids, ids)
     order = np.argsort(addresses[stay])
     return replace(outcome, recompute_ids=ids[stay][order], recompute_addresses=addresses[stay][order])
@@ -135,12 +134,13 @@ class _Comparison:
         found = self._differences()
         moves, matching = found.moves, self._target.rows(found.asked)
         affected = np.union1d(moves.gone, moves.changed)
-        ids, addresses = _held(self._plan, affected) if len(affected) else (NO_IDS, NO_IDS)
+        plan = self._plan
+        ids, addresses = held(plan.uri, plan.version, affected) if len(affected) else (NO_IDS, NO_IDS)
         change = membership(moves, matching, ids)
         return self._outcome(ids, addresses, change.entering, change.kept, change.leaving)
 
     def _bounded(self) -> RowOutcome:
-        ids, addresses = _held(self._plan, None)
+        ids, addresses = held(self._plan.uri, self._plan.version)
         wanted, kept = self._window(ids) if len(ids) else (self._first(), NO_IDS)
         return self._outcome(
             ids,
@@ -228,28 +228,6 @@ class _Comparison:
             source_rows_read=read,
             evict_ids=leaving,
         )
-
-
-def _held(plan: RefreshPlan, wanted: Ids | None) -> tuple[Ids, Ids]:
-    """Source row ids of the view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
-    ids, addresses = [NO_IDS], [NO_IDS]
-    with panics_as_errors():
-        dataset = open_version(plan.uri, plan.version)
-        scanner = dataset.scanner(
-            columns=[SOURCE_ROW_ID],
-            with_row_address=True,
-            batch_size=_ROWS,
-            batch_readahead=4,
-            fragment_readahead=2,
-        )
-        for batch in scanner.to_batches():
-            found = batch.column(SOURCE_ROW_ID).to_numpy()
-            chosen = slice(None) if wanted is None else contains(wanted, found)
-            ids.append(found[chosen])
-            addresses.append(batch.column("_rowaddr").to_numpy().astype(np.int64)[chosen])
-    joined = np.concatenate(ids)
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate(addresses)[order]
 
 
 def _slices(ids: Ids) -> Iterator[Ids]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import lance
 import numpy as np
 import pyarrow as pa
 
-from core.domain.view import IS_SET, SOURCE_ROW_ID, EarlierValues, RefreshPlan
-from core.lance_io.panics import panics_as_errors
+from core.domain.view import EarlierValues, RefreshPlan
 from core.lance_io.sourced import rows_within
 from core.lance_io.views.base import Base
 from core.lance_io.views.differences import differences
+from core.lance_io.views.held import held_with_values
 from core.lance_io.views.source import SourceRows, plain
-from core.views.rows import NO_IDS, Ids, contains, positions
+from core.views.rows import Ids, contains, positions
 
-_ROWS = 1 << 16
 #: Read before it is known how wide values are.
 _FIRST_ROWS = 64
 
@@ -38,41 +36,19 @@ class EarlierRows:
         return found
 
 
-def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, version: int, wanted: Ids) -> EarlierRows:
-    """Those of the wanted rows of the source that are the same at `version` as when the earlier values were computed,
-    and that the view had then.
+def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
+    """Those of the wanted rows of the source that are the same at the plan's version as when the earlier values were
+    computed, and that the view had then.
 
     Raises NotFound (SOURCE_VERSION_NOT_FOUND), OSError and ValueError where the view's version is gone.
     """
-    then = replace(
-        plan,
-        version=earlier.view_version,
-        definition=earlier.definition,
-        target_version=version,
-        changes=earlier.changes,
-    )
-    held = _held(then, np.sort(wanted))
-    if not earlier.changes or not len(held.ids):
-        return held
-    moves = differences(then, Base(then), SourceRows(then.definition.source_uri, version)).moves
-    same = ~(contains(moves.changed, held.ids) | contains(moves.fresh, held.ids) | contains(moves.gone, held.ids))
-    return EarlierRows(held.ids[same], held.own_ids[same])
-
-
-def _held(then: RefreshPlan, wanted: Ids) -> EarlierRows:
-    """Of the wanted rows those that have values in a version of the view."""
-    ids, own = [NO_IDS], [NO_IDS]
-    with panics_as_errors():
-        dataset = lance.dataset(then.uri, version=then.version)
-        scanner = dataset.scanner(columns=[SOURCE_ROW_ID], filter=IS_SET, with_row_id=True, batch_size=_ROWS)
-        for batch in scanner.to_batches():
-            found = batch.column(SOURCE_ROW_ID).to_numpy()
-            chosen = contains(wanted, found)
-            ids.append(found[chosen])
-            own.append(batch.column("_rowid").to_numpy().astype(np.int64)[chosen])
-    joined = np.concatenate(ids)
-    order = np.argsort(joined, kind="stable")
-    return EarlierRows(joined[order], np.concatenate(own)[order])
+    then = replace(plan, version=earlier.view_version, definition=earlier.definition, changes=earlier.changes)
+    ids, own_ids = held_with_values(then.uri, then.version, np.sort(wanted))
+    if not earlier.changes or not len(ids):
+        return EarlierRows(ids, own_ids)
+    moves = differences(then, Base(then), SourceRows(then.definition.source_uri, then.target_version)).moves
+    same = ~(contains(moves.changed, ids) | contains(moves.fresh, ids) | contains(moves.gone, ids))
+    return EarlierRows(ids[same], own_ids[same])
 
 
 class EarlierColumns:

@@ -1,0 +1,44 @@
+"""The rows that a view has, by those of its source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.domain.view import IS_SET, SOURCE_ROW_ID
+from core.lance_io.opening import open_version
+from core.lance_io.panics import panics_as_errors
+from core.views.rows import NO_IDS, Ids, contains
+
+_ROWS = 1 << 16
+
+
+def held(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
+    """Source row ids of a view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
+    return _read(uri, version, wanted, "_rowaddr")
+
+
+def held_with_values(uri: str, version: int, wanted: Ids) -> tuple[Ids, Ids]:
+    """Source row ids of the wanted ones (sorted) of which the view has values, sorted, and its own row ids."""
+    return _read(uri, version, wanted, "_rowid", where=IS_SET)
+
+
+def _read(uri: str, version: int, wanted: Ids | None, place: str, where: str | None = None) -> tuple[Ids, Ids]:
+    ids, places = [NO_IDS], [NO_IDS]
+    with panics_as_errors():
+        scanner = open_version(uri, version).scanner(
+            columns=[SOURCE_ROW_ID],
+            filter=where,
+            with_row_address=place == "_rowaddr",
+            with_row_id=place == "_rowid",
+            batch_size=_ROWS,
+            batch_readahead=4,
+            fragment_readahead=2,
+        )
+        for batch in scanner.to_batches():
+            found = batch.column(SOURCE_ROW_ID).to_numpy()
+            chosen = slice(None) if wanted is None else contains(wanted, found)
+            ids.append(found[chosen])
+            places.append(batch.column(place).to_numpy().astype(np.int64)[chosen])
+    joined = np.concatenate(ids)
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.concatenate(places)[order]
