@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 import leman
-from tests.faults.lake import Evidence, Lake, settings
+from tests.faults.lake import Evidence, Lake, armed_lake
 
 
 @pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """Started by whoever connects first. The settings are in our own environment, as it is the SDK that starts it."""
-    running = Lake(tmp_path_factory.mktemp("faults") / "lake")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings(running.armed).items():
-            patch.setenv(name, value)
+    with armed_lake(tmp_path_factory.mktemp("faults")) as running:
         yield running
-        running.stop()
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import psutil
 import pyarrow as pa
+import pytest
 import redis
 
 import leman
@@ -240,3 +241,14 @@ def check_settled(db: leman.Database, table: leman.Table, rows: int, column: str
     assert again.state is leman.JobState.DONE
     assert (again.progress.rows_evaluated, again.progress.spark_jobs) == (0, 0)
     assert table.version == version
+
+
+@contextlib.contextmanager
+def armed_lake(folder: Path, **other: str) -> Iterator[Lake]:
+    """Started by whoever connects first. The settings are in our own environment, as it is the SDK that starts it."""
+    running = Lake(folder / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (settings(running.armed) | other).items():
+            patch.setenv(name, value)
+        yield running
+        running.stop()

@@ -16,9 +16,9 @@ from tests.faults.lake import (
     LANES,
     Evidence,
     Lake,
+    armed_lake,
     check_settled,
     checkpointed,
-    settings,
     wait_for,
     watch_until,
 )
@@ -39,18 +39,14 @@ RESERVATION_SECONDS = 120.0
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One of its own, in which a job is soon taken over."""
-    running = Lake(tmp_path_factory.mktemp("frozen") / "lake")
     soon = {
         "LEMAN_EXECUTOR__JOB_LEASE_SECONDS": str(LEASE_SECONDS),
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": str(RESERVATION_SECONDS),
         "LEMAN_EXECUTOR__COMMIT_INTERVAL_SECONDS": "0.5",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (settings(running.armed) | soon).items():
-            patch.setenv(name, value)
+    with armed_lake(tmp_path_factory.mktemp("frozen"), **soon) as running:
         running.connect().close()
         yield running
-        running.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import leman
 from leman import JobEvent, JobState
-from tests.faults.lake import DEADLINE, Evidence, Lake, alive, check_settled, settings, wait_for
+from tests.faults.lake import DEADLINE, Evidence, Lake, alive, armed_lake, check_settled, wait_for
 from tests.integration.evidence import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
@@ -27,16 +27,12 @@ CANCEL_SECONDS = 5.0
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One of its own, in which a stall is noticed after seconds."""
-    running = Lake(tmp_path_factory.mktemp("stalls") / "lake")
     stalls = {
         "LEMAN_WRITER__STALL_IDLE_ROUNDS": str(ROUNDS),
         "LEMAN_WRITER__STALL_ROUND_SECONDS": str(ROUND_SECONDS),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (settings(running.armed) | stalls).items():
-            patch.setenv(name, value)
+    with armed_lake(tmp_path_factory.mktemp("stalls"), **stalls) as running:
         yield running
-        running.stop()
 
 
 def until(future: leman.JobFuture, kind: str, words: str) -> tuple[leman.Job, JobEvent]:
