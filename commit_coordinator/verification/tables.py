@@ -22,6 +22,7 @@ from core.lance_io.committed_files import Notes
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import failed as view_failed
+from core.lance_io.views.files import REFRESH_FOLDER
 from core.locations import TABLE_ENDING, table_uri
 from core.storage import in_use
 from core.udf import binding
@@ -208,7 +209,7 @@ class TableCheck:
             flaw, what = Flaw.DAMAGED, "is damaged or gone"
         except OSError as error:
             flaw, what = Flaw.UNREADABLE, f"cannot be read ({error})"
-        path = f"{self._folder}/_refresh/{note.file}"
+        path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
         message = (
             f"{path} {what}: which {note.total} values of view {self._table} are missing is not known. They stay NULL, "
             "and a refresh with policy='full' computes them"

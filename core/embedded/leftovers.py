@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.domain.garbage import DAY, UNFINISHED_NAME
 
-#: Definitions of functions, and the service file, are written under such names before they have their own.
+#: The service file is written under such a name before it has its own, as definitions of functions once were.
 _OURS = re.compile(r"\.[0-9a-f]{32}\.tmp|\.service\.json\.\d+")
 _OF_OTHERS = frozenset({"redis", "logs"})
 

@@ -17,7 +17,7 @@ from lance.commit import CommitConflictError
 from core.errors import LemanError
 from core.lance_io import damage
 from core.lance_io.failing import table_error
-from core.lance_io.opening import check_version, has_versions, open_latest, open_version
+from core.lance_io.opening import has_versions, open_checked, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.storage import failed, refusal
 
@@ -181,7 +181,9 @@ class AppendLog:
 
     def _write(self, table: pa.Table) -> lance.LanceDataset:
         looked = False
-        for tries_left in reversed(range(_TRIES)):
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
             try:
                 with panics_as_errors():
                     return lance.write_dataset(table, self._uri, mode="append")
@@ -195,7 +197,6 @@ class AppendLog:
                 self._look()
             if met:
                 time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
-        raise failed(OSError("no try is left"), f"{self._uri} cannot be appended to", self._uri)
 
     def _look(self) -> None:
         """Returns where the table can be opened, for whoever repairs perhaps at an earlier version."""
@@ -283,10 +284,7 @@ class AppendLog:
     def _open(self) -> lance.LanceDataset | None:
         try:
             with panics_as_errors():
-                latest = self._checked(open_latest(self._uri))
-                if "://" in self._uri:
-                    check_version(latest)
-                return latest
+                return self._checked(open_checked(self._uri))
         except (ValueError, OSError) as error:
             found = damage.versions(self._uri)
             if not self._repairs and (found or damage.had_versions(self._uri)):

@@ -9,35 +9,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from core.udf.nested import holds
+
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """The values of at least one array, one after the other; all are of the same type."""
     if len(arrays) == 1:
         return arrays[0]
-    return pa.concat_arrays([_tidy(array) for array in arrays] if _has_dictionary(arrays[0].type) else arrays)
+    return pa.concat_arrays([_tidy(array) for array in arrays] if holds(arrays[0].type, pt.is_dictionary) else arrays)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """The rows of a table in one batch."""
-    columns = [joined(column.chunks) if column.num_chunks else _none(column.type) for column in table.columns]
+    columns = [joined(column.chunks or [pa.nulls(0, column.type)]) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
-
-
-def _none(kind: pa.DataType) -> pa.Array:
-    return pa.nulls(0, kind)
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pt.is_dictionary(kind):
-        return True
-    return pt.is_nested(kind) and any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _tidy(array: pa.Array) -> pa.Array:
     """The same values, with NULL in no dictionary."""
     if pt.is_dictionary(array.type):
         return _without_null(array)
-    if not _has_dictionary(array.type):
+    if not holds(array.type, pt.is_dictionary):
         return array
     if pt.is_struct(array.type):
         fields = [_tidy(array.field(at)) for at in range(array.type.num_fields)]

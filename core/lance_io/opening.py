@@ -34,6 +34,14 @@ def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> l
     raise AssertionError("the last try returns or raises")
 
 
+def open_checked(uri: str) -> lance.LanceDataset:
+    """As `open_latest`, for who has to know of a manifest of another version on an object store too."""
+    found = open_latest(uri)
+    if "://" in uri:
+        _check_version(found)
+    return found
+
+
 def open_version(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
     """A version of a table (0: the latest). Raises what `lance.dataset` raises, and OSError where Lance panics."""
     if not version:
@@ -55,7 +63,7 @@ def move_to_latest(dataset: lance.LanceDataset) -> None:
     _of_its_version(dataset)
 
 
-def check_version(dataset: lance.LanceDataset) -> None:
+def _check_version(dataset: lance.LanceDataset) -> None:
     """Returns where the latest manifest holds the version that it is named after. Raises ValueError where it does not,
     and what `open_version` raises. Lists the versions once more."""
     latest = int(dataset.latest_version)
@@ -69,7 +77,7 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
         raise ValueError(NO_VERSION)
     if "://" not in dataset.uri:
         with panics_as_errors():
-            check_version(dataset)
+            _check_version(dataset)
     return dataset
 
 

@@ -9,7 +9,7 @@ from core.errors import DataLoss, LemanError
 from core.lance_io import manifest
 from core.lance_io.damage import UNREADABLE
 from core.lance_io.failing import table_error
-from core.lance_io.opening import check_version, open_latest
+from core.lance_io.opening import open_checked
 from core.lance_io.panics import is_panic, panics_as_errors
 from core.storage import failed
 
@@ -28,8 +28,7 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 def check_row_ids(uri: str) -> dict[int, LemanError]:
     """What keeps row ids of the latest version from being read, by fragment. Raises what `table_error` gives."""
     try:
-        dataset = open_latest(uri)
-        check_version(dataset)
+        dataset = open_checked(uri)
     except (OSError, ValueError) as error:
         raise table_error(uri, error) from None
     found: dict[int, LemanError] = {}

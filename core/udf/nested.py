@@ -24,6 +24,13 @@ def rebuilt(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.Dat
     return kind
 
 
+def holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
+    if wanted(kind):
+        return True
+    return pt.is_nested(kind) and any(holds(kind.field(at).type, wanted) for at in range(kind.num_fields))
+
+
 def without_extensions(kind: pa.DataType) -> pa.DataType:
     """What a type is stored as: extension types at any depth are those that they rest on."""
     while isinstance(kind, pa.BaseExtensionType):

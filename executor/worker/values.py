@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from core.udf.nested import rebuilt, without_extensions
+from core.udf.nested import holds, rebuilt, without_extensions
 
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -255,7 +255,7 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 def _check_json(array: pa.Array) -> None:
     """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file,
     or store null for NaN."""
-    if not _holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
+    if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
         return
     if any(is_list(array.type) for is_list in _LISTS):
         _check_json(_items(array))
@@ -266,13 +266,6 @@ def _check_json(array: pa.Array) -> None:
         for text in array.storage.drop_null().to_pylist():
             with contextlib.suppress(RecursionError):
                 json.loads(text, strict=False, parse_constant=_no_json, object_pairs_hook=_check_keys)
-
-
-def _holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is of a sort, or has one in it at any depth."""
-    if wanted(kind):
-        return True
-    return pt.is_nested(kind) and any(_holds(kind.field(at).type, wanted) for at in range(kind.num_fields))
 
 
 def _items(lists: pa.Array) -> pa.Array:
@@ -293,7 +286,7 @@ def _infinities(array: pa.Array) -> int:
     """How many infinite numbers are in an array of float16 or float32, at any depth of lists; 0 for other types."""
     if isinstance(array, pa.ExtensionArray):
         return _infinities(array.storage)
-    if not _holds(without_extensions(array.type), pt.is_floating):
+    if not holds(without_extensions(array.type), pt.is_floating):
         return 0
     if any(is_list(array.type) for is_list in _LISTS):
         return _infinities(_items(array))

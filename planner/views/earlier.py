@@ -53,8 +53,8 @@ def state_of(case: Case) -> EarlierState | None:
     """What the view is; None where its source version is not known any more."""
     if case.base is None:
         return None
-    last = max((f.fragment_id for f in case.base.fragments), default=-1)
-    return EarlierState(case.view.version, case.definition.base_version, case.definition.computed, last)
+    base = case.definition.base_version
+    return EarlierState(case.view.version, base, case.definition.computed, _last_fragment(case.base))
 
 
 def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
@@ -150,11 +150,14 @@ def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
     before, deleted rows that are back, or columns with other files, which may be those of before."""
     if case.base is None or case.target.version < case.base.version:
         return False
-    last = max((f.fragment_id for f in case.base.fragments), default=-1)
-    last = max([last, *(state.last_fragment for state in case.definition.earlier)])
+    last = max([_last_fragment(case.base), *(state.last_fragment for state in case.definition.earlier)])
     before = {f.fragment_id: f for f in case.base.fragments}
     now = {f.fragment_id: f for f in case.target.fragments}
     return any(_is_older(change, before, now, last) for change in found)
+
+
+def _last_fragment(source: TableSnapshot) -> int:
+    return max((fragment.fragment_id for fragment in source.fragments), default=-1)
 
 
 def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, Fragment], last: int) -> bool:

@@ -12,10 +12,8 @@ import pyarrow as pa
 import structlog
 import xxhash
 
-from core import whole_files
 from core.domain.view import FailedNote
-from core.lance_io.opening import filesystem_of
-from core.lance_io.views.files import REFRESH_FOLDER
+from core.lance_io.views.files import read_beside, write_beside
 from core.views.metadata import FAILED_PREFIX
 from core.views.rows import NO_IDS, Ids
 
@@ -68,13 +66,8 @@ def read(view: str, note: FailedNote) -> FailedRows | None:
     where it cannot be read."""
     if not note.file:
         return NONE_FAILED
-    filesystem, root = filesystem_of(view)
-    try:
-        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{note.file}") as stream:
-            content = stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if note.file != _name(content):
+    content = read_beside(view, note.file)
+    if content is None or note.file != _name(content):
         return None
     found: dict[_Group, list[int]] = {}
     for column, job, row_id in zip(*pa.ipc.open_stream(content).read_all().to_pydict().values(), strict=True):
@@ -104,8 +97,7 @@ def write(view: str, failed: FailedRows) -> FailedNote:
         writer.write_table(pa.table(columns, schema=_SCHEMA))
     content = bytes(sink.getvalue())
     name = _name(content)
-    filesystem, root = filesystem_of(view)
-    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
+    write_beside(view, name, content)
     rows, jobs = Counter[str](), Counter[str]()
     for (column, job), ids in failed.groups.items():
         rows[column] += len(ids)

@@ -31,7 +31,7 @@ from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
 
-#: Folder of a view with files that are no data: lists of rows to be evicted.
+#: Folder of a view with files that are no data: lists of rows to be evicted and of failed ones, records of its source.
 REFRESH_FOLDER = "_refresh"
 _BATCH_ROWS = 1 << 13
 _BATCH_BYTES = 32 << 20
@@ -179,27 +179,39 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
     return batch
 
 
+def write_beside(uri: str, name: str, content: bytes) -> None:
+    """Writes a file of a view that is no data. Raises OSError."""
+    filesystem, root = filesystem_of(uri)
+    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
+
+
+def read_beside(uri: str, name: str) -> bytes | None:
+    """All of a file of a view that is no data; None where there is none. Raises OSError."""
+    filesystem, root = filesystem_of(uri)
+    try:
+        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
+            return bytes(stream.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
     """Stores which rows (view fragment << 32 | offset) are to be evicted: (file name, digest)."""
     table = pa.table([pa.array(addresses >> 32), pa.array(addresses & (1 << 32) - 1)], schema=_EVICTIONS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _EVICTIONS) as writer:
         writer.write_table(table)
-    content = sink.getvalue()
+    content = sink.getvalue().to_pybytes()
     name = f"{uuid.uuid4().hex}.arrow"
-    filesystem, root = filesystem_of(uri)
-    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content.to_pybytes())
-    return name, xxhash.xxh3_128(memoryview(content)).hexdigest()
+    write_beside(uri, name, content)
+    return name, xxhash.xxh3_128(content).hexdigest()
 
 
 def read_evictions(uri: str, name: str, digest: str) -> Ids:
     """Addresses of a file of `write_evictions`. Raises NotFound (FILE_MISSING), DataLoss (FILE_DAMAGED)."""
-    filesystem, root = filesystem_of(uri)
-    try:
-        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-            content = stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder") from None
+    content = read_beside(uri, name)
+    if content is None:
+        raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder")
     if xxhash.xxh3_128(content).hexdigest() != digest:
         raise DataLoss("FILE_DAMAGED", f"Evictions {name} changed after they were written")
     table = pa.ipc.open_file(content).read_all()

@@ -21,7 +21,6 @@ import pyarrow as pa
 import xxhash
 from lance.fragment import RowIdMeta, RowIdSequence
 
-from core import whole_files
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
@@ -30,7 +29,7 @@ from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.protobuf import Kind, Layout, message_class
 from core.lance_io.tables import snapshot_of
-from core.lance_io.views.files import REFRESH_FOLDER
+from core.lance_io.views.files import REFRESH_FOLDER, read_beside, write_beside
 from core.lance_io.views.same import columns_read
 from core.lance_io.views.source import NO_ROWS, RowFacts
 from core.storage import failed
@@ -121,8 +120,7 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
         rows = _all_rows(dataset, serialized, fragments, known)
     content = _encoded(snapshot, _read_ids(snapshot, query), rows)
     name = f"{view_metadata.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
-    filesystem, root = filesystem_of(view)
-    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
+    write_beside(view, name, content)
     return name
 
 
@@ -137,14 +135,10 @@ def read(view: str, name: str, source: str) -> SourceRecord | None:
 
 def content_of(view: str, name: str) -> bytes | None:
     """The bytes of a record; None where there is none. Raises what `core.storage.failed` gives."""
-    filesystem, root = filesystem_of(view)
-    path = f"{root}/{REFRESH_FOLDER}/{name}"
     try:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return read_beside(view, name)
     except OSError as error:
+        path = f"{filesystem_of(view)[1]}/{REFRESH_FOLDER}/{name}"
         raise failed(error, f"The record {path} cannot be read now: {error}", path) from None
 
 
