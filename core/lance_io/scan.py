@@ -25,13 +25,13 @@ from core.lance_io.tables import file_format
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
-_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
 #: An expression may cost much, and nothing of a batch is safe before all of it is evaluated.
 EXPRESSION_ROWS = 1 << 13
 _EXPRESSIONS_AHEAD = 8
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
-_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": _CHUNK_BYTES}
+_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
 _OFFSET_MASK = (1 << 32) - 1
 _BLOBS_AS_BYTES: Final = "all_binary"
@@ -245,10 +245,10 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
     """Options of a scanner that bound its batches, and how many of them it reads ahead. Wide rows are read few at a
     time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only then."""
     row_bytes = _row_bytes(fragment)
-    if row_bytes * CHUNK_ROWS <= _CHUNK_BYTES:
-        return {"batch_size": rows, "batch_size_bytes": _CHUNK_BYTES, "batch_readahead": ahead}
-    few = max(1, min(rows, int(_CHUNK_BYTES / row_bytes)))
-    return {"batch_size": few, "batch_size_bytes": _CHUNK_BYTES, **_WIDE}
+    if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
+        return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
+    few = max(1, min(rows, int(CHUNK_BYTES / row_bytes)))
+    return {"batch_size": few, "batch_size_bytes": CHUNK_BYTES, **_WIDE}
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:

@@ -14,6 +14,7 @@ from core.domain.work import RowFailure, WorkContext
 from core.lance_io import expressions
 from core.lance_io.scan import Chunk, FragmentReader
 from executor.worker.evaluate import Evaluated, JobFailing, joined, plain
+from executor.worker.gathering import gathered
 
 #: What error rules call it.
 SQL_ERROR = "SqlError"
@@ -56,7 +57,8 @@ class SqlSource:
         yield from self.read(fragment_id, RowRange(middle, rest.end), deletions=deletions)
 
     def _chunks(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
-        return self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=self._context.where)
+        where = self._context.where
+        return gathered(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
         """Raises JobFailing where the expression is none for this table: no row is to blame for that."""

@@ -1,0 +1,58 @@
+"""Small chunks that come fast, as few large ones: each costs a fixed time on its way to the column file.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from core.domain.ranges import RowRange
+from core.lance_io.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
+from core.udf.nested import holds
+
+_SECONDS = 0.05
+
+
+def gathered(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotonic) -> Iterator[Chunk]:
+    """Yield the same rows, in chunks of up to 65,536 rows or 16 MB.
+
+    A chunk that took longer than a twentieth of a second is passed on at once, with those before it: rows that cost
+    much are to be checkpointed and told of as they come. What came before an error is passed on before it is raised.
+    """
+    waiting: list[Chunk] = []
+    begun = clock()
+    try:
+        for chunk in chunks:
+            waiting.append(chunk)
+            if _is_enough(waiting) or clock() - begun > _SECONDS:
+                yield _joined(waiting)
+                waiting = []
+                begun = clock()
+    except Exception:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _is_enough(chunks: Sequence[Chunk]) -> bool:
+    if any(holds(kind, pt.is_dictionary) for kind in chunks[0].rows.schema.types):
+        return True  # their dictionaries differ from batch to batch
+    rows = chunks[-1].covered.end - chunks[0].covered.start
+    size = sum(chunk.rows.nbytes for chunk in chunks)
+    return rows + chunks[-1].covered.rows > CHUNK_ROWS or size + chunks[-1].rows.nbytes > CHUNK_BYTES
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    covered = RowRange(chunks[0].covered.start, chunks[-1].covered.end)
+    rows = pa.concat_batches([chunk.rows for chunk in chunks])
+    return Chunk(covered, np.concatenate([chunk.offsets for chunk in chunks]), rows)
