@@ -31,6 +31,8 @@ _MOST_IDLE = max(4, 2 * _CORES)
 #: As long as Spark keeps its own idle Python processes.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
+#: After the end of an errand its job is being ended, which is not to wait for cores.
+_QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
@@ -80,13 +82,20 @@ class Pool:
     def _look_after(self, parent: int) -> None:
         self._fork_spares()
         while not self._over and os.getppid() == parent:
-            for fd, _ in self._poll.poll(_LOOK_SECONDS * 1000):
+            seconds = _QUIET_SECONDS if self._lacks_spares() else _LOOK_SECONDS
+            heard = self._poll.poll(seconds * 1000)
+            for fd, _ in heard:
                 action = self._actions.get(fd)
                 if action is not None:
                     action[1]()
-            if all(process.caller is None for process in self._processes.values()):
+            if not heard and self._lacks_spares():
                 self._fork_spares()
             self._end_idle()
+
+    def _lacks_spares(self) -> bool:
+        """Tell whether there are fewer than there are to be, and nothing runs that forking them would slow down."""
+        idle = all(process.caller is None for process in self._processes.values())
+        return idle and self._spares_missing() > 0
 
     def _on(self, connection: socket.socket, action: Callable[[], None], events: int = select.POLLIN) -> None:
         self._actions[connection.fileno()] = (connection, action)
@@ -159,8 +168,11 @@ class Pool:
         self._wake.close()
 
     def _fork_spares(self) -> None:
-        for _ in range(self._spare - sum(not p.function for p in self._processes.values())):
+        for _ in range(self._spares_missing()):
             self._fork()
+
+    def _spares_missing(self) -> int:
+        return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
         """Ends those that were idle for long, and the oldest of too many."""
