@@ -29,8 +29,12 @@ def gathered(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotoni
     begun = clock()
     try:
         for chunk in chunks:
+            if waiting and not _fits(waiting, chunk):
+                yield _joined(waiting)
+                waiting = []
+                begun = clock()
             waiting.append(chunk)
-            if _is_enough(waiting) or clock() - begun > _SECONDS:
+            if clock() - begun > _SECONDS:
                 yield _joined(waiting)
                 waiting = []
                 begun = clock()
@@ -42,12 +46,11 @@ def gathered(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotoni
         yield _joined(waiting)
 
 
-def _is_enough(chunks: Sequence[Chunk]) -> bool:
-    if any(holds(kind, pt.is_dictionary) for kind in chunks[0].rows.schema.types):
-        return True  # their dictionaries differ from batch to batch
-    rows = chunks[-1].covered.end - chunks[0].covered.start
-    size = sum(chunk.rows.nbytes for chunk in chunks)
-    return rows + chunks[-1].covered.rows > CHUNK_ROWS or size + chunks[-1].rows.nbytes > CHUNK_BYTES
+def _fits(waiting: Sequence[Chunk], chunk: Chunk) -> bool:
+    if any(holds(kind, pt.is_dictionary) for kind in chunk.rows.schema.types):
+        return False  # their dictionaries differ from batch to batch
+    rows = chunk.covered.end - waiting[0].covered.start
+    return rows <= CHUNK_ROWS and sum(part.rows.nbytes for part in (*waiting, chunk)) <= CHUNK_BYTES
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
