@@ -14,7 +14,7 @@ from benchmarks.common import Document, Target, figures, interleaved, options_of
 from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, Timings, UnitOutcome, WorkUnit
-from executor.lanes.backlog import Backlog
+from executor.scheduling.work_queue import Backlog
 
 _LANES = 1000
 _SECONDS_PER_ROW = 1e-3

@@ -7,18 +7,18 @@ import itertools
 from collections.abc import Sequence
 
 from commit_coordinator.group_commit import Candidate
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.table_handle import InstallableFile, StagedFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import Replacement, ReplaceRequest
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.lance_io import committed_files
-from core.lance_io.commits import InstallableFile, StagedFiles
 from core.rpc.blocking import BlockingPool
 from core.storage import failed
 
 
 def note_files(uri: str, staged: Sequence[StagedFile]) -> None:
-    """See `core.lance_io.committed_files`. Raises what `core.storage.failed` gives."""
+    """See `commit_coordinator.lance_io.committed_files`. Raises what `core.storage.failed` gives."""
     try:
         committed_files.note(uri, staged)
     except OSError as error:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commit_coordinator import preconditions
+from commit_coordinator.lance_io.table_handle import InstallableFile, TableHandle
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
 from commit_coordinator.requests import AddColumnsRequest, BeginAttemptRequest, BindColumnsRequest, Outcome, Status
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.table import TableSnapshot
 from core.errors import Aborted, FailedPrecondition, LemanError
-from core.lance_io import history
-from core.lance_io.commits import InstallableFile, TableHandle
+from core.lance_io import commit_history
 
 #: How far back the table's history is searched for a request whose files are no longer in the table.
 HISTORY_LIMIT = 256
@@ -43,7 +43,7 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     version = table.replace_files(
         base.table,
         files,
-        history.properties(
+        commit_history.properties(
             dict.fromkeys(c.request.request_id for c in ready), dict.fromkeys(c.request.job_id for c in ready)
         ),
     )

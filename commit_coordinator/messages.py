@@ -20,7 +20,7 @@ from commit_coordinator.requests import (
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
 from core import keys
 from core.errors import InvalidArgument
-from core.lance_io.history import CommitRecord
+from core.lance_io.commit_history import CommitRecord
 from core.locations import canonical_table
 from core.rpc import convert
 from core.views import metadata as view_metadata

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from commit_coordinator.lance_io import index_optimization
+from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear
 from core.domain.table import IndexCoverage
 from core.errors import Aborted, Unavailable
-from core.lance_io import indices
-from core.lance_io.commits import CommitConflict, CommitUnclear
 
 _TRIES = 5
 
@@ -27,7 +27,7 @@ def optimize(uri: str, columns: Sequence[str], names: Sequence[str]) -> tuple[in
         reraise=True,
     )
     try:
-        return trying(indices.optimize, uri, columns, names)
+        return trying(index_optimization.optimize, uri, columns, names)
     except CommitConflict as conflict:
         raise Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}", uri=uri) from None
     except CommitUnclear as unclear:

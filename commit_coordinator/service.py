@@ -11,24 +11,24 @@ from typing import Any, TypeAlias
 import grpc
 
 from commit_coordinator import messages, optimizing
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.convert_garbage import collection_to_proto
+from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
-from commit_coordinator.outcomes import RequestMemory
+from commit_coordinator.lance_io import view_drop
+from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.verification.report import Place
 from commit_coordinator.verification.verifier import verify
 from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
-from core.domain.verification import Place
 from core.errors import InvalidArgument, NotFound, Unavailable
-from core.lance_io import history
-from core.lance_io.views import drop as view_drop
+from core.lance_io import commit_history
 from core.locations import canonical_database, table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
 from core.rpc.convert import index_to_proto
-from core.rpc.convert_garbage import collection_to_proto
-from core.rpc.convert_verification import report_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.
@@ -111,7 +111,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         remembered = await self._memory.ended((uri, request_id))
         if remembered is not None and not remembered.outcomes:
             return commit_pb2.GetCommitResponse(commit=messages.schema_change_to_proto(request_id, remembered))
-        record = await self._readers.run(history.find_commit, uri, request_id)
+        record = await self._readers.run(commit_history.find_commit, uri, request_id)
         if record is None:
             raise NotFound(
                 "COMMIT_NOT_FOUND",
@@ -126,7 +126,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         uri = messages.uri_of(request.uri)
         page = paging.read_page(request.page_size, request.page_token, f"ListCommits {uri}")
         before = page.after if isinstance(page.after, int) else 0
-        records, go_on = await self._readers.run(history.list_commits, uri, before, page.size)
+        records, go_on = await self._readers.run(commit_history.list_commits, uri, before, page.size)
         return commit_pb2.ListCommitsResponse(
             commits=[messages.record_to_proto(record) for record in records],
             next_page_token=page.token(go_on) if go_on else "",

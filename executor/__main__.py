@@ -9,7 +9,7 @@ with without("rich"):  # Spark asks for pandas
     from core import config
     from core.errors import InvalidArgument
     from core.secrecy import forget_settings
-    from executor.spark.runner import SparkRunner
+    from executor.spark.spark_runner import SparkRunner
 
 
 def run() -> int:

@@ -19,8 +19,6 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file
 from core.config import Settings
-from core.coordination.leases import JobLeases
-from core.coordination.reservations import reservations_at
 from core.domain.job import Job
 from core.domain.plan import BackfillSpec, FragmentTask, Plan
 from core.domain.view import RefreshSpec
@@ -28,23 +26,26 @@ from core.domain.work import RowFailure
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.lance_io.tables import LanceTables
 from core.locations import table_uri
-from core.rpc import convert, convert_jobs, convert_views
+from core.rpc import convert, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
 from core.rpc.channels import open_peer
 from core.rpc.paging import read_page
-from core.rpc.peers import CommitClient, PlannerClient
-from executor.jobs import failures
-from executor.jobs.carrying import carry_over
+from executor import convert_jobs
+from executor.coordination.leases import JobLeases
+from executor.coordination.reservations import reservations_at
+from executor.job_manager import JobManager
+from executor.jobs import job_errors
+from executor.jobs.checkpoint_migration import carry_over
+from executor.jobs.compaction_records import store_followed
 from executor.jobs.compaction_watch import CompactionWatch
-from executor.jobs.followed import store_followed
-from executor.jobs.known import age
+from executor.jobs.known_jobs import age
 from executor.jobs.retry import Retry
 from executor.jobs.services import Services
-from executor.lanes.dispatch import Dispatcher
-from executor.lanes.local_runner import LocalRunner
-from executor.manager import JobManager
-from executor.spark.runner import SparkRunner
+from executor.peers import CommitClient, PlannerClient
+from executor.scheduling.dispatcher import Dispatcher
+from executor.scheduling.local_runner import LocalRunner
+from executor.spark.spark_runner import SparkRunner
 from executor.worker.error_store import JobErrors, errors_uri
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -318,4 +319,4 @@ def _checked_refresh(request: jobs_pb2.CreateJobRequest) -> RefreshSpec:
 
 
 def _job(job: Job) -> jobs_pb2.Job:
-    return convert_jobs.job_to_proto(job, None if job.error is None else failures.of_job(job.error))
+    return convert_jobs.job_to_proto(job, None if job.error is None else job_errors.of_job(job.error))

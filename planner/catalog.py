@@ -13,14 +13,15 @@ from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 from core.domain.view import STAGE_PREFIX
 from core.errors import DataLoss, FailedPrecondition, InvalidArgument
-from core.lance_io import expressions
 from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
-from core.udf import binding, sql, storable, validation
+from core.sql import expressions
+from core.udf import binding, storable_types, validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import from_metadata
-from planner.question import check_format, check_inputs, defined_column, inputs_of
+from planner import sql_functions
+from planner.request_resolution import check_format, check_inputs, defined_column, inputs_of
 
 _KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
 
@@ -128,7 +129,7 @@ class Catalog:
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, _KEEP_TYPE)
-            storable.check(column.name, udf.output_type, snapshot.file_format)
+            storable_types.check(column.name, udf.output_type, snapshot.file_format)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
             fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))
@@ -155,7 +156,7 @@ class Catalog:
         names = [field.name for field in table.fields]
         expressions.check(column.sql_expression, names)
         output = self._tables.expression_type(table.uri, column.sql_expression)
-        made = sql.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
+        made = sql_functions.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
         return replace(made, error_policy=_policy(column, registry, made))
 
     def _check_expressions(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.rpc import convert, convert_views, paging
@@ -20,7 +20,7 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2
 from planner.catalog import Addition, Catalog, computed_columns
 from planner.views.alteration import ViewChange
 from planner.views.catalog import ViewCatalog
-from planner.views.snapshot import ViewReader
+from planner.views.refresh_reader import ViewReader
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

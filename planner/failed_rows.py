@@ -13,9 +13,9 @@ from core.domain.ranges import RowRange
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States, StateSummary
-from planner.evidence import FailedNow
-from planner.question import Question
-from planner.reuse import Sight, judge
+from planner.request_resolution import Question
+from planner.reuse_decision import Sight, judge
+from planner.stored_work import FailedNow
 
 #: Of more failed rows it is not found out which of them a filter matches.
 MOST_ASKED = 10_000

@@ -19,10 +19,10 @@ from core.domain.plan import (
 )
 from core.domain.ranges import total
 from core.row_states import StateSummary
-from planner.evidence import NONE_FAILED, Evidence, FailedNow, Slot
-from planner.question import Question
-from planner.reuse import Sight, Verdict, judge
-from planner.tasks import Opening, Tasks, open_fragment
+from planner.fragment_tasks import Opening, Tasks, open_fragment
+from planner.request_resolution import Question
+from planner.reuse_decision import Sight, Verdict, judge
+from planner.stored_work import NONE_FAILED, Evidence, FailedNow, Slot
 
 
 @dataclass(slots=True)

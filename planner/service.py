@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from core.config import Settings
-from core.domain.explain import summarise
+from core.domain.plan_summary import summarise
 from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
 from core.rpc import channels, convert, convert_views, paging
@@ -26,13 +26,13 @@ from leman.v1 import (
     planner_pb2,
     planner_pb2_grpc,
 )
-from planner.batches import messages, task_batches
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
-from planner.snapshot import PlanReader
-from planner.states import StatesReader
+from planner.plan_reader import PlanReader
+from planner.plan_stream import messages, task_batches
+from planner.row_states import StatesReader
 from planner.views.catalog import ViewCatalog
-from planner.views.snapshot import ViewReader
+from planner.views.refresh_reader import ViewReader
 
 DEFAULT_DECISIONS = 20
 MAX_DECISIONS = 1000

@@ -47,7 +47,7 @@ class System:
 def start_system(database: Path, **settings: str) -> System:
     """Starts an embedded system and returns when it is ready."""
     database.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "core.embedded", "--database", str(database), "--idle-seconds", "0"]
+    command = [sys.executable, "-m", "embedded", "--database", str(database), "--idle-seconds", "0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | UNTOUCHED | settings
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

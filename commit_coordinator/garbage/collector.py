@@ -8,22 +8,16 @@ from collections.abc import Iterable
 
 import structlog
 
-from commit_coordinator.garbage.uses import CHECKPOINTS, DATA, Uses
-from commit_coordinator.garbage.verdicts import (
+from commit_coordinator.garbage.references import CHECKPOINTS, DATA, Uses
+from commit_coordinator.garbage.retention import (
     Inventory,
     PartialStates,
     judge,
     partial_files,
     removal_order,
 )
-from core import keys
-from core.checkpoints import FragmentRecord, LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.crash import crash_point
-from core.domain.garbage import StoredFile, Verdict
-from core.lance_io import committed_files
-from core.lance_io.open_jobs import open_jobs
-from core.lance_io.stored_files import (
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.stored_files import (
     TableVersions,
     data_folder,
     refresh_folder,
@@ -31,6 +25,12 @@ from core.lance_io.stored_files import (
     unfinished_elsewhere,
     untouched_ranges,
 )
+from core import keys
+from core.checkpoints import FragmentRecord, LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.crash_points import crash_point
+from core.domain.garbage import StoredFile, Verdict
+from core.lance_io.open_jobs import open_jobs
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class GarbageCollector:
         return gone
 
     def fold_notes(self) -> None:
-        """Makes few notes of many: see `core.lance_io.committed_files`. It may fail, and be done another time."""
+        """Makes few notes of many: see `committed_files`. It may fail, and be done another time."""
         with contextlib.suppress(OSError):
             committed_files.fold(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 

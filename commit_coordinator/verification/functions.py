@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.domain.verification import Finding, Flaw, Looked, Subject
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.errors import DataLoss, LemanError
 from core.udf.registry import FOLDER, StoredFunction, UdfRegistry
 

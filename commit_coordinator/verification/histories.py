@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from core.domain.verification import Finding, Flaw, Looked, Subject
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.lance_io.panics import panics_as_errors

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.committed_files import Committed
+from commit_coordinator.lance_io.stored_files import is_elsewhere, is_installable
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.domain.table import DataFile, Fragment, TableSnapshot
-from core.domain.verification import Finding, Flaw, Looked, Subject
-from core.lance_io import column_files, committed_files
-from core.lance_io.committed_files import Committed
-from core.lance_io.stored_files import is_elsewhere, is_installable
+from core.lance_io import column_files
 from core.locations import TABLE_ENDING
 from core.udf import binding
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from commit_coordinator.lance_io.stored_files import refresh_folder
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.domain.table import TableSnapshot
-from core.domain.verification import Finding, Flaw, Looked, Subject
 from core.errors import LemanError
-from core.lance_io.stored_files import refresh_folder
-from core.lance_io.views import records
+from core.lance_io.views import source_records
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.locations import TABLE_ENDING
 from core.views.metadata import BASE_RECORD, RECORD_PREFIX
@@ -31,13 +31,13 @@ def things(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[st
 def _looked(snapshot: TableSnapshot, table: str, name: str, size: int, *, is_named: bool) -> Looked:
     path = f"{table}{TABLE_ENDING}/{REFRESH_FOLDER}/{name}"
     try:
-        content = records.content_of(snapshot.uri, name)
+        content = source_records.content_of(snapshot.uri, name)
     except LemanError as error:
         flaw, what = Flaw.UNREADABLE, error.message
     else:
         if content is None and not is_named:  # collected since it was listed
             return Looked(Subject.SOURCE_RECORD)
-        if content is not None and records.is_whole(name, content):
+        if content is not None and source_records.is_whole(name, content):
             return Looked(Subject.SOURCE_RECORD, size)
         flaw, what = (Flaw.MISSING, "is missing") if content is None else (Flaw.DAMAGED, "is not what was written")
         what = f"{path} {what}: {_HARM if is_named else 'only older versions of the view may name it'}"

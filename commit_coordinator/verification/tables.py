@@ -6,22 +6,22 @@ import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.committed_files import Notes
 from commit_coordinator.verification import source_records
 from commit_coordinator.verification.installed import InstalledFiles
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core import keys
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding
-from core.domain.verification import Finding, Flaw, Looked, Subject
 from core.domain.view import FailedNote
 from core.errors import DataLoss, LemanError
-from core.lance_io import committed_files
-from core.lance_io.committed_files import Notes
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import failed as view_failed
+from core.lance_io.views import failed_rows as view_failed
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.locations import TABLE_ENDING, table_uri
 from core.storage import in_use

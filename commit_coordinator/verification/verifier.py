@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 
 from commit_coordinator.verification import functions, histories, tables
-from core.domain.verification import Finding, Flaw, Looked, Place, Subject, Tally
+from commit_coordinator.verification.report import Finding, Flaw, Looked, Place, Subject, Tally
 from core.errors import LemanError, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables

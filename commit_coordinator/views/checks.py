@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from commit_coordinator.lance_io import committed_files, view_commits
+from commit_coordinator.lance_io.placeholders import stage_placeholders
+from commit_coordinator.lance_io.table_handle import InstallableFile
+from commit_coordinator.lance_io.view_commits import ViewFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
-from core.lance_io import committed_files
-from core.lance_io.commits import InstallableFile
-from core.lance_io.views import commits as view_commits
 from core.lance_io.views import files as view_files
-from core.lance_io.views import records
-from core.lance_io.views.commits import ViewFiles
-from core.lance_io.views.order import view_rows
-from core.lance_io.views.placeholders import stage_placeholders
+from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows
+from core.lance_io.views.view_order import view_rows
 from core.rpc.blocking import BlockingPool
 from core.storage import failed, refusal
 from core.views import metadata as view_metadata
@@ -128,7 +127,7 @@ def _laid(request: LayRequest) -> Prepared:
 def _recorded(view: str, definition: ViewDefinition) -> str:
     try:
         query, version = definition.query, definition.base_version
-        return records.write(view, query, definition.source_uri, version, definition.base_record)
+        return source_records.write(view, query, definition.source_uri, version, definition.base_record)
     except (OSError, ValueError, RuntimeError) as error:
         changed = _source_changed(definition.source_uri, definition.base_version, error)
         raise refusal(error, view) or changed from None

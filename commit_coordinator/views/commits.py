@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from commit_coordinator.lance_io import view_commits
+from commit_coordinator.lance_io.table_handle import CommitConflict, InstallableFile, TableHandle
+from commit_coordinator.lance_io.view_commits import Splice, Swap
 from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status
 from commit_coordinator.views.checks import Checked, Prepared
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import IS_SET, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.lance_io import history
-from core.lance_io.commits import CommitConflict, InstallableFile, TableHandle
-from core.lance_io.views import commits as view_commits
+from core.lance_io import commit_history
 from core.lance_io.views import files as view_files
-from core.lance_io.views.commits import Splice, Swap
 
 #: How far back the view's history is searched for a request.
 HISTORY_LIMIT = 256
@@ -174,7 +174,7 @@ def _fill(table: TableHandle, work: Prepared, request: FillRequest) -> CommitRes
     _honour_history(table, request, outcomes)
     if ready:
         crash_point("coordinator.before_commit")
-        version = table.replace_files(base, ready, history.properties([request.request_id], [request.job_id]))
+        version = table.replace_files(base, ready, commit_history.properties([request.request_id], [request.job_id]))
         crash_point("coordinator.after_commit")
         outcomes |= {i: Outcome(i, Status.COMMITTED, version=version) for i, _ in ready}
     ordered = tuple(outcomes[file.fragment_id] for file in request.fragments)

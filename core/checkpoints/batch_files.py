@@ -7,7 +7,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from core.checkpoints import sealed_files
 from core.checkpoints.digest import batch_digest
-from core.lance_io.joining import one_batch
+from core.lance_io.concatenation import one_batch
 
 KEY, _DIGEST = "leman.key", "leman.digest"
 

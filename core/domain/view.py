@@ -88,7 +88,7 @@ class EarlierState:
 @dataclass(frozen=True, slots=True)
 class FailedNote:
     """What a view says of the values that it lacks because a function failed: how many, by column and by the job in
-    which that was (the latest first), and the `file` that lists the rows (see `core.lance_io.views.failed`)."""
+    which that was (the latest first), and the `file` that lists the rows (see `core.lance_io.views.failed_rows`)."""
 
     file: str = ""
     rows: dict[str, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class ViewDefinition:
 
     `base_version` is the source version that the set rows are right for; `filled` names the function version that
     computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
-    `base_record`: the file in which the view keeps that source version, see `core.lance_io.views.records`; empty: none.
+    `base_record`: the file in which the view keeps that source version (`source_records`); empty: none.
     `earlier`: what it was before, newest first, as far as it is remembered. `failed`: values that are missing.
     """
 

@@ -16,9 +16,9 @@ from lance.commit import CommitConflictError
 
 from core.errors import LemanError
 from core.lance_io import damage
-from core.lance_io.failing import table_error
 from core.lance_io.opening import has_versions, open_checked, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.table_errors import table_error
 from core.storage import failed, refusal
 
 _COMPACT_AFTER = 128

@@ -11,12 +11,12 @@ import lance
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core.lance_io import cases, times
-from core.lance_io.arrow_names import rust_name
-from core.lance_io.cases import Case
-from core.lance_io.common_types import common_type, sort_of
-from core.lance_io.filters import Kind, invalid, tokens
 from core.lance_io.panics import panics_as_errors
+from core.sql import case_expressions, time_literals
+from core.sql.arrow_names import rust_name
+from core.sql.case_expressions import Case
+from core.sql.common_types import common_type, sort_of
+from core.sql.filters import Kind, invalid, tokens
 
 #: What Lance raises for an expression that it cannot plan.
 ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
@@ -47,11 +47,11 @@ class Dialect:
     def _translated(self, sql: str) -> str:
         found = tokens(sql)
         has_case = any(token.kind is Kind.WORD and token.lower == "case" for token in found)
-        if not has_case and not times.mentioned(found):
+        if not has_case and not time_literals.mentioned(found):
             return sql
-        while has_case and (case := cases.first(sql, tokens(sql))) is not None:
+        while has_case and (case := case_expressions.first(sql, tokens(sql))) is not None:
             sql = f"{sql[: case.begin]} {self._without_case(case)} {sql[case.end :]}".strip()
-        return times.with_numbers(sql, self._type_if_any)
+        return time_literals.with_numbers(sql, self._type_if_any)
 
     def _type_if_any(self, expression: str) -> pa.DataType | None:
         try:

@@ -1,4 +1,4 @@
-"""Indexes of a table: how much of it they cover, and bringing them up to date."""
+"""Indexes of a table: how much of it they cover."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from collections.abc import Collection
 import lance
 
 from core.domain.table import IndexCoverage
-from core.errors import FailedPrecondition, NotFound
-from core.lance_io.commits import commit_outcomes, open_table
 from core.lance_io.manifest import read_fragments
-
-_LISTED = 40
+from core.lance_io.tables import open_table
 
 
 def coverage(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
@@ -20,42 +17,11 @@ def coverage(uri: str, columns: Collection[str] = (), names: Collection[str] = (
     Reads no rows. Raises what `open_table` raises.
     """
     dataset = open_table(uri)
-    return int(dataset.version), _coverage(dataset, columns, names)
+    return int(dataset.version), coverage_of(dataset, columns, names)
 
 
-def optimize(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
-    """Has indexes cover the whole table; as `coverage` after it. Those that do already are left alone.
-
-    Raises what `open_table` and `commit_outcomes` raise, NotFound (INDEX_NOT_FOUND) for a name that no index has, and
-    FailedPrecondition (COLUMN_NOT_FOUND).
-    """
-    dataset = open_table(uri)
-    _check_columns(uri, dataset, columns)
-    found = _coverage(dataset, columns, names)
-    missing = sorted(set(names) - {index.name for index in found})
-    if missing:
-        raise NotFound("INDEX_NOT_FOUND", f"Table {uri} has no index {', '.join(missing)}", uri=uri)
-    behind = [index.name for index in found if index.is_stale]
-    if behind:
-        with commit_outcomes(uri):
-            dataset.optimize.optimize_indices(index_names=behind)
-    return coverage(uri, columns, names)
-
-
-def _check_columns(uri: str, dataset: lance.LanceDataset, columns: Collection[str]) -> None:
-    known = set(dataset.schema.names)
-    indexed = {name for index in dataset.describe_indices() for name in index.field_names}
-    unknown = sorted(set(columns) - known - indexed)  # an index may be on a field of a struct
-    if unknown:
-        raise FailedPrecondition(
-            "COLUMN_NOT_FOUND",
-            f"Table {uri} has no column {', '.join(unknown)}. Its columns are: {', '.join(sorted(known)[:_LISTED])}",
-            uri=uri,
-            column=unknown[0],
-        )
-
-
-def _coverage(dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]) -> list[IndexCoverage]:
+def coverage_of(dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]) -> list[IndexCoverage]:
+    """As `coverage`, of a table that is open."""
     wanted = [
         index
         for index in dataset.describe_indices()

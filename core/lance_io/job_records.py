@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from core import seal
+from core import sealed_documents
 from core.domain.job import Job
 
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
@@ -16,7 +16,7 @@ _decoder = msgspec.json.Decoder(Job)
 
 def encode(job: Job) -> str:
     """Its JSON without what is as by default, sealed."""
-    return seal.seal_text(msgspec.json.encode(_slim(job)).decode())
+    return sealed_documents.seal_text(msgspec.json.encode(_slim(job)).decode())
 
 
 def is_sealed(record: str) -> bool:
@@ -26,7 +26,7 @@ def is_sealed(record: str) -> bool:
 
 def decode(record: str) -> Job:
     """Of one that is not sealed, only that it makes sense is known. Raises ValueError where it is damaged."""
-    text = seal.unseal_text(record) if is_sealed(record) else record
+    text = sealed_documents.unseal_text(record) if is_sealed(record) else record
     try:
         return _decoder.decode(text)
     except msgspec.MsgspecError as error:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import deletions
+from core.lance_io.concatenation import joined
 from core.lance_io.dialect import Dialect
-from core.lance_io.failing import table_error
-from core.lance_io.joining import joined
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids
+from core.lance_io.table_errors import table_error
 from core.lance_io.tables import file_format
 from core.udf import blobs
 

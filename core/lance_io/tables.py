@@ -13,13 +13,14 @@ import pyarrow.fs as pafs
 
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.lance_io import cases, dialect, expressions, filters, json_columns
+from core.lance_io import dialect
 from core.lance_io.dialect import Dialect
-from core.lance_io.failing import table_error
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database
+from core.sql import case_expressions, expressions, filters, json_columns
 from core.storage import failed, in_use
 from core.udf import blobs
 
@@ -94,12 +95,12 @@ class LanceTables:
     def check_filter(self, uri: str, where: str, version: int = 0) -> None:
         """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
 
-        That is: by `core.lance_io.filters`, or by Lance on this version of the table (0: latest). Reads no rows.
+        That is: by `core.sql.filters`, or by Lance on this version of the table (0: latest). Reads no rows.
         """
         dataset = self._open(uri, version)
         columns = dataset.schema.names
         filters.check(where, columns)
-        cases.check(filters.tokens(where))
+        case_expressions.check(filters.tokens(where))
         json_columns.check(where, dataset.schema)
         try:
             spoken = Dialect(dataset).lance(where)
@@ -118,7 +119,7 @@ class LanceTables:
         """
         dataset = self._open(uri, version)
         try:
-            cases.check(filters.tokens(expression))
+            case_expressions.check(filters.tokens(expression))
             json_columns.check(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
@@ -261,3 +262,11 @@ def _unknown_column(text: str, columns: list[str]) -> str:
     name = unknown["plain"] or unknown["quoted"].replace('""', '"')
     listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
     return f"Column '{name}' not found in table schema. Its columns are: {listed}"
+
+
+def open_table(uri: str) -> lance.LanceDataset:
+    """The latest version. Raises what `table_error` gives."""
+    try:
+        return open_latest(uri)
+    except (OSError, ValueError) as error:
+        raise table_error(uri, error) from None

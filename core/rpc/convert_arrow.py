@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from core.errors import InvalidArgument
-from core.udf.nested import rebuilt
+from core.udf.nested_types import rebuilt
 
 Number = TypeVar("Number", bound=int)
 Value = TypeVar("Value")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from core import seal
+from core import sealed_documents
 from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.errors import DataLoss, reused
@@ -100,7 +100,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
 
 
 def _digest(metadata: Mapping[bytes, bytes]) -> str:
-    return seal.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
+    return sealed_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
 
 
 def _source(stored: bytes | None) -> InputSource | None:

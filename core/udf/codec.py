@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core import seal
+from core import sealed_documents
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
 from core.errors import DataLoss
 
@@ -26,7 +26,7 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
     body["input_types"] = [None if t is None else _type_text(t) for t in udf.input_types]
     for rule in body["error_policy"]["rules"]:
         rule["action"] = rule["action"].value
-    return seal.seal({"format": FORMAT, "registered_at": registered_at, "definition": body})
+    return sealed_documents.seal({"format": FORMAT, "registered_at": registered_at, "definition": body})
 
 
 def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
@@ -35,7 +35,7 @@ def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
     Raises DataLoss (UDF_DAMAGED), naming the file `where`, for all others.
     """
     try:
-        document = seal.unseal(data)
+        document = sealed_documents.unseal(data)
         return _definition(document["definition"]), float(document["registered_at"])
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
         raise damaged(where, str(error)) from None

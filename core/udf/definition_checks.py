@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from core.domain.udf import ErrorAction, Resources, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
-from core.lance_io import expressions
+from core.sql import expressions
 
 MAX_NAME = 128
 

@@ -20,7 +20,7 @@ from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.storage import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
-from core.udf.pythons import PYTHON, check_python
+from core.udf.python_versions import PYTHON, check_python
 
 FOLDER = "_leman/udfs"
 _DEFINITION, _BUNDLE = ".json", ".bundle"

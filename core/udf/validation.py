@@ -12,7 +12,7 @@ from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from core.row_states import MOST_KEPT
-from core.udf import binding, blobs, storable
+from core.udf import binding, blobs, storable_types
 
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
@@ -56,7 +56,7 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
         )
     inputs = find_inputs(names, udf, table)
     check_input_types(inputs, udf)
-    storable.check(column.name, udf.output_type, table.file_format)
+    storable_types.check(column.name, udf.output_type, table.file_format)
     bound = bound_to(column_id, udf, inputs, column.name)
     return binding.bind(output_field(column.name, udf, table.file_format), bound)
 
@@ -66,7 +66,7 @@ def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) ->
     the function's."""
     if udf.blob:
         return blobs.blob_field(name, file_format)
-    return pa.field(name, storable.stored_type(udf.output_type), nullable=True)
+    return pa.field(name, storable_types.stored_type(udf.output_type), nullable=True)
 
 
 def bound_to(
@@ -161,7 +161,7 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
         )
     found = tuple(field for name in names if (field := table.find(name)) is not None)
     for field in found:
-        storable.check_read(field.name, field.arrow.type)
+        storable_types.check_read(field.name, field.arrow.type)
     return found
 
 

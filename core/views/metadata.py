@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core import keys, seal
+from core import keys, sealed_documents
 from core.domain.table import TableSnapshot
 from core.domain.view import EarlierState, FailedNote, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
@@ -145,7 +145,7 @@ def _failed_text(note: FailedNote) -> str:
 
 
 def _sealed(definition: ViewDefinition) -> dict[str, str]:
-    return {DIGEST: seal.digest_of(_stored(definition))}
+    return {DIGEST: sealed_documents.digest_of(_stored(definition))}
 
 
 def _stored(definition: ViewDefinition) -> dict[str, str]:
@@ -180,7 +180,7 @@ def _query_json(query: ViewQuery) -> dict[str, Any]:
 
 def _read(stored: Mapping[str, str]) -> ViewDefinition:
     covered = (*_COVERED, *(key for key in _LATER if key in stored))
-    if stored[DIGEST] != seal.digest_of({key: stored[key] for key in covered}):
+    if stored[DIGEST] != sealed_documents.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
     query = _query(json.loads(stored[QUERY]))
     filled = json.loads(stored[FILLED])

@@ -8,12 +8,12 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.job import Attempt, FragmentVerdict
 from core.domain.plan import FragmentTask, PlanHeader, StagedFile
-from core.rpc.peers import CommitClient, Replacement
-from executor.jobs.tally import Tally
-from executor.jobs.waiting import patiently
+from executor.jobs.awaiting import patiently
+from executor.jobs.job_metrics import Tally
+from executor.peers import CommitClient, Replacement
 
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000

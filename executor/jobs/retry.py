@@ -8,7 +8,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.domain.udf import FunctionVersion
 from core.errors import FailedPrecondition, InvalidArgument
-from core.rpc.peers import PlannerClient
+from executor.peers import PlannerClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from core.domain.job import Job
 from core.domain.plan import FragmentTask, Plan
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import RowFailure
-from core.rpc.peers import CommitClient, PlannerClient
-from executor.lanes.dispatch import Dispatcher
-from executor.lanes.local_runner import LocalRunner
-from executor.lanes.resources import Lanes, lanes_for
-from executor.spark.runner import SparkRunner
+from executor.peers import CommitClient, PlannerClient
+from executor.scheduling.dispatcher import Dispatcher
+from executor.scheduling.local_runner import LocalRunner
+from executor.scheduling.resources import Lanes, lanes_for
+from executor.spark.spark_runner import SparkRunner
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import uuid
 from core.domain.job import Job
 from core.errors import NotFound
 from core.locations import table_uri
-from core.rpc.peers import CommitClient
-from executor.jobs.waiting import patiently
+from executor.jobs.awaiting import patiently
+from executor.peers import CommitClient
 
 
 async def begin_attempt(commits: CommitClient, job: Job) -> None:

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
-from core.lance_io.views.stage import Stage
-from executor.jobs.waiting import patiently
-from executor.refresh import layout
-from executor.refresh.failed import FirstFailures
-from executor.refresh.layout import Ints
-from executor.refresh.rows import Places, Staged
-from executor.refresh.tries import in_thread
-from executor.refresh.work import FileWork, RefreshWork
+from core.lance_io.views.scratch_table import Stage
+from executor.jobs.awaiting import patiently
+from executor.refresh import file_layout
+from executor.refresh.failed_rows import FirstFailures
+from executor.refresh.file_layout import Ints
+from executor.refresh.refresh_work import FileWork, RefreshWork
+from executor.refresh.retries import in_thread
+from executor.refresh.view_files import Places, Staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FirstFill:
         """Returns when every placeholder is filled. Raises Aborted where the view moved on, Cancelled, and the error
         that ended a backfill of the stage."""
         version = plan.definition.base_version
-        of = layout.digest(plan, version, plan.functions, [])
+        of = file_layout.digest(plan, version, plan.functions, [])
         rows: dict[int, tuple[Ints, int]] = {}
         for fragment in plan.unset:
             rows[fragment.fragment_id] = await in_thread(

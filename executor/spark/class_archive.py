@@ -173,7 +173,7 @@ def _array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
 
 def _make() -> int:
     from core import config  # noqa: PLC0415
-    from executor.spark.runner import SparkRunner  # noqa: PLC0415
+    from executor.spark.spark_runner import SparkRunner  # noqa: PLC0415
 
     spark = SparkRunner(config.load().spark)
     spark.start()

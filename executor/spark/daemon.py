@@ -29,7 +29,7 @@ from pyspark import daemon  # noqa: E402
 from core.startup import without  # noqa: E402
 
 with without("rich"):  # structlog asks for it; a function may still import it
-    import executor.worker.lane
+    import executor.worker.worker_loop
 from executor.spark import function_processes  # noqa: E402
 
 __all__ = ["encodings", "executor", "numpy", "pyarrow", "pyspark"]

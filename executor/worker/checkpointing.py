@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from core import keys
-from core.crash import crash_point
+from core.crash_points import crash_point
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure, WorkContext
 from core.row_states import RowState
-from executor.worker.pieces import Piece, to_checkpoint
-from executor.worker.tools import Tools
+from executor.worker.computed_rows import Piece, to_checkpoint
+from executor.worker.unit_runtime import Tools
 
 #: Rows in the column file are let go of from so many bytes on, where a second of their work made so many.
 _WIDE_BYTES = 16 << 20

@@ -16,10 +16,10 @@ from core import keys, row_states
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.lance_io import column_files
+from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
-from core.lance_io.joining import joined
 from core.row_states import RowState, States
-from executor.worker.pieces import Piece
+from executor.worker.computed_rows import Piece
 
 _EMIT_BYTES = 16 << 20
 

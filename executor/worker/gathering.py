@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from core.domain.ranges import RowRange
 from core.lance_io.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
-from core.udf.nested import holds
+from core.udf.nested_types import holds
 
 _SECONDS = 0.05
 

@@ -14,7 +14,7 @@ from core.udf import validation
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import with_query
-from planner.views.query import inputs_of
+from planner.views.query_resolution import inputs_of
 
 _KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the function's result"
 

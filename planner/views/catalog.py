@@ -16,11 +16,11 @@ from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
 from planner.catalog import check_not_scratch
-from planner.question import check_format
+from planner.request_resolution import check_format
 from planner.views.alteration import ViewChange, alter, filled_by
-from planner.views.query import resolve
-from planner.views.snapshot import set_rows_of
-from planner.views.state import classify
+from planner.views.fill_state import classify
+from planner.views.query_resolution import resolve
+from planner.views.refresh_reader import set_rows_of
 
 _MOST_NAME_BYTES = 200
 

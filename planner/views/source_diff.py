@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from core.domain.rewrites import Rewrite
+from core.domain.compactions import Rewrite
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.domain.view import IS_SET, ChangeKind, SourceChange, ViewQuery
-from core.lance_io import expressions
+from core.sql import expressions
 from core.views.metadata import from_metadata
-from planner.views.moved import only_moved
+from planner.views.compacted import only_moved
 
 #: Compactions between the two versions, oldest first.
 Compactions = Callable[[], Sequence[Rewrite]]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_py
 
-from core.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from core.domain.ranges import RowRange, merge
+from executor.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from tests.redis_process import RedisProcess
 
 LEASE_SECONDS = 0.4

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import leman
-from core.embedded.service_file import Home
+from embedded.service_file import Home
 from tests.integration.evidence import values
 
 DEADLINE = 60.0

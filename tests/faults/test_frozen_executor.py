@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leman
-from executor.jobs.history import History
+from executor.jobs.job_history import History
 from leman import JobState
 from tests.faults.lake import (
     LANES,

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from core.coordination.leases import JobLeases
+from executor.coordination.leases import JobLeases
 from leman import JobState
 from tests.faults.lake import Evidence, check_settled, checkpointed, watch_until
 from tests.integration.evidence import numbers

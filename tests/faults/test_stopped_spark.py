@@ -14,8 +14,8 @@ import asyncio
 from core.config import Spark
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import UdfRef, WorkContext
-from executor.lanes.dispatch import LaneAddress
-from executor.spark.runner import SparkRunner
+from executor.scheduling.dispatcher import LaneAddress
+from executor.spark.spark_runner import SparkRunner
 
 udf = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
 context = WorkContext("job", "t", 1, b"", (1,), "c", ("x",), udf, "", CheckpointBounds(), 1.0, 1)

@@ -16,11 +16,11 @@ import pyarrow as pa
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from core.coordination.reservations import InProcessReservations
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import FragmentWork, Hint, RowFailure, Sign, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from executor.worker.unit import UnitRunner
+from executor.coordination.reservations import InProcessReservations
+from executor.worker.unit_runner import UnitRunner
 
 COLUMN = "y"
 COLUMN_ID = "c0ffee"

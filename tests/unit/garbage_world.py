@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from commit_coordinator.garbage.uses import CHECKPOINTS, DATA, Uses
-from commit_coordinator.garbage.verdicts import Inventory, PartialStates
+from commit_coordinator.garbage.references import CHECKPOINTS, DATA, Uses
+from commit_coordinator.garbage.retention import Inventory, PartialStates
 from core import keys
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, OpenJob, StoredFile

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from core.config import Settings
-from core.coordination.leases import JobLeases
 from core.domain.job import Attempt, Job
 from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
 from core.domain.ranges import RowRange
@@ -20,9 +19,10 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import WorkContext
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
-from executor.lanes.cancelled import Cancelled
-from executor.lanes.local_runner import LocalRunner
-from executor.manager import JobManager
+from executor.coordination.leases import JobLeases
+from executor.job_manager import JobManager
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.local_runner import LocalRunner
 
 OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())

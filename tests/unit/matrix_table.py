@@ -16,15 +16,17 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.errors import LemanError
-from core.lance_io import column_files, expressions
+from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
-from core.udf import sql, validation
-from executor.worker.evaluate import Evaluator, JobFailing
+from core.sql import expressions
+from core.udf import validation
+from executor.worker.computed_rows import Piece, from_checkpoint, to_checkpoint
+from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_writer import FragmentWriter
-from executor.worker.pieces import Piece, from_checkpoint, to_checkpoint
-from executor.worker.sql import SqlValues
-from executor.worker.tools import Evaluates
+from executor.worker.sql_source import SqlValues
+from executor.worker.unit_runtime import Evaluates
+from planner import sql_functions
 from tests.integration.types.types_road import ENTRYPOINTS
 
 #: The offset of the row that is deleted, and where the rows after the checkpoint begin.
@@ -58,7 +60,7 @@ class MatrixTable:
         names = [field.name for field in self._snapshot.fields]
         expressions.check(expression, names)
         output = LanceTables().expression_type(self.uri, expression)
-        udf = sql.definition(expression, expressions.inputs(expression, names), output)
+        udf = sql_functions.definition(expression, expressions.inputs(expression, names), output)
         column = validation.NewColumn(name, udf.name, udf.version, sql_expression=expression)
         self._fields[name] = validation.new_field(column, udf, self._snapshot, name)
         self._functions[name] = udf

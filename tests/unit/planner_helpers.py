@@ -9,10 +9,10 @@ from core.domain.ranges import RowRange
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.udf import binding
-from planner.evidence import Evidence, open_inputs, sift
 from planner.planning import make_plan
-from planner.question import Question, with_filter
-from planner.reuse import look
+from planner.request_resolution import Question, with_filter
+from planner.reuse_decision import look
+from planner.stored_work import Evidence, open_inputs, sift
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3

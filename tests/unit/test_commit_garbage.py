@@ -8,8 +8,8 @@ import json
 import pytest
 from hypothesis import event, given, settings
 
-from commit_coordinator.garbage.uses import REFRESH, Uses
-from commit_coordinator.garbage.verdicts import CLOCK_SKEW, Inventory, PartialStates, judge, removal_order
+from commit_coordinator.garbage.references import REFRESH, Uses
+from commit_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, judge, removal_order
 from core import keys
 from core.domain.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
 from core.domain.ranges import RowRange

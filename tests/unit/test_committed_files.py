@@ -2,9 +2,9 @@
 
 import pytest
 
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.committed_files import FOLDER, Committed
 from core.domain.plan import StagedFile
-from core.lance_io import committed_files
-from core.lance_io.committed_files import FOLDER, Committed
 
 MANY = 40
 

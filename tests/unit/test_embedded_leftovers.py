@@ -8,7 +8,7 @@ import time
 import pytest
 
 from core.domain.garbage import DAY
-from core.embedded.leftovers import sweep
+from embedded.leftovers import sweep
 
 UNFINISHED = (
     "jobs.lance/data/.tmpX1aB2c",

@@ -6,9 +6,9 @@ import asyncio
 import os
 import sys
 
-from core.embedded import process
-from core.embedded.log_file import LogFile
-from core.embedded.process import Spec
+from embedded import process
+from embedded.log_file import LogFile
+from embedded.process import Spec
 
 
 def test_a_log_is_set_aside_at_its_size_and_the_oldest_goes(tmp_path):

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 from core import keys, row_states
-from core.coordination.reservations import InProcessReservations
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.lance_io import column_files
 from core.row_states import RowState
+from executor.coordination.reservations import InProcessReservations
 from tests.unit.executor_helpers import Lab
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))

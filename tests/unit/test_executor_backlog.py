@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, Timings, UnitOutcome, WorkUnit
-from executor.lanes.backlog import Backlog
+from executor.scheduling.work_queue import Backlog
 
 
 def task(fragment_id: int, rows: int, missing: list[RowRange]) -> FragmentTask:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit
-from executor.lanes import open_fragments
-from executor.lanes.backlog import Backlog
-from executor.lanes.open_fragments import OpenFragment
+from executor.scheduling import open_fragments
+from executor.scheduling.open_fragments import OpenFragment
+from executor.scheduling.work_queue import Backlog
 from tests.unit.test_executor_backlog import plans, task
 
 
@@ -126,7 +126,7 @@ def test_units_go_out_as_by_the_plain_rules(tasks, lanes, cost, task_size, diver
     rng = random.Random(seed)
     made = {"seconds_per_row": cost, "task_size": task_size, "diversity": diversity}
     backlog = Backlog(tasks, lanes, **made)
-    with mock.patch("executor.lanes.backlog.OpenFragments", PlainFragments):
+    with mock.patch("executor.scheduling.work_queue.OpenFragments", PlainFragments):
         plain = Backlog(tasks, lanes, **made)
     out = backlog.first_units()
     assert out == plain.first_units()

@@ -7,9 +7,9 @@ import pytest
 from core.checkpoints import InMemoryCheckpointStore
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from executor.worker import fragment_writer, pieces
+from executor.worker import computed_rows, fragment_writer
+from executor.worker.computed_rows import KnownRows, Piece, to_checkpoint
 from executor.worker.fragment_writer import Unwritten
-from executor.worker.pieces import KnownRows, Piece, to_checkpoint
 
 ROW_BYTES = 1000
 
@@ -33,8 +33,8 @@ class Recorder:
 @pytest.fixture
 def small_steps(monkeypatch):
     monkeypatch.setattr(fragment_writer, "_EMIT_BYTES", 4 * ROW_BYTES)
-    monkeypatch.setattr(pieces, "_STEP_BYTES", 4 * ROW_BYTES)
-    monkeypatch.setattr(pieces, "_FIRST_ROWS", 2)
+    monkeypatch.setattr(computed_rows, "_STEP_BYTES", 4 * ROW_BYTES)
+    monkeypatch.setattr(computed_rows, "_FIRST_ROWS", 2)
 
 
 def test_evaluated_rows_are_written_before_the_chunk_is_through(small_steps):

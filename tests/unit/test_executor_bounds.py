@@ -11,8 +11,8 @@ from core.domain.ranges import RowRange
 from core.domain.udf import UdfKind
 from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.scan import CHUNK_ROWS
+from executor.worker.computed_rows import Piece
 from executor.worker.fragment_writer import FragmentWriter
-from executor.worker.pieces import Piece
 from tests.unit.executor_helpers import Lab
 
 MEGABYTE = 1 << 20

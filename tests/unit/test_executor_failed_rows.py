@@ -12,8 +12,8 @@ from core.domain.plan import OutputField, Plan, PlanHeader
 from core.domain.table import TableField
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, Hint, UnitOutcome
-from executor.jobs.tally import Tally
-from executor.refresh.tally import RefreshTally
+from executor.jobs.job_metrics import Tally
+from executor.refresh.refresh_metrics import RefreshTally
 from executor.worker import meter as meter_module
 from tests.unit.executor_helpers import Lab
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult
-from executor.lanes.holds import Holds
+from executor.scheduling.reservation_waits import Holds
 
 ROWS = RowRange(0, 60)
 

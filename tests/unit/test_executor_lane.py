@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
-from executor.worker.lane import LaneConnection
 from executor.worker.messages import Alive, framed
+from executor.worker.worker_loop import LaneConnection
 
 
 def test_a_forked_child_that_comes_back_ends_and_says_nothing():

@@ -18,10 +18,10 @@ from core.domain.udf import CheckpointBounds, UdfKind
 from core.domain.work import WorkUnit
 from executor.worker import checkpointing
 from executor.worker.checkpointing import Checkpoints
-from executor.worker.pieces import Piece
+from executor.worker.computed_rows import Piece
 from executor.worker.slices import SliceSizer
-from executor.worker.tools import Tools
-from executor.worker.unit import UnitRunner
+from executor.worker.unit_runner import UnitRunner
+from executor.worker.unit_runtime import Tools
 from tests.unit.executor_helpers import Lab
 
 MEGABYTE = 1 << 20

@@ -11,9 +11,9 @@ import pytest
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from executor.lanes import local_runner
-from executor.lanes.cancelled import Cancelled
-from executor.lanes.local_runner import LocalRunner
+from executor.scheduling import local_runner
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.local_runner import LocalRunner
 from tests.unit.executor_helpers import Lab
 
 

@@ -15,7 +15,7 @@ from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.lance_io.append_log import Snapshot
-from executor.jobs.history import History
+from executor.jobs.job_history import History
 from executor.jobs.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult, FragmentWork, Sign, WorkUnit
-from executor.lanes.losses import Loss, Losses, in_hand
+from executor.scheduling.crash_tracker import Loss, Losses, in_hand
 
 
 def unit(*parts: tuple[int, int, int], name: str = "u", slice_rows: int = 0) -> WorkUnit:

@@ -11,8 +11,8 @@ from core.config import Settings
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition
-from executor import manager
-from executor.jobs.history import History
+from executor import job_manager
+from executor.jobs.job_history import History
 from tests.unit.manager_helpers import Executor
 
 
@@ -65,7 +65,7 @@ def test_a_job_that_executors_die_over_is_given_up(database):
 
 
 def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(database, monkeypatch):
-    monkeypatch.setattr(manager, "_SAVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(job_manager, "_SAVE_AGAIN_SECONDS", 0.01)
 
     async def live() -> tuple[Job, Job, Job]:
         executor = Executor(database)

@@ -14,9 +14,9 @@ from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, chunks, merge, subtract, total
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, FragmentWork, Sign, UnitOutcome, WorkUnit
-from executor.lanes.backlog import Backlog
-from executor.lanes.losses import Loss, Losses
-from executor.lanes.verdict import judge
+from executor.scheduling.crash_tracker import Loss, Losses
+from executor.scheduling.poison_rows import judge
+from executor.scheduling.work_queue import Backlog
 from tests.unit.test_executor_backlog import plans, task
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())

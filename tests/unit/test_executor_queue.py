@@ -16,7 +16,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ResourceExhausted
 from core.rpc.status import from_status, to_status
-from executor.jobs.queue import JobQueue
+from executor.jobs.job_queue import JobQueue
 from tests.unit.manager_helpers import Executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))

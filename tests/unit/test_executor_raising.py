@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from executor.worker.evaluate import Evaluated, Evaluator, JobFailing
+from executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 
 SKIP_ALL = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
 

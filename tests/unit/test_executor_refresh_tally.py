@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.domain.work import FragmentResult, UnitOutcome
-from executor.jobs.tally import Tally
-from executor.refresh.tally import RefreshTally
+from executor.jobs.job_metrics import Tally
+from executor.refresh.refresh_metrics import RefreshTally
 
 
 def part(tally: RefreshTally, rows: int, left: int) -> Tally:

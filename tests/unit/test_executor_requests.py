@@ -10,7 +10,7 @@ import pytest
 from core.domain.job import JobState
 from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, Unavailable
-from executor.jobs.history import History
+from executor.jobs.job_history import History
 from executor.service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.manager_helpers import Executor

@@ -11,9 +11,9 @@ import pytest
 from core.config import Spark
 from core.domain.udf import Resources, UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
-from executor.lanes.resources import Cluster, LaneProfile, Lanes, lanes_for
-from executor.spark.lane_task import resource_profile
-from executor.spark.runner import SparkRunner
+from executor.scheduling.resources import Cluster, LaneProfile, Lanes, lanes_for
+from executor.spark.spark_runner import SparkRunner
+from executor.spark.spark_task import resource_profile
 
 GIB = 1 << 30
 MACHINE = Cluster(local=True, cores=4, memory_bytes=16 * GIB)

@@ -18,13 +18,13 @@ from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import Unavailable
-from executor.jobs.board import JobBoard
-from executor.jobs.round import Round
-from executor.jobs.run import JobRun
+from executor.jobs.backfill_run import JobRun
+from executor.jobs.job_status import JobBoard
+from executor.jobs.plan_execution import Round
 from executor.jobs.services import lanes_of
-from executor.lanes.cancelled import Cancelled
-from executor.lanes.holds import Holds
-from executor.lanes.local_runner import LocalRunner
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.local_runner import LocalRunner
+from executor.scheduling.reservation_waits import Holds
 
 
 class DeadSpark:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from core.errors import InvalidArgument
-from executor.spark.scratch import Scratch
+from executor.spark.temp_folder import Scratch
 
 
 def folders(base):
@@ -66,7 +66,7 @@ def test_sockets_have_short_paths(tmp_path):
     scratch.remove()
 
 
-MAKES = "import os, sys; from executor.spark.scratch import Scratch; Scratch.make(sys.argv[1]); {end}"
+MAKES = "import os, sys; from executor.spark.temp_folder import Scratch; Scratch.make(sys.argv[1]); {end}"
 
 
 @pytest.mark.parametrize(("end", "left"), [("sys.exit(1)", 0), ("os.kill(os.getpid(), 9)", 1)])

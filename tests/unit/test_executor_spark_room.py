@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import ResourceExhausted
-from executor.lanes.dispatch import LaneAddress
+from executor.scheduling.dispatcher import LaneAddress
 from executor.service import JobServicer
-from executor.spark import room_watch, standalone, unfit
-from executor.spark import runner as spark_runner
-from executor.spark.room_watch import RoomWatch
-from executor.spark.standalone import Room, masters, room_of
+from executor.spark import capacity_watch, spark_runner, standalone_capacity, worker_problems
+from executor.spark.capacity_watch import RoomWatch
+from executor.spark.standalone_capacity import Room, masters, room_of
 from leman.v1 import jobs_pb2
 from tests.unit.test_executor_spark_workers import CLUSTER, Workers, until
 
@@ -63,12 +62,12 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
         return {"stands by": 1, "leads": 2}[host]
 
     pages = {1: {"activeapps": [], "status": "STANDBY"}, 2: page(0, "WAITING", used=4)}
-    monkeypatch.setattr(standalone, "_web_port", web_port)
-    monkeypatch.setattr(standalone, "_page", lambda _host, port: pages[port])
+    monkeypatch.setattr(standalone_capacity, "_web_port", web_port)
+    monkeypatch.setattr(standalone_capacity, "_page", lambda _host, port: pages[port])
     context = SimpleNamespace(applicationId="app-1")
-    assert standalone.look(context, "spark://dead:1,stands by:1,leads:1") == FULL
-    assert standalone.look(context, "spark://dead:1") is None
-    assert standalone.look(context, "yarn") is None
+    assert standalone_capacity.look(context, "spark://dead:1,stands by:1,leads:1") == FULL
+    assert standalone_capacity.look(context, "spark://dead:1") is None
+    assert standalone_capacity.look(context, "yarn") is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
 )
 def test_what_the_cluster_lacks_is_said(room, words):
     with pytest.raises(ResourceExhausted, match=words) as caught:
-        raise unfit.busy(CLUSTER, room)
+        raise worker_problems.busy(CLUSTER, room)
     assert caught.value.reason == "CLUSTER_BUSY"
 
 
@@ -155,7 +154,7 @@ def full(monkeypatch):
     """Workers that do not come, as the cluster is full."""
     made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3)
     made.room = FULL
-    monkeypatch.setattr(room_watch, "_ASK_SECONDS", 0.01)
+    monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
     monkeypatch.setattr(spark_runner.standalone, "look", lambda *_: made.room)
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     yield made

@@ -16,11 +16,10 @@ from core.config import Spark
 from core.domain.udf import ErrorPolicy, UdfKind
 from core.domain.work import UdfRef
 from core.errors import Unavailable
-from executor.lanes.cancelled import Cancelled
-from executor.lanes.dispatch import LaneAddress
-from executor.spark import function_processes
-from executor.spark import runner as spark_runner
-from executor.spark.runner import SparkRunner
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.dispatcher import LaneAddress
+from executor.spark import function_processes, spark_runner
+from executor.spark.spark_runner import SparkRunner
 from executor.worker.messages import Errand
 
 ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")

@@ -13,12 +13,11 @@ from core.config import Spark
 from core.domain.udf import UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from executor.jobs import services as job_services
-from executor.lanes.dispatch import Dispatcher, LaneAddress
+from executor.scheduling.dispatcher import Dispatcher, LaneAddress
 from executor.service import JobServicer
-from executor.spark import address, conf, unfit
-from executor.spark import runner as spark_runner
+from executor.spark import address, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address
-from executor.spark.runner import SparkRunner
+from executor.spark.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2
 
 CLUSTER = "spark://127.0.0.1:7077"
@@ -90,7 +89,7 @@ def test_lanes_are_told_the_advertised_host_and_the_fixed_port():
 
 
 def test_the_workers_interpreter_is_the_one_that_is_named():
-    assert conf.session(Spark(), [], "./env/bin/python")["spark.pyspark.python"] == "./env/bin/python"
+    assert spark_conf.session(Spark(), [], "./env/bin/python")["spark.pyspark.python"] == "./env/bin/python"
     assert SparkRunner(Spark(python="./env/bin/python"))._python == "./env/bin/python"
 
 
@@ -103,7 +102,7 @@ def test_the_workers_interpreter_is_the_one_that_is_named():
     ],
 )
 def test_a_worker_that_cannot_run_python_is_named_with_the_path(message, what):
-    error = unfit.unusable_python(message, "10.86.0.12", "/opt/leman/bin/python")
+    error = worker_problems.unusable_python(message, "10.86.0.12", "/opt/leman/bin/python")
     assert error is not None
     assert (error.reason, error.facts["host"]) == ("WORKER_PYTHON_UNUSABLE", "10.86.0.12")
     assert "10.86.0.12" in error.message
@@ -113,7 +112,7 @@ def test_a_worker_that_cannot_run_python_is_named_with_the_path(message, what):
 
 def test_other_failures_of_tasks_are_not_the_interpreters():
     for message in ("FunctionProcessEnded: the function's process ended with code 1", "ModuleNotFoundError: No module"):
-        assert unfit.unusable_python(message, "h", "p") is None
+        assert worker_problems.unusable_python(message, "h", "p") is None
 
 
 class Workers:
@@ -187,7 +186,7 @@ def test_a_missing_interpreter_is_told_from_the_first_task_that_failed(workers):
 
 
 def test_jobs_are_refused_with_what_is_wrong_meanwhile():
-    trouble = unfit.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
     servicer = JobServicer(None, asyncio.Event(), lambda: trouble)
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
@@ -204,7 +203,7 @@ def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, 
 
 
 def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
-    workers.runner.trouble = unfit.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    workers.runner.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     for _ in range(2):

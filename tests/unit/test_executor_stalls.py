@@ -5,8 +5,8 @@ from __future__ import annotations
 from core.domain.job import Stall
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, Sign, WorkUnit
-from executor.lanes.losses import Losses
-from executor.lanes.stalls import LaneWatch
+from executor.scheduling.crash_tracker import Losses
+from executor.scheduling.stalls import LaneWatch
 
 ROUNDS, SECONDS = 6, 5.0
 

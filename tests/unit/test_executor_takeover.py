@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from core.coordination.leases import Answer
 from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
-from executor.jobs.history import History
+from executor.coordination.leases import Answer
+from executor.jobs.job_history import History
 from tests.unit.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from core.domain.ranges import RowRange, total
 from core.domain.work import FragmentResult, Hint, Timings, UnitOutcome, WorkUnit
-from executor.jobs.tally import Tally
-from executor.lanes.backlog import Backlog
-from executor.lanes.handed_over import HandedOver
+from executor.jobs.job_metrics import Tally
+from executor.scheduling.reassigned import HandedOver
+from executor.scheduling.work_queue import Backlog
 from tests.unit.test_executor_backlog import task
 
 

@@ -21,9 +21,9 @@ from core.errors import Unavailable
 from core.lance_io import damage, job_records
 from core.lance_io.append_log import Snapshot
 from core.rpc.blocking import BlockingPool
-from executor.jobs.history import History
-from executor.jobs.known import KnownJobs, age
-from executor.jobs.writer import HistoryWriter
+from executor.jobs.history_writer import HistoryWriter
+from executor.jobs.job_history import History
+from executor.jobs.known_jobs import KnownJobs, age
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 

@@ -15,7 +15,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.lance_io.append_log import Snapshot
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.history import _JOBS, History
+from executor.jobs.job_history import _JOBS, History
 
 RUNNING, CANCELLED, DONE = JobState.RUNNING, JobState.CANCELLED, JobState.DONE
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from core import keys
-from core.domain.explain import summarise
 from core.domain.plan import KeptRows, Reason
+from core.domain.plan_summary import summarise
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, FunctionVersion
 from core.row_states import StateSummary
-from planner.question import Question
+from planner.request_resolution import Question
 from tests.unit.planner_helpers import COLUMN_ID, UDF, column_file, fragment, plan, question, range_key, reasons, record
 
 UDF_2 = dataclasses.replace(UDF, version="2")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import InvalidArgument
-from core.lance_io import filters
-from core.lance_io.relative_time import pin
+from core.sql import filters
+from core.sql.relative_time import pin
 
 COLUMNS = ["id", "body", "Größe", "now"]
 NOW = dt.datetime(2024, 3, 31, 12, 30, tzinfo=dt.UTC)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.domain.rewrites import Rewrite
+from core.domain.compactions import Rewrite
 from core.domain.table import DataFile, Fragment
 from core.domain.view import ChangeKind, ViewColumn, ViewQuery
-from planner.views.moved import only_moved
+from planner.views.compacted import only_moved
 from planner.views.source_diff import changes
 from tests.unit.test_planner_refresh import BASE, FIELDS, fragment, source
 

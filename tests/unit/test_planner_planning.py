@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import keys
-from core.domain.explain import summarise
 from core.domain.plan import OutputField, Reason
+from core.domain.plan_summary import summarise
 from core.domain.ranges import RowRange
 from core.domain.table import DataFile, TableField
 from core.row_states import StateSummary

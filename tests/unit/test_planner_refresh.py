@@ -25,7 +25,7 @@ from core.domain.view import (
 )
 from core.errors import FailedPrecondition
 from core.views.metadata import identity, write
-from planner.views.refresh import Case, plan_refresh
+from planner.views.refresh_planning import Case, plan_refresh
 from planner.views.source_diff import changes, columns_read
 
 A, B, C, D, W = range(5)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from core.lance_io.scan import CHUNK_ROWS
-from core.lance_io.sourced import first_rows, rows_within
+from executor.worker.source_inputs import first_rows, rows_within
 
 BYTES = 1 << 16
 

@@ -1,4 +1,4 @@
-"""Finding and starting the embedded services, with a made-up `core.embedded`."""
+"""Finding and starting the embedded services, with a made-up `embedded`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fake():
 
 @pytest.fixture
 def services(tmp_path, monkeypatch):
-    """Makes a program that plays `python -m core.embedded`."""
+    """Makes a program that plays `python -m embedded`."""
     folder = tmp_path / "installed"
     (folder / "core").mkdir(parents=True)
 

@@ -12,10 +12,10 @@ import pytest
 
 from core.domain.ranges import RowRange
 from core.errors import FailedPrecondition, InvalidArgument
-from core.lance_io import cases, expressions, filters, relative_time
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.source import SourceRows
+from core.sql import case_expressions, expressions, filters, relative_time
 
 MOMENTS = [dt.datetime(2024, 5, 1), dt.datetime(2024, 6, 1), dt.datetime(2024, 7, 1, 12), None]
 TIMES = {
@@ -237,7 +237,7 @@ def test_a_case_that_cannot_be_is_refused(uri, expression, said):
 
 
 def test_as_many_whens_as_are_allowed(uri):
-    whens = [f"when id = {n} then {n}" for n in range(cases.MAX_WHENS)]
+    whens = [f"when id = {n} then {n}" for n in range(case_expressions.MAX_WHENS)]
     assert values(uri, f"case {' '.join(whens)} else -1 end") == [0, 1, 2, 3]
     with pytest.raises(InvalidArgument, match="33 times WHEN"):
         LanceTables().expression_type(uri, f"case {' '.join([*whens, 'when id = 9 then 9'])} end")

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
-from core.lance_io import expressions
 from core.rpc import convert
-from core.udf import codec, sql
+from core.sql import expressions
+from core.udf import codec
 from core.udf.definition_checks import check_definition
 from core.udf.registry import UdfRegistry
+from planner import sql_functions
 
 COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
 
@@ -74,19 +75,19 @@ def test_what_filters_refuse_is_refused():
 
 
 def test_the_version_says_what_is_computed():
-    one = sql.definition("x * 2", ("x",), pa.int64())
-    assert one == sql.definition(" x*2 ", ("x",), pa.int64())
+    one = sql_functions.definition("x * 2", ("x",), pa.int64())
+    assert one == sql_functions.definition(" x*2 ", ("x",), pa.int64())
     others = [
-        sql.definition("x * 3", ("x",), pa.int64()),
-        sql.definition("x * 2", ("x",), pa.int32()),
-        sql.definition("x * 2", ("X",), pa.int64()),
+        sql_functions.definition("x * 3", ("x",), pa.int64()),
+        sql_functions.definition("x * 2", ("x",), pa.int32()),
+        sql_functions.definition("x * 2", ("X",), pa.int64()),
     ]
     assert len({one.version, *(o.version for o in others)}) == 4
     assert (one.name, one.kind, one.sql_expression) == ("sql", UdfKind.SQL, "x * 2")
 
 
 def test_a_definition_travels_and_is_stored(tmp_path):
-    one = sql.definition("upper(Title)", ("Title",), pa.string())
+    one = sql_functions.definition("upper(Title)", ("Title",), pa.string())
     assert convert.udf_from_proto(convert.udf_to_proto(one)) == one
     assert codec.decode(codec.encode(one, 1.0), "f") == (one, 1.0)
     registry = UdfRegistry(str(tmp_path))

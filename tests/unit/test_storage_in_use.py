@@ -6,16 +6,16 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io.stored_files import data_folder, refresh_folder, unfinished_elsewhere
+from commit_coordinator.verification.report import Flaw
 from commit_coordinator.verification.verifier import verify
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.verification import Flaw
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import damage
-from core.lance_io.stored_files import data_folder, refresh_folder, unfinished_elsewhere
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import records
+from core.lance_io.views import source_records
 from core.udf.registry import UdfRegistry
-from executor.jobs.history import History
+from executor.jobs.job_history import History
 from executor.jobs.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights
 
@@ -30,7 +30,7 @@ ASKED = {
     "data files by name": lambda db: LanceTables().existing_data_files(f"{db}/t.lance", ["a"]),
     "evictions": lambda db: refresh_folder(f"{db}/t.lance"),
     "half-written files": lambda db: unfinished_elsewhere(f"{db}/t.lance"),
-    "record of a source": lambda db: records.content_of(f"{db}/t.lance", "source-1.arrow"),
+    "record of a source": lambda db: source_records.content_of(f"{db}/t.lance", "source-1.arrow"),
     "failed rows": lambda db: RowErrors(db).page("job", "", None, 10),
     "what was set aside": lambda db: damage.notes(f"{db}/_leman/jobs.lance"),
     "database": lambda db: list(verify(db, None)),

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core import row_states, seal
+from core import row_states, sealed_documents
 from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
@@ -92,7 +92,7 @@ def test_no_flipped_bit_of_row_states_is_believed(older):
 
 
 def test_sealed_documents_are_read_as_they_were_written():
-    assert seal.unseal(seal.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
-    for changed in flips(seal.seal({"a": 1})):
+    assert sealed_documents.unseal(sealed_documents.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
+    for changed in flips(sealed_documents.seal({"a": 1})):
         with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
-            seal.unseal(changed)
+            sealed_documents.unseal(changed)

@@ -16,7 +16,7 @@ import pytest
 
 from core.domain.udf import UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
-from core.udf import storable
+from core.udf import storable_types
 from tests.integration.types.matrix import FORMATS, TRIED, Cell, allowed, cells, stored
 from tests.unit.matrix_table import DELETED, MatrixTable
 
@@ -47,7 +47,7 @@ def test_a_type_is_refused_or_kept(leaf: str, file_format: str, tmp_path: Path) 
     for name, cell in computed.items():
         values = cell.array.to_pylist() * 2
         del values[DELETED]
-        assert found[name].type == storable.stored_type(cell.kind), (name, cell.title)
+        assert found[name].type == storable_types.stored_type(cell.kind), (name, cell.title)
         assert repr(found[name].to_pylist()) == repr(values), (name, cell.title)
 
 

@@ -11,9 +11,11 @@ import pytest
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.domain.work import UdfRef
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition
-from core.udf import codec, loading, sql
-from core.udf.pythons import PYTHON
+from core.udf import codec
+from core.udf.python_versions import PYTHON
 from core.udf.registry import UdfRegistry
+from executor.worker import function_loading
+from planner import sql_functions
 
 OTHER_PYTHON = "2.7"
 
@@ -40,7 +42,7 @@ def bundled(bundle=BUNDLE, python=PYTHON, **fields):
     )
 
 
-SQL = sql.definition("x * 2 + 1", ("x",), pa.int64())
+SQL = sql_functions.definition("x * 2 + 1", ("x",), pa.int64())
 INSTALLED = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="pkg.mod:f")
 ALL = pytest.mark.parametrize("udf", [bundled(), SQL, INSTALLED], ids=["bundle", "sql", "entrypoint"])
 
@@ -147,11 +149,11 @@ def test_a_bundle_that_is_gone_or_damaged_is_missed_refused_and_put_again(regist
     put(registry, udf)
     path = tmp_path / "_leman" / "udfs" / f"{udf.bundle_sha256}.bundle"
     assert not registry.needs_bundle(udf)
-    assert loading.load(dataclasses.replace(ref(registry, udf), version="whole"))(3) == 6
+    assert function_loading.load(dataclasses.replace(ref(registry, udf), version="whole"))(3) == 6
     path.unlink() if content is None else path.write_bytes(content)
     assert registry.needs_bundle(udf)
     with pytest.raises(FailedPrecondition, match="Register the function again") as caught:
-        loading.load(dataclasses.replace(ref(registry, udf), version=f"damaged {content!r}"))
+        function_loading.load(dataclasses.replace(ref(registry, udf), version=f"damaged {content!r}"))
     assert (caught.value.reason, caught.value.facts["path"]) == ("UDF_DIGEST_MISMATCH", str(path))
     with pytest.raises(FailedPrecondition) as caught:
         registry.put(udf)
@@ -178,11 +180,11 @@ def test_a_bundle_of_the_workers_python_takes_the_place_of_another(registry, tmp
     assert not before.needs_bundle(old)
     assert registry.needs_bundle(old)
     with pytest.raises(FailedPrecondition, match=f"Register the function from Python {PYTHON}, under the same version"):
-        loading.load(ref(registry, old))
+        function_loading.load(ref(registry, old))
     right = bundled(error_policy=ErrorPolicy(max_errors=1))
     assert registry.put(right, BUNDLE) is False
     assert registry.get("double", "1") == right
-    assert loading.load(ref(registry, right))(4) == 8
+    assert function_loading.load(ref(registry, right))(4) == 8
 
 
 def test_a_bundle_that_workers_can_load_stays(registry):

@@ -19,7 +19,7 @@ from core.domain.udf import (
 )
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from core.udf import codec
-from core.udf.pythons import PYTHON
+from core.udf.python_versions import PYTHON
 from core.udf.registry import UdfRegistry
 
 BUNDLE = b"not really a pickle"

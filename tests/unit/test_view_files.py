@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
+from commit_coordinator.lance_io.placeholders import stage_placeholders
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from core.errors import DataLoss, NotFound
 from core.lance_io.column_files import data_path
 from core.lance_io.views import files as view_files
 from core.lance_io.views import patches as view_patches
-from core.lance_io.views.order import view_rows
-from core.lance_io.views.placeholders import stage_placeholders
+from core.lance_io.views.view_order import view_rows
 
 SCHEMA = pa.schema(
     [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import seal
+from core import sealed_documents
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
@@ -117,7 +117,7 @@ def test_a_view_of_an_earlier_release_remembers_nothing():
     written = {k.decode(): v.decode() for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items()}
     ours = {k: v for k, v in written.items() if k.startswith(view_metadata.PREFIX)}
     old = {k: v for k, v in ours.items() if k not in (view_metadata.EARLIER, view_metadata.DIGEST)}
-    old[view_metadata.DIGEST] = seal.digest_of(old)
+    old[view_metadata.DIGEST] = sealed_documents.digest_of(old)
     stored = {k.encode(): v.encode() for k, v in old.items()}
     assert view_metadata.from_metadata(stored) == DEFINITION
     stored |= {k.encode(): v.encode() for k, v in view_metadata.with_query(DEFINITION).items()}

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
+from commit_coordinator.lance_io import committed_files
 from core import keys, whole_files
 from core.checkpoints import LanceCheckpointStore
 from core.domain.garbage import DAY
 from core.domain.plan import StagedFile
 from core.domain.udf import UdfDefinition, UdfKind
-from core.embedded.service_file import write_private
 from core.errors import FailedPrecondition
-from core.lance_io import column_files, committed_files
+from core.lance_io import column_files
 from core.lance_io.views.files import write_evictions
 from core.udf.registry import UdfRegistry
+from embedded.service_file import write_private
 from tests.disks import small_disk
 
 BIG = 40_000

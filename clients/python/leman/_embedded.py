@@ -160,7 +160,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
     """Starts the supervisor in a session of its own: it outlives this process and ends when idle."""
-    command = [sys.executable, "-P", "-m", "core.embedded", "--database", database]
+    command = [sys.executable, "-P", "-m", "embedded", "--database", database]
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
@@ -184,7 +184,7 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass  # another user's, which may have the id of a supervisor that is gone
     with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
-        return b"core.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return True
 
 
@@ -226,7 +226,7 @@ def _failure(what: str, log: Path, before: int) -> StartFailed:
     with log.open("rb") as stream:
         stream.seek(before)
         text = stream.read().decode(errors="replace").strip()
-    if "No module named" in text and "core" in text.splitlines()[-1]:
+    if "No module named" in text and "embedded" in text.splitlines()[-1]:
         return StartFailed(
             "The services are not installed in this Python environment: install leman-services for local"
             " databases, or name running ones with leman.connect(..., endpoint='host:port')",

@@ -19,10 +19,10 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.column_files import data_path, digest_of
-from core.lance_io.failing import table_error
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.scan import batches_of
+from core.lance_io.table_errors import table_error
 from core.lance_io.tables import fields_of
 from core.lance_io.views import patches as view_patches
 from core.lance_io.views.patches import PATCH_KEY

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
-from core.lance_io import expressions
+from core.lance_io.concatenation import one_batch
 from core.lance_io.dialect import Dialect
-from core.lance_io.failing import table_error
-from core.lance_io.joining import one_batch
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
-from core.lance_io.views import evaluation
-from core.lance_io.views.neighbours import ROW_ID, Neighbours
+from core.lance_io.table_errors import table_error
+from core.lance_io.views import sql_failures
+from core.lance_io.views.range_scan import ROW_ID, Neighbours
+from core.sql import expressions
 from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids, Mask
@@ -145,7 +145,7 @@ class SourceRows:
         """
         try:
             return self.values(ids, columns)
-        except evaluation.ERRORS:
+        except sql_failures.ERRORS:
             self._blame(ids, columns)
             raise
 
@@ -213,11 +213,11 @@ class SourceRows:
         """Raises FailedPrecondition (EXPRESSION_FAILED) where not the storage is to blame."""
         names = self._dataset.schema.names
         read = {name for text in columns.values() for name in expressions.inputs(text, names)} - self._blobs
-        found = evaluation.failed_row(
+        found = sql_failures.failed_row(
             np.sort(ids), lambda part: self.values(part, plain(read)), lambda part: self.values(part, columns)
         )
         if found is not None:
-            raise evaluation.expression_failed(found[0], self.version, self.uri, found[1]) from None
+            raise sql_failures.expression_failed(found[0], self.version, self.uri, found[1]) from None
 
     def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
         found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
@@ -226,7 +226,7 @@ class SourceRows:
     def _scan_ids(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
         try:
             yield from self._scan(condition, fragments)
-        except evaluation.ERRORS:
+        except sql_failures.ERRORS:
             for ids in self._scan("", fragments) if condition else ():
                 self._blame(ids, {_MATCHES: condition})
             raise

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from executor.worker.lane import run_errand
 from executor.worker.messages import Errand
 from executor.worker.processes.function_process import Prepare
 from executor.worker.processes.messages import Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
+from executor.worker.worker_loop import run_errand
 
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
 _errands, _answers = msgspec.json.Decoder(Errand), msgspec.json.Decoder(Answer)

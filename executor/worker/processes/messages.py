@@ -13,7 +13,7 @@ IDLE = b"i"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """From the caller to the function process. `errand`: as `executor.worker.lane.run_errand` takes it; `state`: what
+    """From the caller to the function process. `errand`: as `worker_loop.run_errand` takes it; `state`: what
     the process is to take over from its caller beforehand."""
 
     errand: str

@@ -18,15 +18,15 @@ from pydantic import SecretStr
 
 from commit_coordinator.requests import AddColumnsRequest
 from core.config import Settings
-from core.coordination.reservations import reservations_at
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
-from executor.jobs.run import JobRun
+from executor.coordination.reservations import reservations_at
+from executor.jobs.backfill_run import JobRun
 from planner.catalog import Catalog, NewColumn
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.views.histories.harness import System
 from tests.redis_process import RedisProcess
 

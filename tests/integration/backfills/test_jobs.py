@@ -15,7 +15,7 @@ import leman
 from core.domain.job import Job
 from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
-from executor.jobs.history import History
+from executor.jobs.job_history import History
 from tests.faults.lake import alive, wait_for
 from tests.integration.evidence import Evidence, numbers, values
 

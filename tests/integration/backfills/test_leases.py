@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from core.coordination.leases import Answer, JobLeases
+from executor.coordination.leases import Answer, JobLeases
 from tests.redis_process import RedisProcess
 
 KEY = "leman:job:j"

@@ -11,8 +11,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.explain import summarise
 from core.domain.plan import Plan
+from core.domain.plan_summary import summarise
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.column_files import ColumnFileWriter

@@ -151,7 +151,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def system(hosts: Hosts, lake: Path, **settings: str) -> Iterator[Path]:
     """The services on the executor's host, for a database; its callers have to be there too."""
     lake.mkdir()
-    command = [sys.executable, "-m", "core.embedded", "--database", str(lake), "--idle-seconds", "0"]
+    command = [sys.executable, "-m", "embedded", "--database", str(lake), "--idle-seconds", "0"]
     conf = {"spark.executor.memory": "512m", **json.loads(settings.pop("conf", "{}"))}
     settings |= {"LEMAN_SPARK__MASTER": MASTER, "LEMAN_SPARK__CONF": json.dumps(conf)}
     process = hosts.start(EXECUTOR, command, f"{lake.name}.log", **UNTOUCHED, **settings)

@@ -13,15 +13,15 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest
 from core import keys
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import Fragment
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.lance_io.column_files import ColumnFileWriter
-from core.lance_io.commits import TableHandle
 from core.lance_io.tables import LanceTables
 from core.udf import binding
 

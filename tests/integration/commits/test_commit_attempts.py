@@ -9,11 +9,11 @@ from dataclasses import replace
 import lance
 import pytest
 
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.lance_io import attempts
 from commit_coordinator.requests import BeginAttemptRequest, Status
 from core.errors import Aborted, FailedPrecondition
-from core.lance_io import attempts
 from core.lance_io.tables import LanceTables
 from tests.integration.commits.commit_helpers import (
     ROWS,

@@ -8,10 +8,10 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io.table_handle import CommitConflict, TableHandle
 from commit_coordinator.requests import BindColumnsRequest
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.errors import Aborted, FailedPrecondition
-from core.lance_io.commits import CommitConflict, TableHandle
 from core.rpc import convert
 from core.udf import binding
 from leman.v1 import commit_pb2

@@ -14,7 +14,7 @@ import pytest
 from lance.file import LanceFileWriter
 
 from commit_coordinator import group_commit
-from commit_coordinator.lane import Limits
+from commit_coordinator.commit_queue import Limits
 from commit_coordinator.preconditions import (
     FragmentExists,
     SameColumn,

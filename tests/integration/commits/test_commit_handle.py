@@ -11,10 +11,11 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.committed_files import Committed
+from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, StagedFiles, TableHandle
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import committed_files, history
-from core.lance_io.commits import CommitConflict, CommitUnclear, StagedFiles, TableHandle
-from core.lance_io.committed_files import Committed
+from core.lance_io import commit_history
 from tests.integration.commits.commit_helpers import (
     Planner,
     add_columns,
@@ -249,22 +250,22 @@ def test_commit_tells_in_the_history_what_it_was_for(table):
     planner = Planner(table)
     result = submit(planner.request(0, 1, request_id="r 'é\"", job_id="j1"))[0]
     assert reasons(result) == ["committed", "committed"]
-    record = history.find_commit(table.uri, "r 'é\"")
+    record = commit_history.find_commit(table.uri, "r 'é\"")
     assert (record.version, record.request_ids, record.job_ids) == (result.version, ("r 'é\"",), ("j1",))
     assert record.operation == "DataReplacement"
     assert record.files == {0: table.files(0)[0], 1: table.files(1)[0]}
     raw = table.open().read_transaction(result.version).transaction_properties
     assert json.loads(raw["leman.request_ids"]) == ["r 'é\""]
-    assert history.find_commit(table.uri, "unknown") is None
+    assert commit_history.find_commit(table.uri, "unknown") is None
 
 
 def test_history_ends_where_old_versions_were_cleaned(table):
     submit(Planner(table).request(0, request_id="cleaned"))
     submit(Planner(table).request(1, request_id="kept"))
     table.open().cleanup_old_versions(older_than=timedelta(0))
-    assert history.find_commit(table.uri, "cleaned") is None
-    assert history.find_commit(table.uri, "kept").files.keys() == {1}
-    records, go_on = history.list_commits(table.uri, 0, 10)
+    assert commit_history.find_commit(table.uri, "cleaned") is None
+    assert commit_history.find_commit(table.uri, "kept").files.keys() == {1}
+    records, go_on = commit_history.list_commits(table.uri, 0, 10)
     assert ([r.request_ids for r in records], go_on) == ([("kept",)], 0)
 
 
@@ -274,7 +275,7 @@ def test_listing_goes_on_where_it_stopped(table):
         table.open().update_config({"k": str(fragment_id)})
     pages, before = [], 0
     while True:
-        records, before = history.list_commits(table.uri, before, 2)
+        records, before = commit_history.list_commits(table.uri, before, 2)
         pages.append([r.request_ids[0] for r in records])
         if not before:
             break
@@ -286,11 +287,11 @@ def test_one_listing_looks_at_a_bounded_number_of_versions(table, monkeypatch):
     submit(Planner(table).request(0, request_id="deep"))
     for number in range(6):
         table.open().update_config({"k": str(number)})
-    monkeypatch.setattr(history, "SCAN_LIMIT", 4)
-    records, go_on = history.list_commits(table.uri, 0, 10)
+    monkeypatch.setattr(commit_history, "SCAN_LIMIT", 4)
+    records, go_on = commit_history.list_commits(table.uri, 0, 10)
     assert records == []
     assert go_on > 0
-    assert [r.request_ids for r in history.list_commits(table.uri, go_on, 10)[0]] == [("deep",)]
+    assert [r.request_ids for r in commit_history.list_commits(table.uri, go_on, 10)[0]] == [("deep",)]
 
 
 @pytest.mark.parametrize("stored", ["no json", "{}", "[1, 2]", "null"])
@@ -298,7 +299,7 @@ def test_foreign_properties_are_no_commit_of_ours(table, stored):
     planner = Planner(table)
     handle = TableHandle(table.uri)
     handle.replace_files(handle.latest([0]), [prepared(planner, 0)], {"leman.request_ids": stored})
-    assert history.list_commits(table.uri, 0, 10)[0] == []
+    assert commit_history.list_commits(table.uri, 0, 10)[0] == []
 
 
 # ------------------------------------------------------------------- what committed files hold is noted

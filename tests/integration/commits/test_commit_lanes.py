@@ -15,12 +15,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import lane as lane_module
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator import commit_queue as lane_module
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
 from commit_coordinator.requests import AddColumnsRequest, Status
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
-from core.lance_io import history
+from core.lance_io import commit_history
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -123,7 +123,7 @@ def test_what_waits_while_a_commit_runs_becomes_one_version(tmp_path, monkeypatc
     assert table.open().version == before + 2
     assert {r.version for r in results[1:]} == {before + 2}
     assert table.column() == [10 * x for x in range(100 * ROWS)]
-    record = history.find_commit(table.uri, "r57")
+    record = commit_history.find_commit(table.uri, "r57")
     assert set(record.request_ids) == {f"r{i}" for i in range(1, 100)}
     assert set(record.job_ids) == {f"job{i}" for i in range(16)}
 

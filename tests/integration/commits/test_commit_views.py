@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.commit_queue import Limits
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lane import Limits
 from commit_coordinator.requests import Status
+from commit_coordinator.verification.report import Subject
 from commit_coordinator.verification.verifier import verify
 from commit_coordinator.views.requests import ViewFile
-from core.domain.verification import Subject
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import Aborted, AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from core.lance_io import history
+from core.lance_io import commit_history
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
-from core.lance_io.views.order import in_view_order
 from core.lance_io.views.source import SourceRows, plain
+from core.lance_io.views.view_order import in_view_order
 from core.views import metadata as view_metadata
 from tests.integration.commits.commit_helpers import between, reasons, submit
 from tests.integration.commits.view_commit_helpers import DATA, SCHEMA, View, one, values
@@ -340,7 +340,7 @@ def test_a_splice_with_something_wrong_changes_nothing(view, damage):
 def test_history_shows_what_was_done(view):
     view.filled(20)
     one(view.splice(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[1 << 32]))
-    records, _ = history.list_commits(view.uri, 0, 10)
+    records, _ = commit_history.list_commits(view.uri, 0, 10)
     assert [(r.operation, r.fragments) for r in records] == [
         ("SpliceView", 2),
         ("DataReplacement", 2),

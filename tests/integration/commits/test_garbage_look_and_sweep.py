@@ -14,18 +14,18 @@ import pyarrow.fs as pafs
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
-from core import seal
+from commit_coordinator.lance_io import stored_files
+from core import sealed_documents
 from core.checkpoints.lance_store import LanceCheckpointStore
 from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import NotFound, Unavailable
-from core.lance_io import stored_files
 from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.history import _JOBS, History
+from executor.jobs.job_history import _JOBS, History
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)
@@ -320,7 +320,7 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
     jobs = [Job(f"job-{state.value}", "", state, BackfillSpec(lake.database, "t", "c"), now, now) for state in JobState]
     for job in jobs:
         history.save(job)
-    monkeypatch.setattr(seal, "is_whole", lambda _: False)
+    monkeypatch.setattr(sealed_documents, "is_whole", lambda _: False)
     found = open_jobs(lake.uri)
     assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
     assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.verification import verifier
+from commit_coordinator.verification.report import Flaw, Subject, Tally
 from commit_coordinator.verification.verifier import verify
-from core import keys, seal
+from core import keys, sealed_documents
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.verification import Flaw, Subject, Tally
 from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.append_log import AppendLog
 from core.lance_io.scan import FragmentReader
-from core.udf import sql
-from core.udf.pythons import PYTHON
+from core.udf.python_versions import PYTHON
 from core.udf.registry import UdfRegistry
-from executor.jobs.history import _JOBS, History
+from executor.jobs.job_history import _JOBS, History
+from planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 
 BUNDLE = b"not unpickled here"
@@ -53,7 +53,7 @@ class World:
         )
         registry = UdfRegistry(self.database)
         registry.put(self.udf, BUNDLE)
-        registry.put(sql.definition("x * 2 + 1", ("x",), pa.int64()))
+        registry.put(sql_functions.definition("x * 2 + 1", ("x",), pa.int64()))
         self.planner = Planner(self.table)
         submit(self.planner.request(0, 1))
         self.staged = self.planner.replacement(2).staged
@@ -264,13 +264,13 @@ def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw, finding.rows) == (Subject.JOB_HISTORY, Flaw.DAMAGED, 1)
     assert list(History(world.database).load()) == ["job-1"]
-    assert all(seal.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
+    assert all(sealed_documents.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
 
 
 def test_records_of_jobs_from_an_earlier_release_are_not_verifiable_and_no_error(world):
     log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
     (row,) = log.read()
-    unsealed = seal.unseal_text(str(row["record"]))
+    unsealed = sealed_documents.unseal_text(str(row["record"]))
     log.append([{**row, "record": unsealed}])
     found = everything(world.folder)
     assert found.findings == []

@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 
 from core.config import Settings
-from core.embedded import __main__ as embedded
-from core.embedded import process, supervisor
 from core.rpc.server import main
+from embedded import __main__ as embedded
+from embedded import process, supervisor
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 JOB_SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name

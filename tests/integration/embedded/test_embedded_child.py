@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.embedded import child
+from embedded import child
 
 CHILD = str(Path(child.__file__).resolve())
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"

@@ -14,10 +14,10 @@ import pytest
 import redis
 
 from core.config import Settings
-from core.embedded import redis_server
-from core.embedded.service_file import Home
-from core.embedded.supervisor import Supervisor
 from core.errors import FailedPrecondition, Unavailable
+from embedded import redis_server
+from embedded.service_file import Home
+from embedded.supervisor import Supervisor
 
 DEADLINE = 30
 

@@ -21,9 +21,9 @@ import pytest
 import redis
 import structlog
 
-from core.embedded import __main__ as embedded
-from core.embedded.ports import HeldPort, free_port
 from core.errors import FailedPrecondition
+from embedded import __main__ as embedded
+from embedded.ports import HeldPort, free_port
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[3]

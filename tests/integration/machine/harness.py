@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator import group_commit
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
 from commit_coordinator.requests import (
     AddColumnsRequest,
     BeginAttemptRequest,
@@ -31,7 +31,6 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file, read_record
 from core.config import Settings
-from core.coordination.reservations import InProcessReservations
 from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
@@ -41,15 +40,16 @@ from core.lance_io.tables import LanceTables
 from core.row_states import RowState
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from executor.jobs.carrying import carry_over
-from executor.jobs.context import work_context
-from executor.jobs.followed import store_followed
-from executor.lanes.backlog import Backlog
-from executor.worker import apply, checkpointing
-from executor.worker.unit import UnitRunner
+from executor.coordination.reservations import InProcessReservations
+from executor.jobs.checkpoint_migration import carry_over
+from executor.jobs.compaction_records import store_followed
+from executor.jobs.work_context import work_context
+from executor.scheduling.work_queue import Backlog
+from executor.worker import checkpointing, fragment_pass
+from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
 from planner.failed_rows import states_of
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.machine import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
@@ -369,7 +369,7 @@ async def _lanes() -> Lanes:
 @contextmanager
 def _points(fate: Fate) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apply, "crash_point", fate.at)
+        patch.setattr(fragment_pass, "crash_point", fate.at)
         patch.setattr(checkpointing, "crash_point", fate.at)
         patch.setattr(group_commit, "crash_point", lambda _: None)
         yield

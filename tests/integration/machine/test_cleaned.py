@@ -12,7 +12,7 @@ from commit_coordinator.garbage.collector import GarbageCollector
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.plan import BackfillSpec
 from core.lance_io.tables import LanceTables
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.machine import udfs
 from tests.integration.machine.test_machine import EVERYTHING, FILTERS, ROWS, Machine
 

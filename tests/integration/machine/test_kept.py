@@ -23,8 +23,8 @@ from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.snapshot import PlanReader
-from planner.states import StatesReader, ValueState
+from planner.plan_reader import PlanReader
+from planner.row_states import StatesReader, ValueState
 from tests.integration.machine import udfs
 from tests.integration.machine.harness import SKIP, Fate, Killed, Made, System, verdicts
 from tests.integration.machine.test_machine import _MEMORY, KILLS, LONG

@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from commit_coordinator.lance_io.table_handle import TableHandle
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
@@ -16,13 +17,12 @@ from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.column_files import ColumnFileWriter
-from core.lance_io.commits import TableHandle
 from core.lance_io.tables import LanceTables
 from core.row_states import RowState
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 
 ROWS = 10
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")

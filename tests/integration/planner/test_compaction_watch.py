@@ -10,9 +10,9 @@ import pytest
 from core.errors import NotFound
 from core.lance_io.tables import LanceTables
 from core.locations import table_uri
+from executor.jobs.compaction_records import store_followed
 from executor.jobs.compaction_watch import CompactionWatch
-from executor.jobs.followed import store_followed
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import Lake, rows, states, why
 
 

@@ -7,16 +7,16 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io.table_handle import TableHandle, open_table
 from core.domain.plan import BackfillSpec
 from core.domain.view import ViewQuery
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound, Unavailable
-from core.lance_io.commits import TableHandle, open_table
-from core.lance_io.failing import table_error
 from core.lance_io.scan import FragmentReader
+from core.lance_io.table_errors import table_error
 from core.lance_io.tables import LanceTables
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from planner.views.catalog import ViewCatalog
 
 

@@ -12,12 +12,12 @@ import pytest
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.ranges import RowRange
-from core.lance_io import manifest, rewrites
+from core.lance_io import compactions, manifest
 from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transactions
 from core.row_states import RowState
-from executor.jobs.followed import store_followed
-from planner.snapshot import PlanReader
+from executor.jobs.compaction_records import store_followed
+from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 C, F, U = RowState.COMPUTED, RowState.FAILED, RowState.UNTOUCHED
@@ -82,7 +82,7 @@ def test_which_rows_of_an_indexed_table_were_live_is_told_by_their_ids(filled):
     before = filled.open().version
     compact(filled, materialize_deletions_threshold=0.0)
     clean(filled)
-    old = rewrites.OldVersion(filled.uri, before + 1)  # compaction reserves its fragments first
+    old = compactions.OldVersion(filled.uri, before + 1)  # compaction reserves its fragments first
     if filled.open().has_stable_row_ids:
         assert [np.flatnonzero(~old.live(i, RowRange(0, ROWS))).tolist() for i in (0, 1, 2)] == [[3], [1], []]
     else:
@@ -121,7 +121,7 @@ def test_what_was_recorded_is_not_followed_again(filled, monkeypatch):
     compact(filled)
     record(filled, filled.plan())
     clean(filled)
-    monkeypatch.setattr(rewrites, "trace", lambda *_: pytest.fail("followed again"))
+    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("followed again"))
     made = filled.plan()
     assert (made.tasks, counts(made), made.followed) == ((), {"REUSED": 1}, ())
 
@@ -390,14 +390,14 @@ def test_only_so_many_versions_are_looked_at(filled, monkeypatch):
     compact(filled)
     for _ in range(4):
         filled.open().update_config({"a": "b"})
-    monkeypatch.setattr(rewrites, "versions_to_look_at", lambda fragments: 3)
+    monkeypatch.setattr(compactions, "versions_to_look_at", lambda fragments: 3)
     assert list(why(filled.plan()).values()) == ["HISTORY_LOST"]
     monkeypatch.undo()
     assert filled.plan().tasks == ()
 
 
 def test_a_table_without_compactions_reads_no_history(filled, monkeypatch):
-    monkeypatch.setattr(rewrites, "trace", lambda *_: pytest.fail("history was read"))
+    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("history was read"))
     assert filled.plan(reader=PlanReader(LanceTables())).followed == ()
 
 

@@ -16,9 +16,9 @@ from core.config import Peers, Server, Settings
 from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
-from core.udf.pythons import PYTHON
+from core.udf.python_versions import PYTHON
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
-from planner import batches
+from planner import plan_stream
 from planner import service as planner_service
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
@@ -293,7 +293,7 @@ def test_tables_are_listed_in_pages(tmp_path):
 
 
 def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "MAX_BATCH_TASKS", 2)
+    monkeypatch.setattr(plan_stream, "MAX_BATCH_TASKS", 2)
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):

@@ -11,12 +11,12 @@ import pytest
 import structlog
 
 from core import keys
-from core.domain.explain import summarise
+from core.domain.plan_summary import summarise
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 UDF_2 = dataclasses.replace(UDF, version="2")

@@ -9,9 +9,9 @@ import pytest
 from core.domain.table import DataFile
 from core.errors import DataLoss, InvalidArgument, NotFound
 from core.lance_io import manifest
-from core.lance_io.relative_time import pin
 from core.lance_io.tables import LanceTables
 from core.locations import table_uri
+from core.sql.relative_time import pin
 
 TABLES = LanceTables()
 ROWS = 10

@@ -15,7 +15,7 @@ from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_views
 from core.udf import binding
 from leman.v1 import catalog_pb2, planner_pb2
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
 from tests.integration.views.view_lake import UDF, ViewLake

@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.view import RefreshPolicy, ViewFormat
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import rewrites
+from core.lance_io import compactions
 from core.lance_io.tables import INCARNATION_KEY
 from core.views.metadata import read
 from planner.catalog import Catalog
@@ -174,7 +174,7 @@ def test_compaction_of_which_the_history_is_gone(lake):
 def test_a_history_that_is_too_long_is_not_read_to_its_end(lake, monkeypatch):
     compact(lake)
     lake.source().update_config({"later": "yes"})
-    monkeypatch.setattr(rewrites, "versions_to_look_at", lambda fragments: 1)
+    monkeypatch.setattr(compactions, "versions_to_look_at", lambda fragments: 1)
     assert kinds(lake.plan()) == ALL_MOVED
 
 

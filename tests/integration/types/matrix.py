@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.errors import FailedPrecondition
-from core.udf import storable
+from core.udf import storable_types
 from tests.integration.types.type_cases import CASES, REFUSED
 
 ROWS = 5
@@ -44,14 +44,14 @@ class Cell:
 
 def stored(array: pa.Array) -> pa.Array:
     """As a column has it."""
-    kind = storable.stored_type(array.type)
+    kind = storable_types.stored_type(array.type)
     return array if array.type == kind else array.cast(kind)
 
 
 def allowed(kind: pa.DataType, file_format: tuple[int, int]) -> bool:
     """Whether a column can have the type."""
     try:
-        storable.check("c", kind, file_format)
+        storable_types.check("c", kind, file_format)
     except FailedPrecondition:
         return False
     return True

@@ -12,7 +12,7 @@ import pytest
 from core.domain.udf import CheckpointBounds, UdfKind
 from core.errors import FailedPrecondition
 from core.lance_io.panics import panics_as_errors
-from core.udf import storable
+from core.udf import storable_types
 from tests.integration.types.matrix import FORMATS
 from tests.integration.types.type_cases import CASES, REFUSED, Case
 from tests.integration.types.types_road import SKIP, Road
@@ -33,7 +33,7 @@ def with_null(values: pa.Array) -> pa.Array:
 
 
 def with_input(road: Road, case: Case, file_format: str = "2.2") -> str:
-    stored = case.make().cast(storable.stored_type(case.kind))
+    stored = case.make().cast(storable_types.stored_type(case.kind))
     return road.table(pa.table({"id": range(len(stored)), "x": stored}), file_format)
 
 
@@ -47,7 +47,7 @@ def test_round_trip(road, case):
         assert road.values(table, kind.value).null_count == len(expected)
         road.backfill(table, kind.value)
         found = road.values(table, kind.value)
-        assert found.type == storable.stored_type(case.kind)
+        assert found.type == storable_types.stored_type(case.kind)
         assert found.to_pylist() == expected.to_pylist(), kind
         assert not road.backfill(table, kind.value).tasks, "nothing is left"
 
@@ -77,7 +77,7 @@ def test_what_is_refused_is_what_lance_refuses(tmp_path, case):
 
 def _allowed(case: Case, file_format: tuple[int, int]) -> bool:
     try:
-        storable.check("y", case.kind, file_format)
+        storable_types.check("y", case.kind, file_format)
     except FailedPrecondition as error:
         return not _well_said(error, case)
     return True
@@ -92,8 +92,8 @@ def _well_said(error: FailedPrecondition, case: Case) -> bool:
 def _lance_stores(case: Case, file_format: str, path: object) -> bool:
     """Beside another column in one file, as compaction writes them; and whether Arrow can then join what it reads."""
     array = case.make()
-    if storable.stored_type(case.kind) != case.kind:  # as a column has it
-        array = array.cast(storable.stored_type(case.kind))
+    if storable_types.stored_type(case.kind) != case.kind:  # as a column has it
+        array = array.cast(storable_types.stored_type(case.kind))
     try:
         with panics_as_errors():
             written = lance.write_dataset(

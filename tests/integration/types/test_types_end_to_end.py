@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.udf import storable
+from core.udf import storable_types
 from leman import JobState
 from tests.integration.types.matrix import FORMATS, ROWS, Cell, allowed, cells, stored
 
@@ -59,5 +59,5 @@ def test_a_type_goes_in_and_out(db: leman.Database, share: int) -> None:
         for name, cell in held.items():
             wanted = repr(cell.array.to_pylist())
             for column in (name, f"y{name[1:]}"):
-                assert found[column].type == storable.stored_type(cell.kind), (column, cell.title)
+                assert found[column].type == storable_types.stored_type(cell.kind), (column, cell.title)
                 assert repr(found[column].to_pylist()) == wanted, (column, cell.title)

@@ -13,13 +13,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
 from commit_coordinator.requests import AddColumnsRequest, Replacement, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
-from core.coordination.reservations import InProcessReservations
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
@@ -28,11 +27,12 @@ from core.lance_io.tables import LanceTables
 from core.rpc import convert
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
-from executor.jobs.context import work_context
-from executor.lanes.backlog import Backlog
-from executor.worker.unit import UnitRunner
+from executor.coordination.reservations import InProcessReservations
+from executor.jobs.work_context import work_context
+from executor.scheduling.work_queue import Backlog
+from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
-from planner.snapshot import PlanReader
+from planner.plan_reader import PlanReader
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from core.domain.rewrites import Rewrite
+from core.domain.compactions import Rewrite
 from core.domain.table import TableSnapshot
 from core.domain.view import (
     IS_SET,
@@ -28,10 +28,10 @@ from core.domain.view import (
     ViewQuery,
 )
 from core.errors import NotFound
-from core.lance_io import rewrites
+from core.lance_io import compactions
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import records
-from core.lance_io.views.changes import RowOutcome, row_outcome
+from core.lance_io.views import source_records
+from executor.refresh.diff.view_changes import RowOutcome, row_outcome
 from planner.views.source_diff import changes
 
 _FRAGMENT = 8
@@ -214,18 +214,18 @@ class View:
 
     def keep(self) -> None:
         """Records the base version, as a refresh does."""
-        self.record = records.write(self.uri, self.query, self.source.uri, self.base, self.record)
+        self.record = source_records.write(self.uri, self.query, self.source.uri, self.base, self.record)
 
     def base_snapshot(self, tables: LanceTables) -> TableSnapshot:
         try:
             return tables.snapshot(self.source.uri, self.base)
         except NotFound:
-            found = records.read(self.uri, self.record, self.source.uri)
+            found = source_records.read(self.uri, self.record, self.source.uri)
             assert found is not None
             return found.snapshot
 
     def compactions(self, target: int) -> list[Rewrite]:
-        return rewrites.between(self.source.uri, *sorted([self.base, target])) if self.history else []
+        return compactions.between(self.source.uri, *sorted([self.base, target])) if self.history else []
 
     def refresh(self, target: int, *, exact: bool = True) -> RowOutcome:
         """Applies what the comparison says, and checks it. Unless it has to be `exact`, rows that nobody touched may be

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.lance_io.views import stage as view_stage
+from core.lance_io.views import scratch_table as view_stage
 from core.views.metadata import QUERY
-from executor.refresh.layout import stage_table
+from executor.refresh.file_layout import stage_table
 from tests.integration.evidence import Evidence, numbers
 
 REST = pa.schema([])

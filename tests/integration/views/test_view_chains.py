@@ -22,10 +22,10 @@ from core.domain.view import (
     ViewFormat,
     ViewQuery,
 )
-from core.lance_io import rewrites
+from core.lance_io import compactions
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
-from core.lance_io.views.changes import row_outcome
+from executor.refresh.diff.view_changes import row_outcome
 from planner.views.source_diff import changes
 from tests.integration.commits.view_commit_helpers import DATA, View, one, values
 
@@ -52,7 +52,7 @@ class Upper:
         """(appended, recomputed, evicted), as row ids of the lower view: the same whether the plan knows of compactions
         or not."""
         base, target = base or self.base, target or self.lower.open().version
-        known = self._outcome(base, target, lambda: rewrites.between(self.lower.uri, *sorted([base, target])))
+        known = self._outcome(base, target, lambda: compactions.between(self.lower.uri, *sorted([base, target])))
         assert known == self._outcome(base, target, tuple)
         return known
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.domain.view import SOURCE_ROW_ID, RefreshMode
-from core.lance_io.views import changes as view_changes
-from core.lance_io.views import differences as view_differences
-from core.lance_io.views.changes import every_row, row_outcome
-from core.lance_io.views.order import in_view_order
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
+from core.lance_io.views.view_order import in_view_order
+from executor.refresh.diff import row_diff as view_differences
+from executor.refresh.diff import view_changes
+from executor.refresh.diff.view_changes import every_row, row_outcome
 from tests.integration.views.changing_source import Row, Source, View
 
 SHAPES = {

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commit_coordinator.verification.report import Flaw, Subject, Tally
 from commit_coordinator.verification.verifier import verify
-from core.domain.verification import Flaw, Subject, Tally
 from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
 from core.errors import NotFound, Unavailable
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import records
+from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows
 from core.views.metadata import BASE_RECORD, read
 from tests.integration.views.changing_source import Source, View
@@ -115,7 +115,7 @@ def test_a_row_of_the_record_is_a_row_of_the_version(source, view):
     source.delete("id > 36")
     view.refresh(source.version)
     view.keep()
-    known = records.read(view.uri, view.record, source.uri)
+    known = source_records.read(view.uri, view.record, source.uri)
     rows = SourceRows(source.uri, source.version)
     fragments = [f.fragment_id for f in rows.dataset.get_fragments()]
     for bounds in ((), (5, 20)):
@@ -135,10 +135,10 @@ def test_row_ids_that_the_manifest_does_not_have_are_kept_too(source, view, monk
             return cls()
 
     source.delete("id = 3")
-    monkeypatch.setattr(records, "_manifest_class", lambda: Nothing)
+    monkeypatch.setattr(source_records, "_manifest_class", lambda: Nothing)
     view.base = source.version
     view.keep()
-    known = records.read(view.uri, view.record, source.uri)
+    known = source_records.read(view.uri, view.record, source.uri)
     assert known.rows_of(range(9)).ids.tolist() == SourceRows(source.uri, source.version).rows_of(range(9)).ids.tolist()
 
 
@@ -147,9 +147,9 @@ def test_a_record_that_was_changed_is_none(source, view):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert records.read(view.uri, view.record, source.uri) is None
+    assert source_records.read(view.uri, view.record, source.uri) is None
     with pytest.raises(NotFound, match="no record"):
-        records.read_for(view.uri, view.record, source.uri, view.base)
+        source_records.read_for(view.uri, view.record, source.uri, view.base)
 
 
 def test_a_record_is_small(tmp_path):
@@ -157,7 +157,7 @@ def test_a_record_is_small(tmp_path):
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"x": range(1_000_000)}), uri, enable_stable_row_ids=True, max_rows_per_file=10_000)
     view = View(Source(uri), None)
-    name = records.write(str(tmp_path / "v.lance"), view.query, uri, 1)
+    name = source_records.write(str(tmp_path / "v.lance"), view.query, uri, 1)
     assert (tmp_path / "v.lance" / "_refresh" / name).stat().st_size < 16_000
 
 
@@ -175,7 +175,7 @@ def lake(tmp_path):
 
 def keep(lake, uri):
     found = read(lake.open().schema)
-    name = records.write(uri, found.query, found.source_uri, found.base_version)
+    name = source_records.write(uri, found.query, found.source_uri, found.base_version)
     lake.record(found.base_version, record=name)
 
 
@@ -209,7 +209,9 @@ def test_what_needs_values_of_the_recorded_version_is_built_anew(lake):
     lake.fill(name="page")
     page = read(lake.open("page").schema)
     uri = f"{lake.database}/page.lance"
-    lake.record(page.base_version, "page", record=records.write(uri, page.query, page.source_uri, page.base_version))
+    lake.record(
+        page.base_version, "page", record=source_records.write(uri, page.query, page.source_uri, page.base_version)
+    )
     lance.write_dataset(lake.source().to_table(limit=3), lake.uri, mode="append")
     clean(lake)
     assert lake.plan("page").reason is RefreshReason.SOURCE_HISTORY_LOST

@@ -10,7 +10,7 @@ import pytest
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import Aborted, NotFound
 from core.lance_io.views import files as view_files
-from core.lance_io.views import neighbours
+from core.lance_io.views import range_scan
 from core.lance_io.views.source import SourceRows, plain
 from core.views import metadata as view_metadata
 
@@ -148,7 +148,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("history", ["none", "deleted", "updated", "compacted"])
 def test_many_rows_come_alike_whether_they_are_scanned_or_taken(tmp_path, monkeypatch, step, stable, history):
-    monkeypatch.setattr(neighbours, "_LEAST_SCAN", 4)
+    monkeypatch.setattr(range_scan, "_LEAST_SCAN", 4)
     uri = f"{tmp_path}/t.lance"
     data = pa.table({"id": range(100), "s": [f"s{i}" for i in range(100)]})
     lance.write_dataset(data, uri, max_rows_per_file=40, enable_stable_row_ids=stable)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.view import SOURCE_ROW_ID
-from core.lance_io.views import stage as view_stage
+from core.lance_io.views import scratch_table as view_stage
 
 PARTS = [np.array([7, 8, 9]), np.array([], np.int64), np.array([1])]
 COLUMNS = pa.schema([pa.field("d", pa.int64())])

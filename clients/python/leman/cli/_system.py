@@ -26,7 +26,7 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
     _services_package()
     make_folder(uri)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "core.embedded", "--database", uri, "--foreground"])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "embedded", "--database", uri, "--foreground"])
 
 
 def demo(
@@ -73,7 +73,7 @@ def config_clean() -> None:
 
 def _services_package() -> Path:
     """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
-    spec = importlib.util.find_spec("core")
+    spec = importlib.util.find_spec("embedded")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places or not (Path(places[0]) / "config.py").exists():
         raise MissingDependency(

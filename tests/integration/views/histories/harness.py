@@ -14,8 +14,8 @@ import lance
 import msgspec
 import pyarrow as pa
 
-from commit_coordinator.lane import Limits
-from commit_coordinator.lanes import Lanes
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import Lanes
 from commit_coordinator.requests import BeginAttemptRequest, CommitResult, Replacement, ReplaceRequest, Status
 from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
 from core.checkpoints import LanceCheckpointStore
@@ -28,17 +28,17 @@ from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, Vi
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
-from executor.jobs.carrying import carry_over
+from executor.jobs.checkpoint_migration import carry_over
 from executor.jobs.services import Services
-from executor.lanes.cancelled import Cancelled
-from executor.lanes.dispatch import Dispatcher, LaneAddress
-from executor.lanes.local_runner import LocalRunner
-from executor.refresh.run import RefreshRun
-from executor.worker.lane import run_lane
+from executor.refresh.refresh_run import RefreshRun
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.dispatcher import Dispatcher, LaneAddress
+from executor.scheduling.local_runner import LocalRunner
 from executor.worker.messages import Hello
-from planner.snapshot import PlanReader
+from executor.worker.worker_loop import run_lane
+from planner.plan_reader import PlanReader
 from planner.views.catalog import ViewCatalog
-from planner.views.snapshot import ViewReader
+from planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
 
 _TABLES = LanceTables()

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from core.domain.job import JobState
-from executor.refresh import work
-from executor.refresh.rows import ViewWriter
+from executor.refresh import refresh_work
+from executor.refresh.view_files import ViewWriter
 from tests.integration.views.histories.shapes import SHAPES, query
 from tests.integration.views.histories.source import ROWS, Source
 
@@ -38,7 +38,7 @@ def writing(monkeypatch):
             counted.begin()
             return super().append(*args)
 
-    monkeypatch.setattr(work, "ViewWriter", Counting)
+    monkeypatch.setattr(refresh_work, "ViewWriter", Counting)
     return counted
 
 

@@ -9,14 +9,14 @@ import pytest
 from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
-from core.lance_io import sourced
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
 from core.lance_io.views.source import SourceRows
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
-from executor.refresh import rows
+from executor.refresh import view_files as refresh_files
+from executor.worker import source_inputs
 from planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
@@ -123,7 +123,11 @@ def held(monkeypatch):
 
     monkeypatch.setattr(SourceRows, "take", taken)
     monkeypatch.setattr(view_files.ViewFileWriter, "write", written)
-    for module, name in ((rows, "_BATCH_BYTES"), (view_files, "_BATCH_BYTES"), (sourced, "_CHUNK_BYTES")):
+    for module, name in (
+        (view_files, "_BATCH_BYTES"),
+        (refresh_files, "_BATCH_BYTES"),
+        (source_inputs, "_CHUNK_BYTES"),
+    ):
         monkeypatch.setattr(module, name, MOST)
     return found
 

@@ -14,11 +14,11 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.view import AskedCommit, RefreshResult
 from core.errors import FailedPrecondition
-from core.lance_io.views import stage as view_stage
-from executor.jobs.board import JobBoard
-from executor.refresh import first_fill, run, splice
-from executor.refresh.ledger import Ledger
-from executor.refresh.tally import RefreshTally
+from core.lance_io.views import scratch_table as view_stage
+from executor.jobs.job_status import JobBoard
+from executor.refresh import delta, first_fill, refresh_run
+from executor.refresh.journal import Ledger
+from executor.refresh.refresh_metrics import RefreshTally
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, System
 from tests.integration.views.histories.shapes import SHAPES
@@ -68,7 +68,7 @@ class MortalSystem:
 def mortal(views_system, monkeypatch):
     system = MortalSystem(views_system)
     monkeypatch.setattr(views_system, "services", replace(views_system.services, save_job=system.save))
-    for module in (run, first_fill, splice, view_stage):
+    for module in (refresh_run, first_fill, delta, view_stage):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 

@@ -9,7 +9,7 @@ import pytest
 from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.udf import storable
+from core.udf import storable_types
 from core.udf.registry import UdfRegistry
 from tests.integration.types.matrix import FORMATS, ROWS, TRIED, Cell, allowed, cells, stored
 from tests.integration.views.histories import functions
@@ -42,7 +42,7 @@ def test_values_and_types_stay(views_system, quick_folder, file_format, first):
     lance.write_dataset(rows(columns, ROWS), uri, mode="append")  # with dictionaries of its own
     computed = {f"f_{name}": name for name in list(columns)[::_FUNCTION_EVERY]}
     for name, read in computed.items():
-        kind = storable.stored_type(columns[read].kind)
+        kind = storable_types.stored_type(columns[read].kind)
         entrypoint = f"{functions.__name__}:same"
         UdfRegistry(database).put(UdfDefinition(name, "1", UdfKind.ARRAY, ("x",), kind, (), entrypoint=entrypoint))
     selected = tuple(ViewColumn(name, name, name) for name in ("id", *columns))
@@ -66,4 +66,4 @@ def test_values_and_types_stay(views_system, quick_folder, file_format, first):
     follow("update")  # rows of before and new ones lie in one file
     schema = lance.dataset(f"{database}/v.lance").schema
     for name, cell in columns.items():
-        assert schema.field(name).type == storable.stored_type(cell.kind), cell.title
+        assert schema.field(name).type == storable_types.stored_type(cell.kind), cell.title

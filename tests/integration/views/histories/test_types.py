@@ -9,7 +9,7 @@ import pytest
 from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.udf import storable
+from core.udf import storable_types
 from core.udf.registry import UdfRegistry
 from tests.integration.types.type_cases import CASES
 from tests.integration.views.histories import functions
@@ -30,7 +30,7 @@ ROWS = 5
 
 
 def rows(first: int) -> pa.Table:
-    values = {name: case.make().cast(storable.stored_type(case.kind)) for name, case in COLUMNS.items()}
+    values = {name: case.make().cast(storable_types.stored_type(case.kind)) for name, case in COLUMNS.items()}
     return pa.table({"id": range(first, first + ROWS), **values})
 
 
@@ -47,7 +47,7 @@ def uri(views_system, quick_folder) -> str:
     database = str(quick_folder)
     made = []
     for name in COMPUTED:
-        kind = storable.stored_type(COLUMNS[name].kind)
+        kind = storable_types.stored_type(COLUMNS[name].kind)
         udf = UdfDefinition(
             f"same_{name}", "1", UdfKind.ARRAY, ("x",), kind, (), entrypoint=f"{functions.__name__}:same"
         )

@@ -10,8 +10,8 @@ from core.errors import Aborted, Unavailable
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.source import SourceRows
 from core.views import metadata as view_metadata
-from executor.refresh import work
-from executor.refresh.run import RefreshRun
+from executor.refresh import refresh_work
+from executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
@@ -106,13 +106,13 @@ def test_a_commit_of_which_the_answer_is_lost_is_not_made_again(world, runs, mon
 
 
 def test_rows_are_compared_once_for_a_plan_and_again_for_another(world, monkeypatch):
-    compared, compare = [], work.row_outcome
+    compared, compare = [], refresh_work.row_outcome
 
     def note(plan):
         compared.append(plan.target_version)
         return compare(plan)
 
-    monkeypatch.setattr(work, "row_outcome", note)
+    monkeypatch.setattr(refresh_work, "row_outcome", note)
     world.change("append", 1)
     world.refresh_and_check()
     assert compared == [source_version(world)]

@@ -1,0 +1,259 @@
+"""The lane of one table: what waits while a commit runs becomes the next, one Lance version a column."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from commit_coordinator import group_commit, preconditions
+from commit_coordinator.file_checks import FileChecks
+from commit_coordinator.group_commit import Candidate
+from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
+from commit_coordinator.preconditions import Rejection
+from commit_coordinator.requests import (
+    AddColumnsRequest,
+    BeginAttemptRequest,
+    BindColumnsRequest,
+    CommitRequest,
+    CommitResult,
+    Outcome,
+    ReplaceRequest,
+)
+from commit_coordinator.views import commits as views
+from commit_coordinator.views.checks import Prepared, ViewChecks
+from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest
+from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
+from core.rpc.blocking import BlockingPool
+
+Subject = TypeVar("Subject")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the lanes. `max_queued_requests` is for one table; an idle lane closes its table."""
+
+    version_conflict_max_retries: int = 10
+    max_queued_requests: int = 256
+    idle_seconds: float = 300.0
+    longest_backoff_seconds: float = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that waits in a lane."""
+
+    request: CommitRequest
+    answer: asyncio.Future[CommitResult]
+    candidates: Sequence[Candidate] = ()
+    prepared: Prepared | None = None
+
+    def settle(self) -> None:
+        """Answers once there is a verdict on every fragment."""
+        verdicts = [c.verdict for c in self.candidates]
+        if not verdicts or any(v is None for v in verdicts):
+            return
+        error = next((v for v in verdicts if isinstance(v, LemanError)), None)
+        if error is not None:
+            self.fail(error)
+        else:
+            outcomes = tuple(v for v in verdicts if isinstance(v, Outcome))
+            self.succeed(CommitResult(max(o.version for o in outcomes), outcomes))
+
+    def succeed(self, result: CommitResult) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def fail(self, error: LemanError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Lane:
+    """The commits of one table, one after the other."""
+
+    def __init__(
+        self, uri: str, limits: Limits, commits: BlockingPool, checks: FileChecks, view_checks: ViewChecks
+    ) -> None:
+        self._uri = uri
+        self._limits = limits
+        self._commits = commits
+        self._checks = checks
+        self._view_checks = view_checks
+        self._table: TableHandle | None = None
+        self._queue: list[_Ticket] = []
+        self._arrived = asyncio.Event()
+        self._open = 0
+
+    async def submit(self, request: CommitRequest) -> CommitResult:
+        """Checks the files beside the lane, then waits for its turn.
+
+        Raises what `CommitService.SubmitCommit` (protos/leman/v1/commit.proto) names.
+        """
+        if self._open >= self._limits.max_queued_requests:
+            raise ResourceExhausted("LANE_FULL", f"{self._open} requests wait for table {self._uri}; try again later")
+        self._open += 1
+        try:
+            ticket = _Ticket(request, asyncio.get_running_loop().create_future())
+            if isinstance(request, ReplaceRequest):
+                _check_fragments(request)
+                ticket.candidates = await self._checks.candidates(request)
+            elif isinstance(request, LayRequest | FillRequest | SpliceRequest):
+                ticket.prepared = await self._view_checks.prepared(request)
+            self._queue.append(ticket)
+            self._arrived.set()
+            return await ticket.answer
+        finally:
+            self._open -= 1
+
+    async def serve(self) -> None:
+        """Commits what arrives, until nothing came for `idle_seconds`."""
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.idle_seconds):
+                    await self._arrived.wait()
+            except TimeoutError:
+                if self._open:
+                    continue
+                return
+            self._arrived.clear()
+            tickets, self._queue = self._queue, []
+            try:
+                await self._commit(tickets)
+            except Exception as error:  # noqa: BLE001 -- nobody may wait for ever, whatever went wrong
+                for ticket in tickets:
+                    ticket.fail(_failure(error))
+
+    async def _commit(self, tickets: Sequence[_Ticket]) -> None:
+        for ticket in tickets:
+            if isinstance(ticket.request, AddColumnsRequest):
+                await self._do(ticket, self._change_schema("AddColumns", group_commit.add_columns, ticket.request))
+            elif isinstance(ticket.request, BeginAttemptRequest):
+                await self._do(ticket, self._change_schema("BeginAttempt", group_commit.begin_attempt, ticket.request))
+            elif isinstance(ticket.request, BindColumnsRequest):
+                await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
+            elif ticket.prepared is not None:
+                await self._do(ticket, self._change_view(ticket.prepared))
+        for turn in turns([candidate for ticket in tickets for candidate in ticket.candidates]):
+            await self._install(turn)
+            for ticket in tickets:
+                ticket.settle()
+
+    async def _install(self, turn: Sequence[Candidate]) -> None:
+        """Tries until there is a verdict on every candidate; each try begins with a look at the table."""
+        try:
+            await self._retrying(group_commit.install, turn)
+        except CommitConflict as conflict:
+            lost = Rejection("CONFLICT", f"Other writers of the table came first each time: {conflict}")
+            for candidate in turn:
+                candidate.verdict = candidate.verdict or preconditions.rejected(candidate, lost)
+        except LemanError as error:
+            await self._look_once_more(turn)
+            _close_all(turn, error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must hear of it
+            await self._look_once_more(turn)
+            _close_all(turn, _failure(error))
+
+    async def _look_once_more(self, turn: Sequence[Candidate]) -> None:
+        with contextlib.suppress(Exception):  # then it stays unknown
+            await self._commits.run(self._step, group_commit.look, turn)
+
+    async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
+        """Answers the ticket with what the work gives or raises."""
+        try:
+            ticket.succeed(await work)
+        except CommitConflict as conflict:
+            ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
+        except LemanError as error:
+            ticket.fail(error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must hear of it
+            ticket.fail(_failure(error))
+
+    async def _change_schema(
+        self, operation: str, step: Callable[[TableHandle, Subject], int], request: Subject
+    ) -> CommitResult:
+        return CommitResult(await self._retrying(step, request), operation=operation)
+
+    async def _change_view(self, work: Prepared) -> CommitResult:
+        if isinstance(work.request, LayRequest) and work.request.create:
+            return await self._repeated(lambda: _without_panics(views.create, work))
+        return await self._retrying(views.change, work)
+
+    async def _retrying(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
+        return await self._repeated(lambda: self._step(step, subject))
+
+    async def _repeated(self, work: Callable[[], Result]) -> Result:
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
+            stop=stop_after_attempt(self._limits.version_conflict_max_retries + 1),
+            wait=wait_random_exponential(multiplier=0.01, max=self._limits.longest_backoff_seconds),
+            reraise=True,
+        ):
+            with attempt:
+                return await self._commits.run(work)
+        raise AssertionError("the loop returns or raises")
+
+    def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
+        """In a thread: one step on the open table. After anything but a conflict the table is opened anew."""
+        try:
+            self._table = self._table or TableHandle(self._uri)
+            return _without_panics(step, self._table, subject)
+        except CommitConflict:
+            raise
+        except Exception:
+            self._table = None
+            raise
+
+
+def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    """Groups that can be one commit each: files of the same fields, each fragment once. First come first."""
+    columns: dict[tuple[int, ...], list[Candidate]] = {}
+    for candidate in candidates:
+        columns.setdefault(candidate.request.output.field.field_ids, []).append(candidate)
+    for column in columns.values():
+        waiting = column
+        while waiting:
+            turn: dict[int, Candidate] = {}
+            waiting = [c for c in waiting if turn.setdefault(c.replacement.fragment_id, c) is not c]
+            yield list(turn.values())
+
+
+def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
+    """A panic in Lance's Rust is no Exception, and would end the lane."""
+    try:
+        return step(*subject, **named)
+    except Exception:
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"Lance panicked: {panic}") from panic
+
+
+def _check_fragments(request: ReplaceRequest) -> None:
+    """No verdict on any fragment would ever answer a request without one."""
+    if not request.replacements:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
+
+
+def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
+    for candidate in turn:
+        candidate.verdict = candidate.verdict or error
+
+
+def _failure(error: Exception) -> LemanError:
+    """What those that wait are told about a failure that is no answer."""
+    if isinstance(error, CommitUnclear):
+        return Unavailable(
+            "COMMIT_UNKNOWN",
+            f"It is not known whether the commit was made: {error}. Send the same request again.",
+        )
+    _log.error("commit failed", exc_info=error)
+    return Internal("INTERNAL_BUG", "The commit failed in a way that it should not")

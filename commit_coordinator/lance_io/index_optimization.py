@@ -1,0 +1,47 @@
+"""Has the indexes of a table cover all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import lance
+
+from commit_coordinator.lance_io.table_handle import commit_outcomes
+from core.domain.table import IndexCoverage
+from core.errors import FailedPrecondition, NotFound
+from core.lance_io.indices import coverage, coverage_of
+from core.lance_io.tables import open_table
+
+_LISTED = 40
+
+
+def optimize(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
+    """Has indexes cover the whole table; as `coverage` after it. Those that do already are left alone.
+
+    Raises what `open_table` and `commit_outcomes` raise, NotFound (INDEX_NOT_FOUND) for a name that no index has, and
+    FailedPrecondition (COLUMN_NOT_FOUND).
+    """
+    dataset = open_table(uri)
+    _check_columns(uri, dataset, columns)
+    found = coverage_of(dataset, columns, names)
+    missing = sorted(set(names) - {index.name for index in found})
+    if missing:
+        raise NotFound("INDEX_NOT_FOUND", f"Table {uri} has no index {', '.join(missing)}", uri=uri)
+    behind = [index.name for index in found if index.is_stale]
+    if behind:
+        with commit_outcomes(uri):
+            dataset.optimize.optimize_indices(index_names=behind)
+    return coverage(uri, columns, names)
+
+
+def _check_columns(uri: str, dataset: lance.LanceDataset, columns: Collection[str]) -> None:
+    known = set(dataset.schema.names)
+    indexed = {name for index in dataset.describe_indices() for name in index.field_names}
+    unknown = sorted(set(columns) - known - indexed)  # an index may be on a field of a struct
+    if unknown:
+        raise FailedPrecondition(
+            "COLUMN_NOT_FOUND",
+            f"Table {uri} has no column {', '.join(unknown)}. Its columns are: {', '.join(sorted(known)[:_LISTED])}",
+            uri=uri,
+            column=unknown[0],
+        )

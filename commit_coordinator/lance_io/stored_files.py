@@ -1,0 +1,162 @@
+"""Files in a table's folder, and what the versions of the table refer to. Removes files that nothing refers to. Where
+the storage cannot be used, what is here raises what `core.storage.failed` gives."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import lance
+import numpy as np
+import pyarrow.fs as pafs
+
+from commit_coordinator.lance_io import committed_files
+from core import keys, row_states
+from core.domain.garbage import UNFINISHED_NAME, StoredFile
+from core.domain.ranges import RowRange
+from core.domain.table import TableSnapshot
+from core.lance_io import column_files
+from core.lance_io.manifest import read_fragments
+from core.lance_io.opening import filesystem_of, open_latest, open_version
+from core.lance_io.tables import LanceTables, snapshot_of
+from core.lance_io.views.files import REFRESH_FOLDER
+from core.row_states import RowState
+from core.storage import failed
+
+#: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
+_OF_LANCE = ("_versions", "_transactions", "_deletions")
+_INDICES = "_indices"
+#: Files that are deleted after one look at their folder.
+_AT_ONCE = 1000
+
+
+class TableVersions:
+    """Everything that refers to a table's data files. Raises NotFound (TABLE_NOT_FOUND), Unavailable."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self.latest = LanceTables().snapshot(uri)
+
+    def older(self) -> Iterator[TableSnapshot]:
+        """The versions before `latest` that are kept, newest first; tagged ones are among them."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            numbers = sorted((int(v["version"]) for v in dataset.versions()), reverse=True)
+            for number in numbers:
+                if number < self.latest.version:
+                    yield _snapshot(self._uri, dataset.checkout_version(number))
+
+    def branches(self) -> Iterator[TableSnapshot]:
+        """The versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            for name in dataset.branches.list():
+                branch = dataset.checkout_version((name, None))
+                for version in branch.versions():
+                    yield _snapshot(self._uri, dataset.checkout_version((name, int(version["version"]))))
+
+    def files_since(self) -> set[str]:
+        """Data files of the versions that came after `latest`."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            later = range(self.latest.version + 1, dataset.version + 1)
+            snapshots = [_snapshot(self._uri, dataset.checkout_version(number)) for number in later]
+        return {f.path for snapshot in snapshots for fragment in snapshot.fragments for f in fragment.files}
+
+
+def data_folder(uri: str) -> list[StoredFile]:
+    """The files of the data folder that Leman wrote, and unfinished ones; by name."""
+    return [f for f in _listed(uri, "data") if is_installable(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def unfinished_elsewhere(uri: str) -> list[StoredFile]:
+    """What killed writers left of manifests, transactions, deletions, indices and notes of committed files; by folder
+    and name."""
+    folders = [*_OF_LANCE, committed_files.FOLDER, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
+    return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def _listed(uri: str, folder: str) -> list[StoredFile]:
+    found = _entries(uri, folder)
+    files = [StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9) for i in found if i.is_file]
+    return sorted(files, key=lambda f: f.name)
+
+
+def _folders(uri: str, folder: str) -> list[str]:
+    return sorted(i.base_name for i in _entries(uri, folder) if i.type is pafs.FileType.Directory)
+
+
+def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
+    with _readable(uri):
+        filesystem, root = filesystem_of(uri)
+        found: list[pafs.FileInfo] = filesystem.get_file_info(
+            pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+        )
+    return found
+
+
+def is_installable(name: str) -> bool:
+    """Whether a file of the data folder is one that Leman stages: a column file, or a file of a view."""
+    return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
+
+
+def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
+    """Whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
+    with _readable(table.uri):
+        fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
+    files = [] if fragment is None else fragment.metadata.files
+    return any(str(f.path) == name and getattr(f, "base_id", None) is not None for f in files)
+
+
+def refresh_folder(uri: str) -> list[StoredFile]:
+    """Lists of rows to be evicted from a view, by name; such a file goes once it is committed."""
+    return _listed(uri, REFRESH_FOLDER)
+
+
+def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
+    """Rows of a partial column file that nobody asked for yet, and md5 of the filters that are settled in it; None
+    where that cannot be read."""
+    try:
+        buffer = column_files.read_states_buffer(uri, file)
+        if buffer is None:
+            return None
+        summary, states = row_states.decode_summary(buffer), row_states.decode(buffer)
+    except (OSError, ValueError, RuntimeError, KeyError):
+        return None
+    open_rows = np.concatenate(([False], states == RowState.UNTOUCHED, [False]))
+    edges = np.flatnonzero(open_rows[1:] != open_rows[:-1]).tolist()
+    return tuple(RowRange(start, end) for start, end in list(pairwise(edges))[::2]), summary.filters
+
+
+def remove(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
+    """Deletes those of the files that are still what they were when they were listed; yields each that is gone.
+
+    Whether they are is told by listing their folders again: of one and the same object a store gives milliseconds in a
+    list and seconds when it is asked for it alone. Raises Unavailable (STORE_UNAVAILABLE); the same call again goes on.
+    """
+    filesystem, root = filesystem_of(uri)
+    wanted = list(files)
+    for at in range(0, len(wanted), _AT_ONCE):
+        part = wanted[at : at + _AT_ONCE]
+        with _readable(uri):
+            now = {(f.folder, f.name): f for folder in {f.folder for f in part} for f in _listed(uri, folder)}
+        for file in part:
+            found = now.get((file.folder, file.name))
+            if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
+                continue  # written anew since
+            with _readable(uri), contextlib.suppress(FileNotFoundError):
+                filesystem.delete_file(f"{root}/{file.folder}/{file.name}")
+            yield file
+
+
+def _snapshot(uri: str, dataset: lance.LanceDataset) -> TableSnapshot:
+    return snapshot_of(uri, dataset, read_fragments(dataset))
+
+
+@contextlib.contextmanager
+def _readable(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise failed(error, f"Files of table {uri} cannot be used now: {error}", uri) from None

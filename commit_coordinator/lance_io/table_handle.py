@@ -1,0 +1,349 @@
+"""The Lance side of a commit: an open table, files that may be installed in it, what became of a try."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import lance
+import pyarrow as pa
+from lance import LanceOperation
+from lance.commit import CommitConflictError
+from lance.fragment import DataFile as LanceDataFile
+
+from commit_coordinator.lance_io import attempts
+from core.domain.plan import OutputField, StagedFile
+from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.lance_io import column_files
+from core.lance_io.commit_history import CommitRecord, History
+from core.lance_io.deletions import Deletions, are_still_deleted
+from core.lance_io.opening import move_to_latest
+from core.lance_io.panics import is_panic, panics_as_errors
+from core.lance_io.table_errors import table_error
+from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
+from core.storage import refusal
+from core.udf import binding
+
+_COMMIT_TIMEOUT = timedelta(seconds=60)
+#: Messages of plain OSErrors that say for certain that nothing was committed.
+_REFUSED = (
+    "Incompatible transaction",
+    "commit conflict",
+    "Fragment being replaced not found",
+    "no changes were made",
+)
+#: What Lance raises for requests that it would refuse again, and how it says so in others.
+_DEFINITE = (ValueError, TypeError, NotImplementedError)
+_DEFINITE_SIGNS = (
+    *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
+    *("LanceError(InvalidInput)", "LanceError(NotSupported)", "LanceError(InvalidRef)", "LanceError(FieldNotFound)"),
+)
+#: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
+_RESERVED_NAMES = frozenset(
+    {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
+
+
+class CommitConflict(Exception):
+    """Another writer came between, nothing was committed. Look again before anything else."""
+
+
+class CommitUnclear(Exception):
+    """Lance failed in a way that does not say whether the commit landed. Look before anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallableFile:
+    """A staged file that passed all checks of its content, as Lance wants to have it named. `deletions`: rows that it
+    lacks because they were deleted when it was written."""
+
+    name: str
+    data_file: LanceDataFile = field(repr=False)
+    deletions: Deletions | None = field(default=None, repr=False)
+
+
+class StagedFiles:
+    """Checks staged files of one table. For many threads at once."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
+
+    def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
+        """The file, after its content was checked.
+
+        Raises what `column_files.verify` raises, NotFound (TABLE_NOT_FOUND), and FailedPrecondition
+        (TYPE_MISMATCH) where the column is not the table's.
+        """
+        verified = column_files.verify(self._uri, staged, output.field.arrow)
+        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
+        layout = self._layouts.get(key)
+        if layout is None:
+            with contextlib.ExitStack() as stack:
+                name = staged.file
+                if verified.column != output.name:  # Lance would look for its column by the name in the file
+                    like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                    name = stack.enter_context(like)
+                layout = self._layouts[key] = self._layout(name, output)
+        return InstallableFile(
+            staged.file,
+            laid_out_as(layout, staged),
+            verified.deletions,
+        )
+
+    def _layout(self, name: str, output: OutputField) -> LanceDataFile:
+        """Which field is in which column of the file: the same for all files of one column and format version."""
+        try:
+            layout = LanceDataFile.create(open_table(self._uri), name)
+        except (OSError, ValueError):
+            layout = None
+        if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
+            )
+        return layout
+
+
+class TableHandle:
+    """A table that is kept open between commits. For one thread at a time.
+
+    `latest` must come right before each commit: a commit builds on what the handle has read, and Lance would
+    let it build on a table that was dropped and made anew at the same path.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._past: TableSnapshot | None = None
+        self._dataset = open_table(uri)
+        self._history = History()
+
+    def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
+        """The latest version, with those of the named fragments that exist.
+
+        Raises what `failing.table_error` gives.
+        """
+        before = self._incarnation()
+        try:
+            move_to_latest(self._dataset)
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                found = self._snapshot(fragment_ids)
+        except (OSError, ValueError) as error:
+            raise table_error(self._uri, error) from None
+        if found.incarnation != before:
+            self._history = History()
+        return found
+
+    def replace_files(
+        self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
+    ) -> int:
+        """Installs files of the same fields in fragments, each once; the version of the table with them.
+
+        Lance rebases over versions that came after `base`: where the version grew by more than one, others
+        committed in between. Raises CommitConflict and CommitUnclear.
+        """
+        if self._dataset.version != base.version:
+            raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
+        groups = [LanceOperation.DataReplacementGroup(fragment, file.data_file) for fragment, file in files]
+        transaction = lance.Transaction(
+            base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
+        )
+        with commit_outcomes(self._uri):
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+        return int(self._dataset.version)
+
+    def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
+        """The version that the handle is at: that of its last commit or look."""
+        return self._snapshot(fragment_ids)
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """The version that the handle is at."""
+        return self._dataset
+
+    def past(self, version: int) -> TableSnapshot | None:
+        """An older version; None where it was cleaned up. The one asked for last is remembered: versions never change.
+        Raises Unavailable (STORE_UNAVAILABLE)."""
+        if self._past is None or self._past.version != version:
+            try:
+                self._past = LanceTables().snapshot(self._uri, version)
+            except NotFound:
+                return None
+        return self._past
+
+    def count_rows(self, fragment_id: int, where: str) -> int:
+        """Live rows of a fragment for which the filter is true, in the version that the handle is at."""
+        fragment = self._dataset.get_fragment(fragment_id)
+        return 0 if fragment is None else int(fragment.count_rows(where))
+
+    def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
+        """Whether every row of a fragment that was deleted then is deleted in the version that the handle is at."""
+        fragment = self._dataset.get_fragment(fragment_id)
+        return fragment is None or are_still_deleted(fragment, before)
+
+    def add_null_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
+        """Adds columns without data; version after it. Gives the table an incarnation first if it has none.
+
+        Columns are known by the column id in their metadata: where all of them are there already, nothing is
+        done. All are added or none. Raises FailedPrecondition (COLUMN_EXISTS), InvalidArgument (BAD_COLUMN),
+        CommitConflict and CommitUnclear.
+        """
+        if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
+            return base.version
+        _check_new_columns(base, schema)
+        with commit_outcomes(self._uri):
+            if not base.incarnation:
+                self._dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
+            try:
+                self._dataset.add_columns(schema)
+            except OSError as error:
+                if "Invalid user input" in str(error) or "LanceError(Schema)" in str(error):
+                    raise InvalidArgument("BAD_COLUMN", _first_line(error), field="schema") from None
+                raise
+        return int(self._dataset.version)
+
+    def bind_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
+        """Replaces what the columns' metadata says about their functions; version after it. Values stay.
+
+        Where all of it is said already, nothing is done. All are changed or none. Raises FailedPrecondition
+        (COLUMN_NOT_DEFINED, TYPE_MISMATCH), CommitConflict and CommitUnclear.
+        """
+        changed = {}
+        for wanted in schema:
+            column = _bindable(base, wanted)
+            if binding.read(column.arrow) != binding.read(wanted):
+                changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
+        if not changed:
+            return base.version
+        operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
+        with commit_outcomes(self._uri):
+            self._dataset = lance.LanceDataset.commit(
+                self._dataset,
+                lance.Transaction(base.version, operation, str(uuid.uuid4())),
+                commit_timeout=_COMMIT_TIMEOUT,
+            )
+        return int(self._dataset.version)
+
+    def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
+        """Writes down that an attempt at a job has begun; version after it. Raises CommitConflict and CommitUnclear."""
+        record = attempts.with_attempt(base.attempts, job_id, attempt)
+        said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
+        operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
+        transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()))
+        with commit_outcomes(self._uri):
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+        return int(self._dataset.version)
+
+    def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
+        """Leman's commits later than version `after` among the last `limit` versions, newest first."""
+        return self._history.records(self._dataset, int(self._dataset.version), after, limit)
+
+    def _incarnation(self) -> str:
+        return str(self._dataset.config().get(INCARNATION_KEY, ""))
+
+    def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:
+        found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragment_ids))
+        config = self._dataset.config()
+        return TableSnapshot(
+            uri=self._uri,
+            version=int(self._dataset.version),
+            incarnation=str(config.get(INCARNATION_KEY, "")),
+            attempts=attempts.read(config),
+            fields=fields_of(self._dataset),
+            fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
+            stable_row_ids=bool(self._dataset.has_stable_row_ids),
+        )
+
+
+def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
+    """A staged file as a manifest names it, with the columns of another one."""
+    return LanceDataFile(
+        staged.file,
+        layout.fields,
+        layout.column_indices,
+        layout.file_major_version,
+        layout.file_minor_version,
+        staged.size_bytes,
+    )
+
+
+@contextlib.contextmanager
+def commit_outcomes(uri: str) -> Iterator[None]:
+    """Turns what Lance raises in a commit into one of the three things that it can mean: CommitConflict, CommitUnclear,
+    or FailedPrecondition where the same commit would be refused again: by the storage (see `core.storage`) or by Lance
+    (COMMIT_REFUSED)."""
+    try:
+        yield
+    except (LemanError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Lance's Rust is no Exception
+        refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
+        if refused or isinstance(error, CommitConflictError):
+            raise CommitConflict(_first_line(error)) from error
+        definite = refusal(error, uri) or _definite(uri, error)
+        if definite is not None:
+            raise definite from error
+        raise CommitUnclear(_first_line(error)) from error
+
+
+def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
+    """A panic is one too: Lance is sure to panic again. Whether it did so before or after the commit, a look tells."""
+    text = str(error)
+    if not (is_panic(error) or isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)):
+        return None
+    return FailedPrecondition(
+        "COMMIT_REFUSED", f"Lance refuses this commit to {uri}, and would again: {_first_line(error)}", uri=uri
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Lance's message without the place in its source."""
+    return str(error).partition(", /")[0].partition("\n")[0]
+
+
+def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
+    deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
+    # `path` makes a class at every call, which would take longer than the whole commit.
+    files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
+    return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
+
+
+def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
+    """Whether the column was added by this very request, or one with the same column id."""
+    if existing is None:
+        return False
+    column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
+    return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
+
+
+def _bindable(base: TableSnapshot, wanted: pa.Field) -> TableField:
+    column = base.column(wanted.name)
+    if column is None or binding.read(wanted) is None or not _same_column(column, wanted):
+        raise FailedPrecondition(
+            "COLUMN_NOT_DEFINED",
+            f"Column {wanted.name} is not the one that was to be altered: it was dropped or added again meanwhile",
+            column=wanted.name,
+        )
+    if column.arrow.type != wanted.type:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {wanted.name}: it is {column.arrow.type}, {wanted.type} was to be altered",
+            column=wanted.name,
+        )
+    return column
+
+
+def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
+    for wanted in schema:
+        if base.column(wanted.name) is not None:
+            raise FailedPrecondition(
+                "COLUMN_EXISTS", f"Column {wanted.name} exists in this table already", column=wanted.name
+            )
+        if wanted.name in _RESERVED_NAMES:
+            raise InvalidArgument("BAD_COLUMN", f"A column cannot be named '{wanted.name}'", field="schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")

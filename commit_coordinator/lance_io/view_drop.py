@@ -1,0 +1,69 @@
+"""Removes views, with the hidden tables in which their refreshes compute."""
+
+from __future__ import annotations
+
+import re
+
+from core.domain.view import STAGE_PREFIX
+from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io.opening import filesystem_of
+from core.lance_io.tables import LanceTables
+from core.lance_io.views import scratch_table as view_stage
+from core.locations import table_uri
+from core.storage import failed
+from core.views.metadata import QUERY, from_metadata
+
+_STAGE = STAGE_PREFIX + "{}_[0-9a-f]{{16}}"
+
+
+def check(database: str, name: str, *, force: bool) -> None:
+    """Raises NotFound (TABLE_NOT_FOUND), FailedPrecondition (NOT_A_VIEW; VIEW_IN_USE unless `force`)."""
+    tables = LanceTables()
+    if QUERY.encode() not in tables.snapshot(table_uri(database, name)).metadata:  # a damaged view is one
+        raise FailedPrecondition(
+            "NOT_A_VIEW", f"Table '{name}' is not a materialized view, and is not dropped", table=name
+        )
+    above = [] if force else views_on(tables, database, name)
+    if above:
+        names = ", ".join(f"'{view}'" for view in above)
+        raise FailedPrecondition(
+            "VIEW_IN_USE",
+            f"View '{name}' is the source of {names}: drop what rests on it first, or force it. What rests on it then "
+            "keeps its rows and cannot be refreshed any more",
+            table=name,
+            views=", ".join(above),
+        )
+
+
+def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
+    """Views of the database whose source is that table of it."""
+    source = table_uri(database, name)
+    found = []
+    for other in tables.list_tables(database):
+        try:
+            definition = from_metadata(tables.snapshot(table_uri(database, other)).metadata)
+        except (NotFound, DataLoss):  # dropped meanwhile; damaged, and good for being dropped only
+            continue
+        if definition is not None and definition.source_uri == source:
+            found.append(other)
+    return found
+
+
+def drop(database: str, name: str) -> None:
+    """Removes the view. Stopped anywhere it is there as before, or is no table any more.
+
+    Raises Unavailable (STORE_UNAVAILABLE).
+    """
+    pattern = re.compile(_STAGE.format(re.escape(name)))
+    for table in LanceTables().list_tables(database):
+        if pattern.fullmatch(table):
+            view_stage.drop(table_uri(database, table))
+    uri = table_uri(database, name)
+    system, path = filesystem_of(uri)
+    try:
+        system.delete_dir(f"{path}/_versions")  # first: without it nobody takes the rest for a table
+        system.delete_dir(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise failed(error, f"The view {uri} cannot be removed: {error}", uri) from None

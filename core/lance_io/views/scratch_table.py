@@ -1,0 +1,271 @@
+"""Stages: hidden tables in which the function columns of a refresh are computed, by ordinary backfills.
+
+A stage holds `__source_row_id` and one computed column for each function. It belongs to one piece of work, whose digest
+is in its config: who comes after a crash with the same work finds what was computed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs as pafs
+from lance.fragment import write_fragments
+
+from core import keys, row_states
+from core.crash_points import crash_point
+from core.domain.view import SOURCE_ROW_ID
+from core.errors import Aborted, DataLoss, NotFound
+from core.lance_io import column_files
+from core.lance_io.concatenation import one_batch
+from core.lance_io.manifest import read_fragments
+from core.lance_io.opening import filesystem_of, move_to_latest, open_latest
+from core.lance_io.table_errors import table_error
+from core.lance_io.tables import INCARNATION_KEY, fields_of
+from core.lance_io.views.files import storage_version
+from core.locations import TABLE_ENDING
+from core.storage import failed, refusal
+
+_DIGEST_KEY = "leman.stage"
+_COLUMNS_KEY = "leman.stage.columns"
+
+_DROP_TRIES = 5
+#: `__source_row_id` is the first column.
+_ROW_ID_FIELD = 0
+#: Of the threads of a process one at a time looks for a stage and lays it.
+_LAYING = threading.Lock()
+
+RowIds = npt.NDArray[np.int64]
+
+
+class Stage:
+    """A stage that exists. `rows`: how many each of its fragments has, in their order."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            self._dataset = open_latest(uri)
+        except (ValueError, OSError) as error:
+            found = table_error(uri, error)
+            if isinstance(found, NotFound | DataLoss):  # damaged it is as good as gone
+                found = NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}")
+            raise found from None
+        self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
+        self._known: dict[tuple[str, ...], frozenset[int]] = {}
+
+    def again(self) -> Stage:
+        """The same stage, opened anew, with what was committed since. Raises Aborted (STAGE_TAKEN) where it is gone, or
+        another refresh put one of its own in its place."""
+        try:
+            found = Stage(self.uri)
+        except NotFound as error:
+            raise taken(self.uri, error) from None
+        if found._laid_as != self._laid_as:
+            raise taken(self.uri, "it was laid anew")
+        return found
+
+    def is_there(self) -> bool:
+        """Whether it is the one that was opened, with all its files."""
+        try:
+            return self.again().is_whole()
+        except (Aborted, OSError, ValueError):
+            return False
+
+    @property
+    def _laid_as(self) -> tuple[object, ...]:
+        """What no two stages share: files have names of their own."""
+        rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
+        return rows, self.rows
+
+    @property
+    def digest(self) -> str:
+        """Of the work that it belongs to; empty: it was not laid completely, or is being laid anew on top of it."""
+        config = self._dataset.config()
+        laid = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
+        return str(config.get(_DIGEST_KEY, "")) if laid else ""
+
+    def is_whole(self) -> bool:
+        """Whether all its files are there."""
+        system, path = filesystem_of(self.uri)
+        found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
+        files = {file.path for fragment in read_fragments(self._dataset) for file in fragment.files}
+        return files <= {info.base_name for info in found}
+
+    def row_ids(self) -> RowIds:
+        """`__source_row_id` of all rows, by their position in the whole stage."""
+        column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
+        return np.asarray(column.to_numpy(), np.int64)
+
+    def complete(self, columns: Iterable[str]) -> list[int]:
+        """Positions of the fragments in which every column has a file with all rows settled, in order."""
+        self.refresh()
+        return self._complete(columns)
+
+    def _complete(self, columns: Iterable[str]) -> list[int]:
+        wanted = set(columns)
+        fields = [f.field_ids for f in fields_of(self._dataset) if f.name in wanted]
+        return [
+            at
+            for at, fragment in enumerate(read_fragments(self._dataset))
+            if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
+        ]
+
+    def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
+        """Positions in the whole stage, ascending, of the rows of a column for which its function failed. `fragments`:
+        positions of those that are looked at, which are complete; None: all."""
+        fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
+        starts = np.cumsum([0, *self.rows])
+        found = [np.empty(0, np.int64)]
+        for at, fragment in enumerate(read_fragments(self._dataset)):
+            if fragments is not None and at not in fragments:
+                continue
+            for file in fragment.files_of(fields):
+                name = keys.parse_column_file_name(file)
+                states = column_files.read_states(self.uri, file) if name is not None and name.partial else None
+                if states is not None:
+                    found.append(starts[at] + np.flatnonzero(states == row_states.RowState.FAILED))
+        return np.concatenate(found)
+
+    def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
+        """Values by position in the whole stage; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they were not
+        computed: a stage that another process lays meanwhile in the place of this one has none yet."""
+        if tuple(columns) not in self._known:
+            self._known[tuple(columns)] = frozenset(self._complete(columns))
+        ends = np.cumsum(self.rows)
+        first, last = np.searchsorted(ends, [start, start + max(rows, 1) - 1], side="right").tolist()
+        if not self._known[tuple(columns)].issuperset(range(first, last + 1)):
+            raise taken(self.uri, "values are missing")
+        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+        return one_batch(scanner.to_table())
+
+    def refresh(self) -> None:
+        """Sees what was committed since."""
+        self._known.clear()
+        move_to_latest(self._dataset)
+
+
+def find(uri: str, digest: str) -> Stage | None:
+    """The stage of that work, if it was laid completely and is whole: whoever still wrote to it while another dropped
+    it left a table without files."""
+    try:
+        found = Stage(uri)
+    except NotFound:
+        return None
+    return found if found.digest == digest and found.is_whole() else None
+
+
+def find_for(uri: str, digest: str, parts: Sequence[RowIds]) -> Stage | None:
+    """The same, if it has all rows of `parts`, in whatever fragments."""
+    found = find(uri, digest)
+    if found is None:
+        return None
+    held = np.sort(found.row_ids())
+    return found if all(_holds(held, ids) for ids in parts) else None
+
+
+def _holds(ascending: RowIds, ids: RowIds) -> bool:
+    places = np.searchsorted(ascending, ids)
+    return not len(ids) or (places.max() < len(ascending) and np.array_equal(ascending[places], ids))
+
+
+def lay(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
+    """Makes a stage: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to their
+    functions. A stage of other work at the same place is dropped; one of the same work is shared, where two refreshes
+    lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
+    with _LAYING:
+        found = find_for(uri, digest, parts)
+        if found is not None:
+            return found
+        drop(uri)
+        try:
+            laid = _laid(uri, digest, parts, columns)
+        except (OSError, ValueError, RuntimeError, NotFound) as error:  # Lance has all of them for a table that changed
+            raise refusal(error, uri) or taken(uri, error) from error
+        if laid.digest != digest:
+            raise taken(uri, "it is being laid anew")
+        return laid
+
+
+def taken(uri: str, why: object) -> Aborted:
+    """The error for a stage that another process lays or drops at the same time."""
+    return Aborted("STAGE_TAKEN", f"The stage {uri} cannot be used, perhaps for another refresh of the view: {why}")
+
+
+def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
+    schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
+    version: Any = storage_version(columns)
+    fragments = []
+    for ids in parts:
+        if len(ids):
+            table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
+            fragments += write_fragments(
+                table, uri, schema=schema, max_rows_per_file=len(ids), data_storage_version=version
+            )
+    dataset = lance.LanceDataset.commit(
+        uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
+    )
+    dataset.update_config(
+        {
+            INCARNATION_KEY: uuid.uuid4().hex,
+            _COLUMNS_KEY: str(len(columns)),
+            _DIGEST_KEY: digest,
+        }
+    )
+    crash_point("executor.stage_written")
+    if len(columns):  # last: who finds the columns, finds the rest
+        dataset.add_columns(columns)
+    return Stage(uri)
+
+
+def stages(database: str, named: re.Pattern[str]) -> list[str]:
+    """Uris of the stages in a database whose names match, half-laid ones too. Raises Unavailable
+    (STORE_UNAVAILABLE)."""
+    system, root = filesystem_of(database)
+    try:
+        entries = system.get_file_info(pafs.FileSelector(root))
+    except OSError as error:
+        raise failed(error, f"The database {database} cannot be listed: {error}", database) from None
+    found = (entry.base_name for entry in entries if entry.base_name.endswith(TABLE_ENDING))
+    return [
+        f"{database.rstrip('/')}/{name}" for name in sorted(found) if named.fullmatch(name.removesuffix(TABLE_ENDING))
+    ]
+
+
+def drop(uri: str) -> None:
+    """Removes a stage, or what is left of one."""
+    system, path = filesystem_of(uri)
+    for tries_left in reversed(range(_DROP_TRIES)):
+        try:
+            system.delete_dir(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:  # somebody wrote into it meanwhile
+            if not tries_left:
+                raise failed(error, f"The stage {uri} cannot be removed: {error}", uri) from None
+        else:
+            return
+
+
+def _is_complete(uri: str, files: Sequence[str]) -> bool:
+    try:
+        return bool(files) and all(_is_settled(uri, file) for file in files)
+    except (OSError, ValueError):  # somebody drops the stage meanwhile
+        return False
+
+
+@lru_cache(maxsize=4096)
+def _is_settled(uri: str, file: str) -> bool:
+    """Whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    name = keys.parse_column_file_name(file)
+    if name is None or not name.partial:
+        return name is not None
+    states = column_files.read_states(uri, file)
+    return states is not None and not row_states.summarize(states).untouched

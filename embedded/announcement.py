@@ -1,0 +1,50 @@
+"""Keeps the service file as it was written, whatever happens to it on the disk."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import structlog
+
+from embedded.service_file import Home, remove_service_file, write_service_file
+
+_log = structlog.get_logger(__name__)
+
+
+class Announcement:
+    """What a supervisor says of its system. The caller holds the database's lock for as long as this is used."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._content: dict[str, Any] | None = None
+        self._lock = 0
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Says it, from now on."""
+        self._lock = self._home.lock_file.stat().st_ino if self._home.lock_file.exists() else 0
+        self._content = content
+        write_service_file(self._home, content)
+
+    def mend(self) -> None:
+        """Writes the file again where it says anything else or is gone: nobody could call the system. Nothing happens
+        before it was written for the first time, and in a database that was deleted and made anew, which is others'."""
+        if self._content is None or self._is_told(self._content):
+            return
+        try:
+            if self._home.lock_file.stat().st_ino == self._lock:
+                write_service_file(self._home, self._content)
+                _log.error("service file was damaged and is written again", file=str(self._home.service_file))
+        except OSError as error:  # the next look tries again
+            _log.error("service file is damaged", file=str(self._home.service_file), message=str(error))
+
+    def remove(self) -> None:
+        """Takes it back."""
+        self._content = None
+        remove_service_file(self._home)
+
+    def _is_told(self, content: dict[str, Any]) -> bool:
+        try:
+            return bool(json.loads(self._home.service_file.read_bytes()) == content)
+        except (OSError, ValueError):
+            return False

@@ -1,0 +1,249 @@
+"""Runs Redis, planner, commit coordinator and executor for one local database, and keeps them running.
+
+Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
+the service file says so. It ends when it is asked to, or when nobody has needed any service for the idle
+time, and leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.config import Settings
+from core.errors import InvalidArgument, LemanError
+from core.release import SERVICES, version
+from core.rpc.addresses import is_loopback
+from core.secrecy import without_settings
+from embedded import process
+from embedded.announcement import Announcement
+from embedded.ports import HOST, HeldPort
+from embedded.process import Running, Spec
+from embedded.redis_server import RedisServer
+from embedded.service_file import Home
+
+REDIS = "redis"
+#: How each service is run; tests put their own in.
+COMMANDS: Mapping[str, list[str]] = {name: process.module(name) for name in SERVICES}
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+_SETTLED_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+#: Seconds beyond their own grace that services get to end.
+_EXTRA_GRACE_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """One embedded system. The caller holds the database's lock.
+
+    `on_ready` is called with the service file's content when everything is up for the first time.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        idle_seconds: float,
+        on_ready: Callable[[dict[str, Any]], None],
+        commands: Mapping[str, list[str]] = COMMANDS,
+    ) -> None:
+        _check(settings)
+        self._home = home
+        self._announcement = Announcement(home)
+        self._settings = settings
+        self._idle_limit = idle_seconds
+        self._on_ready = on_ready
+        self._commands = commands
+        self._token = settings.server.token.get_secret_value() or secrets.token_urlsafe(24)
+        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._stopping = asyncio.Event()
+        self._ports: dict[str, HeldPort] = {}
+        self._redis: RedisServer | None = None
+        self._running: dict[str, Running] = {}
+        self._up: set[str] = set()
+        self._idle: dict[str, float] = {}
+        self._expected = 0
+        self._announced = False
+
+    def stop(self) -> None:
+        """Asks it to end; asked again, it ends at once."""
+        if self._stopping.is_set():
+            for running in self._running.values():
+                running.kill()
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Runs until it is asked to end or is idle. Raises LemanError when a process cannot be started at all."""
+        try:
+            specs = self._specs()
+            self._expected = len(specs)
+            tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._keep(spec)) for spec in specs]
+            tasks.append(asyncio.ensure_future(self._stopping.wait()))
+            tasks.append(asyncio.ensure_future(self._database_gone()))
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._announcement.remove()
+            await self._end_all()
+
+    # ---------------------------------------------------------------------------- what is run
+
+    def _specs(self) -> list[Spec]:
+        fixed = {"planner": self._settings.server.port}  # the one address that a caller has to know
+        for name in self._commands:
+            self._ports[name] = HeldPort(fixed.get(name, 0))
+        specs = []
+        if not self._settings.redis.url.get_secret_value():
+            self._redis = RedisServer.prepare(self._home.redis)
+            specs.append(self._redis_spec(self._redis))
+        for name, command in self._commands.items():
+            specs.append(self._logging(Spec(name, command, self._environment(name), self._home.log(name))))
+        return specs
+
+    def _redis_spec(self, redis: RedisServer) -> Spec:
+        command = process.program(*redis.command)
+        spec = Spec(
+            REDIS, command, without_settings(dict(os.environ)), self._home.log(REDIS), 30.0, probe=redis.answers
+        )
+        return self._logging(spec)
+
+    def _logging(self, spec: Spec) -> Spec:
+        """With the settings of log files."""
+        log = self._settings.log
+        return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """Secrets go by environment: everyone on the machine can read a command line."""
+        redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
+        ours = {
+            "LEMAN_SERVER__HOST": HOST,
+            "LEMAN_SERVER__PORT": str(self._ports[name].port),
+            "LEMAN_SERVER__REUSE_PORT": "true",
+            "LEMAN_SERVER__TOKEN": self._token,
+            "LEMAN_PEERS__TOKEN": self._token,
+            "LEMAN_REDIS__URL": redis_url,
+            "LEMAN_EMBEDDED__DATABASE": str(self._home.database),
+            "LEMAN_EMBEDDED__IDLE_SECONDS": str(self._idle_limit),
+        }
+        ours |= {f"LEMAN_PEERS__{other.upper()}": held.address for other, held in self._ports.items()}
+        return {**os.environ, **ours}
+
+    # ------------------------------------------------------------------------------ keeping up
+
+    async def _keep(self, spec: Spec) -> None:
+        """Starts a process again and again. Raises when it has never come up."""
+        failures = 0
+        while True:
+            begun = time.monotonic()
+            running = await self._start(spec)
+            try:
+                await running.wait_ready()
+                self._is_up(spec.name, running, seconds=time.monotonic() - begun)
+                how = await running.wait()
+                log.warning("ended", process=spec.name, pid=running.pid, how=how)
+            except LemanError as error:
+                if not self._mend(spec.name) and not self._announced:
+                    raise
+                log.warning("not started", process=spec.name, message=error.message)
+                await running.stop(0)
+            await running.clean_up()
+            failures = 0 if time.monotonic() - begun > _SETTLED_SECONDS else failures + 1
+            pause = _FIRST_PAUSE_SECONDS * 2 ** (failures - 1) if failures > 1 else 0.0
+            await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
+
+    async def _start(self, spec: Spec) -> Running:
+        running = await process.start(spec, functools.partial(self._on_line, spec.name))
+        self._running[spec.name] = running
+        log.info("started", process=spec.name, pid=running.pid)
+        return running
+
+    def _mend(self, name: str) -> bool:
+        """Redis that cannot load its data starts without them: they are worth work, never a value."""
+        return name == REDIS and self._redis is not None and self._redis.set_data_aside()
+
+    def _is_up(self, name: str, running: Running, seconds: float) -> None:
+        log.info("up", process=name, pid=running.pid, seconds=round(seconds, 3))
+        self._up.add(name)
+        if len(self._up) < self._expected:
+            return
+        self._announcement.write(content := self._content())
+        if not self._announced:
+            self._announced = True
+            self._on_ready(content)
+
+    def _content(self) -> dict[str, Any]:
+        pids = {name: running.pid for name, running in self._running.items()}
+        return {
+            "pid": os.getpid(),
+            "token": self._token,
+            **{name: held.address for name, held in self._ports.items()},
+            "redis_pid": pids.get(REDIS),
+            "pids": pids,
+            "started_at": self._started_at,
+            "version": version(),
+            "database": str(self._home.database),
+        }
+
+    # ---------------------------------------------------------------------------------- ending
+
+    async def _database_gone(self) -> None:
+        """Returns when somebody has deleted the database. Until then the service file is kept whole."""
+        while self._home.lock_file.exists():
+            self._announcement.mend()
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.warning("database is gone", database=str(self._home.database))
+
+    def _on_line(self, name: str, line: dict[str, Any]) -> None:
+        if "idle_seconds" not in line or not self._idle_limit:
+            return
+        self._idle[name] = float(line["idle_seconds"])
+        if len(self._idle) == len(self._commands) and min(self._idle.values()) >= self._idle_limit:
+            log.info("idle", seconds=self._idle_limit)
+            self.stop()
+
+    async def _end_all(self) -> None:
+        """The executor first: it still talks to the others.
+
+        Redis is killed: what it answered is in its log, and asked to end it would unlink its socket, which may be
+        a successor's by now.
+        """
+        log.info("stopping")
+        grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
+        executor, redis = self._running.get("executor"), self._running.get(REDIS)
+        others = [running for running in self._running.values() if running not in (executor, redis)]
+        if executor is not None:
+            await executor.stop(grace)
+        await asyncio.gather(*(running.stop(grace) for running in others))
+        if redis is not None:
+            redis.kill()
+            await redis.stop(grace)
+        for held in self._ports.values():
+            held.close()
+        log.info("stopped")
+
+
+def _check(settings: Settings) -> None:
+    if not is_loopback(settings.server.host) or settings.server.tls_cert or settings.peers.tls_ca:
+        raise InvalidArgument(
+            "BAD_SETTING",
+            "an embedded system serves this machine only: unset LEMAN_SERVER__HOST and the TLS settings, or run "
+            "planner, executor and commit_coordinator as services of their own",
+        )

@@ -1,0 +1,113 @@
+"""Stores rows once more that were computed for a fragment that is gone, or whose file was replaced.
+
+See `CarriedRows`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from core import keys, row_states
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import CarriedRows, Plan
+from core.domain.ranges import RowRange
+from core.errors import LemanError
+from core.lance_io.column_files import ColumnFileReader, digest_of
+from core.lance_io.compactions import OldVersion
+from core.ports import CheckpointStore
+from core.row_states import RowState
+from core.udf import blobs
+from executor.worker.computed_rows import Piece, from_checkpoint, to_checkpoint
+
+_log = structlog.get_logger(__name__)
+
+
+class _Source(Protocol):
+    """Computed rows, by their old offsets."""
+
+    def within(self, covered: RowRange) -> Piece | None: ...
+
+
+def carry_over(store: CheckpointStore, plan: Plan, stopped: Callable[[], bool]) -> int:
+    """How many checkpoints were stored. What cannot be read any more, or is damaged, is left: it is computed."""
+    stored = 0
+    for key, rows in itertools.groupby(plan.carried, lambda carried: carried.source):
+        try:
+            for batch_key, batch in _batches(store, plan, key, rows):
+                if stopped():
+                    return stored
+                store[batch_key] = batch
+                stored += 1
+        except (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException) as error:
+            _log.warning("stored rows cannot be carried over", source=key, error=str(error))
+    return stored
+
+
+def _batches(
+    store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[CarriedRows]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    header = plan.header
+    kind = blobs.values_field(header.output.field.arrow).type
+    source: _Source | None = None
+    versions: dict[int, OldVersion] = {}
+    for carried in wanted:
+        if carried.key in store:
+            continue
+        if source is None:
+            source = _open(store, header.uri, key)
+        piece = source.within(carried.from_rows)
+        if piece is not None and carried.from_fragment != carried.fragment_id:
+            old = versions.setdefault(carried.before, OldVersion(header.uri, carried.before))
+            piece = _moved(piece, carried, old)
+        pieces = [] if piece is None else [piece]
+        if any(p.values.type != kind for p in pieces):
+            raise ValueError(f"{key} does not hold {kind}")
+        yield carried.key, to_checkpoint(carried.fragment_id, header.output.name, pieces, kind)
+
+
+def _moved(piece: Piece, carried: CarriedRows, old: OldVersion) -> Piece | None:
+    """The rows by their new offsets, without those that went elsewhere or were deleted."""
+    at = piece.offsets - carried.from_rows.start
+    if carried.before:
+        live = old.live(carried.from_fragment, carried.from_rows)
+        offsets = np.where(live, np.cumsum(live) - 1 + carried.at, -1)[at]
+    else:
+        offsets = at + carried.at
+    kept = (offsets >= carried.covered.start) & (offsets < carried.covered.end)
+    if not kept.any():
+        return None
+    states = None if piece.states is None else piece.states[kept]
+    return Piece(offsets[kept], piece.values.filter(pa.array(kept)), states)
+
+
+def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
+    """Raises KeyError where it is gone or damaged."""
+    batch = store[key]
+    if keys.parse_record_key(key) is None:
+        return from_checkpoint(batch)
+    record = FragmentRecord.from_batch(batch)
+    if record is None or digest_of(uri, record.file) != (record.size_bytes, record.digest):
+        raise KeyError(key)
+    return _File(ColumnFileReader(uri, record.file))
+
+
+class _File:
+    """A column file. Rows that nobody asked for are left out, and those of earlier versions of the function."""
+
+    def __init__(self, reader: ColumnFileReader) -> None:
+        self._reader = reader
+
+    def within(self, covered: RowRange) -> Piece | None:
+        states = self._reader.states(covered)
+        held = np.flatnonzero((states != RowState.UNTOUCHED) & (row_states.versions(states) == 0))
+        if not len(held):
+            return None
+        values = self._reader.values(covered).take(pa.array(held))
+        plain = bool((states == RowState.COMPUTED).all())
+        return Piece(held + covered.start, values, None if plain else states[held])

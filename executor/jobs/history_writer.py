@@ -1,0 +1,76 @@
+"""The one writer of a database's job history in this process: what comes while it writes goes out together next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from core.domain.job import Job
+from core.lance_io import damage
+from core.rpc.blocking import BlockingPool
+from core.storage import failed
+from executor.jobs.job_history import History
+
+#: States of jobs in one version at the most.
+_MOST = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class HistoryWriter:
+    """For one event loop. States of jobs are written in the order in which they come."""
+
+    def __init__(self, history: History, pool: BlockingPool) -> None:
+        self._history = history
+        self._pool = pool
+        self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def save(self, job: Job) -> Job:
+        """See `History.save`. It is written also where the caller goes away. Raises what
+        `core.storage.failed` gives."""
+        answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, answer))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return await answer
+
+    async def written(self) -> None:
+        """Returns when nothing is to be written."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+            await self._write_batch(batch)
+        if self._history.untidy:
+            await self._tidy()
+            if self._waiting:
+                await self._write()
+
+    async def _write_batch(self, batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> None:
+        try:
+            kept = await self._pool.run(self._history.save_all, [job for job, _ in batch])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(_failure(error, self._history.uri))
+            return
+        for (_, answer), job in zip(batch, kept, strict=True):
+            if not answer.done():
+                answer.set_result(job)
+
+    async def _tidy(self) -> None:
+        try:
+            await self._pool.run(self._history.tidy)
+        except Exception:  # noqa: BLE001 - it is only untidy
+            _log.warning("the job history was not compacted", exc_info=True)
+
+
+def _failure(error: Exception, uri: str) -> Exception:
+    if isinstance(error, damage.UNREADABLE):
+        return failed(error, f"The job history cannot be written: {error}", uri)
+    return error

@@ -1,0 +1,129 @@
+"""A running job's state as watchers see it: the record, its counts, its events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.domain.job import Job, JobError, JobEvent, JobState, Progress
+from core.domain.work import RowFailure
+from executor.jobs.job_metrics import Tally
+
+_log = structlog.get_logger(__name__)
+
+_TICK_SECONDS = 0.25
+_EVENTS_KEPT = 1000
+
+
+class JobBoard:
+    """One for each job that runs here. `blamed` is the row on which it failed; `lost`: another executor has the job
+    now, and what stands here counts for nothing."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.tally = Tally()
+        self.blamed: RowFailure | None = None
+        self._lost = False
+        self._place = 0
+        self.sequence = job.attempt << 32
+        self._events: list[JobEvent] = []
+        self._changed = asyncio.Condition()
+
+    @property
+    def lost(self) -> bool:
+        """See the class."""
+        return self._lost
+
+    def lose(self) -> None:
+        """From now on nothing here is the job's state any more."""
+        self._lost = True
+
+    def snapshot(self) -> Job:
+        """The job as it stands."""
+        if self.job.state.terminal:
+            return self.job
+        return replace(self.job, progress=self.tally.progress(), queue_position=self._place)
+
+    def update(self, **changes: Any) -> None:
+        """Changes fields of the job; watchers see it with the next tick."""
+        self.job = replace(self.job, **changes)
+
+    def note(self, kind: str, message: str) -> None:
+        """Records an event; watchers see it with the next tick."""
+        self.sequence += 1
+        self._events.append(JobEvent(self.sequence, time.time(), kind, message))
+        del self._events[:-_EVENTS_KEPT]
+        say = _log.warning if kind == "stall" else _log.info
+        say(message, job_id=self.job.job_id, event_kind=kind)
+
+    async def move(self, state: JobState, **changes: Any) -> None:
+        """Changes the state, and tells the watchers."""
+        await self._enter(self._in(state, **changes))
+
+    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[Job]]) -> None:
+        """Ends the job: first in history, then for the watchers. An end that history has already stays, and a job that
+        another executor has is left to it."""
+        if not self.lost:
+            kept = await save(self._in(state, error=error))
+            if kept.state.terminal:
+                await self._enter(kept)
+                return
+        await self.leave()
+
+    def queue(self, place: int) -> bool:
+        """Where it stands among those that wait, 0: it has its turn. Says whether that is news, to be published."""
+        news, self._place = place != self._place, place
+        return news
+
+    async def publish(self) -> None:
+        """Tells the watchers."""
+        async with self._changed:
+            self.sequence += 1
+            self._changed.notify_all()
+
+    async def leave(self) -> None:
+        """Another executor has the job: whoever watches it here is to look there."""
+        self.lose()
+        self.note("state", "left to the executor that has taken the job over")
+        await self.publish()
+
+    def _in(self, state: JobState, **changes: Any) -> Job:
+        return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
+
+    async def _enter(self, job: Job) -> None:
+        self.job = job
+        self.note("state", job.state.value)
+        await self.publish()
+
+    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+        """A watcher's view: the state now, then every change, the last one terminal unless the job is lost. Events with
+        a sequence up to `after` are left out; at most the last thousand are kept."""
+        seen = after
+        while not self.lost:
+            sequence, job = self.sequence, self.snapshot()
+            yield sequence, job, [e for e in self._events if e.sequence > seen]
+            if job.state.terminal:
+                return
+            seen = sequence
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(heartbeat_seconds), self._changed:
+                    await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
+
+    async def tick(self) -> None:
+        """Tells the watchers what changed, a few times a second, until cancelled."""
+        last: Progress | None = None
+        seen = self.sequence
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            progress = self.tally.progress()
+            now = replace(progress, elapsed_seconds=0.0, rows_per_second=0.0, eta_seconds=0.0)
+            if now != last or self.sequence != seen:
+                last = now
+                await self.publish()
+                seen = self.sequence

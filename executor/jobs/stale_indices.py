@@ -1,0 +1,30 @@
+"""Indexes on what a job wrote: brought up to date where that was asked for, else looked at, so that the job can say
+what a fast search misses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core.errors import LemanError
+from core.lance_io import indices
+from executor.jobs.awaiting import patiently
+from executor.jobs.job_status import JobBoard
+from executor.jobs.services import Services
+
+
+async def see_to(board: JobBoard, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
+    """Notes on the board which indexes leave rows out. `columns` empty: of any column. Raises what the coordinator says
+    where it cannot bring them up to date."""
+    if optimize:
+        found = await patiently(services.commits.optimize_indices, uri, columns)
+    else:
+        try:
+            _, found = await asyncio.to_thread(indices.coverage, uri, columns)
+        except LemanError as error:  # what was asked for is done
+            board.note("index", f"the indexes of the table cannot be looked at: {error.message}")
+            return
+    stale = tuple(index for index in found if index.is_stale)
+    board.update(stale_indices=stale)
+    for index in stale:
+        board.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")

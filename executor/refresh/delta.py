@@ -1,0 +1,256 @@
+"""Changes to a view that was filled: rows are computed in a stage, and one commit brings everything in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from core.crash_points import crash_point
+from core.domain.plan import StagedFile
+from core.domain.view import (
+    AskedCommit,
+    RefreshMode,
+    RefreshPlan,
+    RefreshReason,
+    RefreshResult,
+    ResolvedFunction,
+    ViewDefinition,
+)
+from core.lance_io.views import files as view_files
+from core.lance_io.views import source_records
+from core.lance_io.views.scratch_table import Stage
+from core.views import metadata as view_metadata
+from executor.jobs.awaiting import patiently
+from executor.refresh import file_layout
+from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
+from executor.refresh.failed_rows import failures_in, noted, noted_anew
+from executor.refresh.file_layout import Ints
+from executor.refresh.refresh_work import FileWork, RefreshWork
+from executor.refresh.retries import in_thread
+from executor.refresh.value_reuse import Reuse
+from executor.refresh.view_files import Staged
+
+_STAGE_ROWS = 1 << 20
+#: Why values of before are not wanted any more.
+_ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is brought in: these rows at the plan's version of the source. `columns`: these functions' columns alone, of
+    rows that stay."""
+
+    outcome: RowOutcome
+    functions: Sequence[ResolvedFunction]
+    columns: Sequence[str] = ()
+
+    @property
+    def lists(self) -> list[Ints]:
+        return [self.outcome.append, self.outcome.recompute_ids]
+
+    @property
+    def touches(self) -> bool:
+        """Whether rows of the view come, go or change."""
+        return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
+
+    @property
+    def rows(self) -> Ints:
+        """Source row ids of all rows to compute, in the stage's order."""
+        return np.concatenate(self.lists)
+
+
+class Splice:
+    """Brings a view to the plan's source version and to its functions' versions."""
+
+    def __init__(self, work: RefreshWork) -> None:
+        self._work = work
+
+    async def rows(self, plan: RefreshPlan) -> None:
+        """Appends, recomputes and evicts what the source's change asks for. Where another function version has to
+        compute a column too, it sees the source's rows of now and no others: rows that stay as they are are computed
+        anew with the rest, and what the other functions gave for them is taken from the view."""
+        outcome = await self._work.outcome(plan)
+        if plan.stale:
+            outcome = await in_thread(with_all_others, plan, outcome)
+        await self._splice(plan, _Change(outcome, plan.functions))
+
+    async def version(self, plan: RefreshPlan) -> None:
+        """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
+        be reached."""
+        change = _Change(NOTHING, ())
+        asked = _asked(plan, change, 0)
+        plan = await self._recorded(plan)
+        self._work.ledger.expect(asked)
+        self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
+
+    async def columns(self, plan: RefreshPlan) -> None:
+        """Function columns that another version has to compute, for the rows that the view has: none of them changed
+        in the source."""
+        functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
+        outcome = await in_thread(every_row, plan)
+        await self._splice(plan, _Change(outcome, functions, tuple(plan.stale)))
+
+    async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
+        recording = asyncio.create_task(self._recorded(plan))  # beside the function's calls
+        recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        stage = await self._computed(plan, change)
+        self._work.check()
+        appended, swapped = await self._files(plan, change, stage)
+        plan = await self._with_failed(await recording, change, stage)
+        crash_point("executor.view_files_written")
+        asked = _asked(plan, change, len(swapped))
+        made = await self._commit(plan, change, appended, swapped, asked)
+        self._note(asked, made)
+        self._work.failed = plan.definition.failed
+        await self._work.drop_stage()
+
+    async def _with_failed(self, plan: RefreshPlan, change: _Change, stage: Stage | None) -> RefreshPlan:
+        """With what the view is going to say of failed rows."""
+        names, job = [f.column.name for f in change.functions], self._work.board.job.job_id
+        failed = {} if stage is None else await in_thread(failures_in, stage, names, change.rows, None)
+        if _replaces_all(plan):
+            note = await in_thread(noted_anew, plan.uri, failed, job)
+        else:
+            before, outcome = plan.definition.failed, change.outcome
+            note = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
+        return replace(plan, definition=replace(plan.definition, failed=note))
+
+    async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
+        """With a record of the source version that the view is going to be right for."""
+        now, version = plan.definition, plan.target_version
+        name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
+        return replace(plan, definition=replace(now, base_record=name))
+
+    async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
+        """The full stage, or None where no function is to be called."""
+        rows = change.rows
+        of = file_layout.digest(plan, plan.target_version, change.functions, change.lists)
+        self._work.tally.expect(len(rows), len(change.functions))
+        parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
+        stage = await self._work.stage(plan, change.functions, plan.target_version, of, parts)
+        if stage is not None:
+            await self._work.fill(stage, change.functions, reuse=Reuse(plan, rows))
+            await in_thread(stage.refresh)
+            crash_point("executor.stage_filled")
+        return stage
+
+    async def _files(
+        self, plan: RefreshPlan, change: _Change, stage: Stage | None
+    ) -> tuple[list[StagedFile], list[tuple[int, StagedFile]]]:
+        """Files of new fragments, and those that are swapped in with their fragments."""
+        names = [f.column.name for f in change.functions]
+        new = len(change.outcome.append)
+        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.lanes)
+        everything = Staged(change.rows, 0)
+        swaps = file_layout.touched(change.outcome.recompute_addresses)
+        works = [_appending(everything.part(a, b)) for a, b in cuts]
+        works += [_swapping(t, everything, new, change.columns) for t in swaps]
+        files = await self._work.write(plan, plan.target_version, stage, names, works)
+        swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
+        return files[: len(cuts)], swapped
+
+    async def _commit(
+        self,
+        plan: RefreshPlan,
+        change: _Change,
+        appended: Sequence[StagedFile],
+        swapped: Sequence[tuple[int, StagedFile]],
+        asked: AskedCommit,
+    ) -> int:
+        evictions = ("", "")
+        if len(change.outcome.evict_addresses):
+            evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
+        await self._work.ledger.asking(asked)
+        return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
+
+    def _commit_of(
+        self,
+        plan: RefreshPlan,
+        change: _Change,
+        asked: AskedCommit,
+        appended: Sequence[StagedFile] = (),
+        swapped: Sequence[tuple[int, StagedFile]] = (),
+        evictions: tuple[str, str] = ("", ""),
+    ) -> Callable[[], Awaitable[int]]:
+        """One and the same request, however often it is made."""
+        return partial(
+            self._work.services.commits.splice_view,
+            plan,
+            appended=appended,
+            swapped=swapped,
+            evictions=evictions,
+            replace_all=_replaces_all(plan),
+            metadata=view_metadata.updates(_definition(plan, change)),
+            attempt=self._work.board.job.this_attempt,
+            request_id=asked.request_id,
+        )
+
+    async def _timed(self, commit: Awaitable[int]) -> int:
+        begin = time.monotonic()
+        made = await commit
+        crash_point("executor.splice_answered")
+        self._work.tally.commit_seconds += time.monotonic() - begin
+        self._work.tally.commits += 1
+        return made
+
+    def _note(self, asked: AskedCommit, made: int) -> None:
+        work, gains = self._work, asked.gains
+        work.ledger.landed(asked, made)
+        work.tally.rows_committed += gains.rows_added + gains.rows_recomputed
+        work.board.note(
+            "commit",
+            f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} recomputed, {gains.rows_evicted:,} evicted "
+            f"in version {made} of the view",
+        )
+
+
+def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
+    return AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, _gains(plan, change, swaps))
+
+
+def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
+    outcome = change.outcome
+    changed, gone = len(outcome.recompute_ids), len(outcome.evict_addresses)
+    full = _replaces_all(plan)
+    return RefreshResult(
+        rows_added=len(outcome.append),
+        rows_recomputed=changed,
+        rows_evicted=plan.rows if full else gone,
+        rows_reused=0 if full else max(0, plan.rows - changed - gone),
+        source_rows_read=outcome.source_rows_read,
+        fragments_rewritten=swaps,
+        source_version=plan.target_version,
+    )
+
+
+def _replaces_all(plan: RefreshPlan) -> bool:
+    """Whether the view is built anew beside the old one."""
+    return plan.mode is RefreshMode.FULL
+
+
+def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
+    """What the view is told of itself with the commit."""
+    filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in change.functions}}
+    definition = replace(
+        plan.definition, filled=filled, base_version=plan.target_version, base_incarnation=plan.target_incarnation
+    )
+    if plan.reason in _ANEW:
+        return replace(definition, earlier=())
+    return view_metadata.remembering(definition, plan.state if change.touches else None)
+
+
+def _appending(rows: Staged) -> FileWork:
+    return lambda writer: writer.append(rows)
+
+
+def _swapping(part: file_layout.Touched, rows: Staged, first: int, columns: Sequence[str]) -> FileWork:
+    mine = rows.part(first + part.first, first + part.first + len(part.offsets))
+    if columns:
+        return lambda writer: writer.swap_columns(part.fragment_id, part.offsets, mine, columns)
+    return lambda writer: writer.swap(part.fragment_id, part.offsets, mine)

@@ -1,0 +1,169 @@
+"""Rows that compaction moved without changing what a view reads, as the history of compactions tells.
+
+`_row_last_updated_at_version` alone would not tell: it also moves when another column of the fragment is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from core.domain.compactions import Trail
+from core.domain.table import Fragment
+from core.errors import NotFound
+from core.lance_io import compactions
+from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
+from core.views.rows import NO_IDS, Ids, Mask, contains
+
+#: A fragment's files, as far as they hold the fields that are read: the same ones hold the same values.
+State = tuple[str, ...]
+
+
+class Lineage:
+    """The fragments of one version of a source, and what compactions made them of. `fields` are those that are read."""
+
+    def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
+        self.fragments = fragments
+        self._uri = uri
+        self._version = version
+        self._fields = tuple(fields)
+        self._read: dict[tuple[int, int], RowFacts] = {}
+        self._ancestors: dict[int, Mapping[State, Ids]] = {}
+        self._trail = Trail()
+
+    def state(self, fragment: Fragment) -> State:
+        return tuple(fragment.file_of(i) for i in self._fields)
+
+    def follow(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
+        """Learns what these fragments were made of, and what that was made of, up to fragments at which it ends."""
+        files = {self._file(self.fragments[i]) for i in fragment_ids if i in self.fragments} - {""}
+        if not files:
+            return
+        most = compactions.versions_to_look_at(len(self.fragments))
+        try:
+            trail = compactions.trace(
+                self._uri, self._version, files, lambda old: "" if is_end(old) else self._file(old), most
+            )
+        except (OSError, ValueError):
+            return
+        self._trail = Trail({**self._trail.rewrites, **trail.rewrites}, self._trail.lost | trail.lost)
+
+    def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
+        """The fragments that one compaction made this one of, with the rows that it took over."""
+        rewrite = self._trail.rewrites.get(self._file(fragment))
+        if rewrite is None or not any(self.is_same(made, fragment) for made in rewrite.new):
+            return
+        for old in rewrite.old:
+            yield old, self._alive(rewrite.before, old.fragment_id)
+
+    def ancestors(self, fragment_id: int) -> Mapping[State, Ids]:
+        """The states in which compactions found rows of this fragment, with the sorted ids of those rows."""
+        if fragment_id not in self._ancestors:
+            found: dict[State, list[Ids]] = {}
+            for state, ids in self._further(self.fragments[fragment_id]):
+                found.setdefault(state, []).append(ids)
+            self._ancestors[fragment_id] = {state: np.sort(np.concatenate(ids)) for state, ids in found.items()}
+        return self._ancestors[fragment_id]
+
+    def _further(self, fragment: Fragment) -> Iterator[tuple[State, Ids]]:
+        for old, alive in self.made_of(fragment):
+            yield self.state(old), alive.ids
+            for state, ids in self._further(old):
+                yield state, ids[np.isin(ids, alive.ids)]
+
+    def is_same(self, one: Fragment, other: Fragment) -> bool:
+        return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
+
+    def _file(self, fragment: Fragment) -> str:
+        """The one file that has all that is read; empty: there are several."""
+        files = fragment.files_of(self._fields)
+        return files[0] if len(files) == 1 else ""
+
+    def _moved(self, version: int, fragment_id: int) -> RowFacts:
+        """The rows as the compaction says that took them over; none where it says nothing."""
+        found = compactions.OldVersion(self._uri, version).moved(fragment_id)
+        if found is None:
+            return NO_ROWS
+        ids, offsets = (column.astype(np.int64) for column in found)
+        return RowFacts(ids, fragment_id << 32 | offsets, np.full(len(ids), -1, np.int64))
+
+    def _alive(self, version: int, fragment_id: int) -> RowFacts:
+        key = (version, fragment_id)
+        if key not in self._read:
+            try:
+                self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id])
+            except (NotFound, OSError):  # cleaned away
+                self._read[key] = self._moved(version, fragment_id)
+        return self._read[key]
+
+
+#: Says of a fragment, as the older version has it and as it was later, at which offsets the fields' values may differ;
+#: None: at any.
+Patched = Callable[[Fragment, Fragment], Ids | None]
+
+
+class Origins:
+    """Looks from one version of a source back to fragments that `old` has too, and further to what both were made of.
+
+    `patched` comes with each call: kept here, its owner and what that read would stay until Python's collector runs.
+    """
+
+    def __init__(self, new: Lineage, old: Lineage) -> None:
+        self._new = new
+        self._old = old
+        self._found: dict[int, dict[int, Ids]] = {}
+
+    def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
+        """For each of the rows, the same ones in both: did nothing but compaction move it from there to here?"""
+        found = np.zeros(len(now), np.bool_)
+        asked = [i for i in np.unique(now.fragment_ids).tolist() if i in self._new.fragments]
+        unknown = [i for i in asked if i not in self._found]
+        self._new.follow(unknown, lambda f: self._other_offsets(f, patched) is not None)
+        for fragment_id in asked:
+            here = np.flatnonzero(now.fragment_ids == fragment_id)
+            for origin, ids in self._origins_of(fragment_id, patched).items():
+                came = here[before.fragment_ids[here] == origin]
+                found[came] |= contains(ids, now.ids[came])
+        return found
+
+    def _origins_of(self, fragment_id: int, patched: Patched) -> dict[int, Ids]:
+        """As `_origins`, with sorted ids."""
+        if fragment_id not in self._found:
+            origins = self._origins(self._new.fragments[fragment_id], patched)
+            self._found[fragment_id] = {origin: np.sort(ids) for origin, ids in origins.items()}
+        return self._found[fragment_id]
+
+    def _origins(self, fragment: Fragment, patched: Patched) -> dict[int, Ids]:
+        """By fragment of the old version: ids of the rows that came from it into this one."""
+        found: dict[int, list[Ids]] = {}
+        for old, alive in self._new.made_of(fragment):
+            other = self._other_offsets(old, patched)
+            if other is not None:
+                found.setdefault(old.fragment_id, []).append(alive.ids[~contains(other, alive.offsets)])
+                continue
+            for origin, ids in self._origins(old, patched).items():
+                found.setdefault(origin, []).append(ids[np.isin(ids, alive.ids)])
+        return {origin: np.concatenate(parts) for origin, parts in found.items()}
+
+    def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
+        """Where the old version's fragment of this id has other values; None: anywhere, or there is none."""
+        kept = self._old.fragments.get(fragment.fragment_id)
+        if kept is None or kept.physical_rows != fragment.physical_rows:
+            return None
+        return NO_IDS if self._old.is_same(kept, fragment) else patched(kept, fragment)
+
+
+def common_origin(one: Lineage, here: RowFacts, other: Lineage, there: RowFacts) -> Mask:
+    """For each of the rows, the same ones in both: did compactions alone move it to both places, out of one? So it is
+    where a version was restored after a compaction, and compacted again."""
+    found = np.zeros(len(here), np.bool_)
+    for lineage, rows in ((one, here), (other, there)):
+        lineage.follow(np.unique(rows.fragment_ids).tolist(), lambda _: False)
+    for a, b in {*zip(here.fragment_ids.tolist(), there.fragment_ids.tolist(), strict=True)}:
+        both = np.flatnonzero((here.fragment_ids == a) & (there.fragment_ids == b))
+        ids, states = here.ids[both], other.ancestors(b)
+        for state, came in one.ancestors(a).items():
+            if state in states:
+                found[both] |= contains(came, ids) & contains(states[state], ids)
+    return found

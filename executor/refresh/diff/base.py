@@ -1,0 +1,41 @@
+"""The source version that a view is right for: as the source has it, or as the view recorded it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from core.domain.view import RefreshPlan
+from core.errors import NotFound
+from core.lance_io.views import source_records
+from core.lance_io.views.source import SourceRows
+from core.lance_io.views.source_records import SourceRecord
+from executor.refresh.diff.unchanged_rows import Side
+
+
+class Base:
+    """Of one plan. Opened when something is to be read of it. Raises NotFound (SOURCE_VERSION_NOT_FOUND)."""
+
+    def __init__(self, plan: RefreshPlan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def source(self) -> SourceRows:
+        """The version itself."""
+        definition = self._plan.definition
+        return SourceRows(definition.source_uri, definition.base_version)
+
+    @cached_property
+    def rows(self) -> SourceRows | SourceRecord:
+        """What tells the rows of fragments."""
+        try:
+            return self.source
+        except NotFound:
+            found = self._plan.definition
+            return source_records.read_for(self._plan.uri, found.base_record, found.source_uri, found.base_version)
+
+    def side(self) -> Side:
+        """Columns and fragments."""
+        rows = self.rows
+        if isinstance(rows, SourceRows):
+            return Side.of(rows.dataset)
+        return Side(rows.snapshot.version, rows.snapshot.fields, lambda: rows.snapshot.fragments)

@@ -1,0 +1,70 @@
+"""Values that an earlier version of a view has of rows that are the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from core.domain.view import EarlierValues, RefreshPlan
+from core.lance_io.views.source import SourceRows, plain
+from core.views.rows import Ids, contains, positions
+from executor.refresh.diff.base import Base
+from executor.refresh.diff.row_diff import differences
+from executor.refresh.diff.view_rows import held_with_values
+from executor.worker.source_inputs import rows_within
+
+#: Read before it is known how wide values are.
+_FIRST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRows:
+    """Rows of an earlier version: `ids` are those of the source, sorted, and `own_ids` the view's, one beside the
+    other."""
+
+    ids: Ids
+    own_ids: Ids
+
+    def among(self, wanted: Ids) -> Ids:
+        """The view's row ids of the wanted ones, -1 where there is none."""
+        at = positions(self.ids, wanted)
+        found = np.full(len(wanted), -1, np.int64)
+        found[at >= 0] = self.own_ids[at[at >= 0]]
+        return found
+
+
+def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
+    """Those of the wanted rows of the source that are the same at the plan's version as when the earlier values were
+    computed, and that the view had then.
+
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND), OSError and ValueError where the view's version is gone.
+    """
+    then = replace(plan, version=earlier.view_version, definition=earlier.definition, changes=earlier.changes)
+    ids, own_ids = held_with_values(then.uri, then.version, np.sort(wanted))
+    if not earlier.changes or not len(ids):
+        return EarlierRows(ids, own_ids)
+    moves = differences(then, Base(then), SourceRows(then.definition.source_uri, then.target_version)).moves
+    same = ~(contains(moves.changed, ids) | contains(moves.fresh, ids) | contains(moves.gone, ids))
+    return EarlierRows(ids[same], own_ids[same])
+
+
+class EarlierColumns:
+    """Values of columns of an earlier version, by the view's own row ids; blobs as their bytes."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        self._rows = SourceRows(uri, version)
+
+    def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
+        """In order, in parts of no more than so many rows, and of so many bytes as far as that can be told."""
+        at, step = 0, _FIRST_ROWS
+        columns: dict[str, str] = plain([column])
+        while at < len(own_ids):
+            part = own_ids[at : at + min(step, most_rows)]
+            part = part[: self._rows.within(part, columns, most_bytes)]
+            batch = self._rows.take(part, columns)
+            step = rows_within(most_bytes, batch)
+            at += len(part)
+            yield batch.column(column)

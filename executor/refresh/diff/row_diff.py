@@ -1,0 +1,113 @@
+"""What became of a source's rows between two versions, from row ids alone: which are gone, which are fresh, which may
+have other values. Memory is bounded but for what it finds: ids are compared range by range."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.domain.view import ChangeKind, RefreshPlan
+from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
+from core.lance_io.views.source_records import SourceRecord
+from core.views.rows import Ids, Moves, contains, positions
+from executor.refresh.diff.base import Base
+from executor.refresh.diff.unchanged_rows import Pairs, Sameness
+
+#: Rows of listed fragments that are compared at once, at either version: some 500 MB for both.
+_AT_ONCE = 1 << 22
+_ALL = (0, 1 << 62)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Differences:
+    """`asked`: the fresh and the changed rows, at the target, sorted by id."""
+
+    moves: Moves
+    asked: RowFacts
+
+
+def differences(plan: RefreshPlan, base: Base, target: SourceRows) -> Differences:
+    """Looks at the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
+    kinds = ChangeKind
+    deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
+    old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
+    new = {c.fragment_id for c in plan.changes if c.kind in (kinds.APPEARED, kinds.REWRITTEN)}
+    gone, back = _deletions(base, target, deletions)
+    then = base.rows if old else None
+    same = Sameness(plan, base.side)
+    found = []
+    rows = max(target.live_rows(new), 0 if then is None else then.live_rows(old))
+    for low, high in _ranges(rows, lambda: target.highest_id(new)):
+        before = _joined(gone.between(low, high), then, old, low, high)
+        after = _joined(back.between(low, high), target, new, low, high)
+        found.append(_compare(same, before, after))
+    return _all(found)
+
+
+def _deletions(base: Base, target: SourceRows, fragments: Collection[int]) -> tuple[RowFacts, RowFacts]:
+    """Rows of fragments with the same files that only one of the versions has: of the first, of the second."""
+    gone, back = [NO_ROWS], [NO_ROWS]
+    for fragment_id in sorted(fragments):
+        before, after = base.rows.rows_of([fragment_id]), target.rows_of([fragment_id])
+        there = np.zeros(max(_end(before), _end(after)), np.int8)
+        there[before.offsets] += 1
+        there[after.offsets] += 2
+        gone.append(before.at(there[before.offsets] == 1))
+        back.append(after.at(there[after.offsets] == 2))
+    return _concatenated(gone), _concatenated(back)
+
+
+def _end(rows: RowFacts) -> int:
+    return int(rows.offsets.max()) + 1 if len(rows) else 0
+
+
+def _ranges(rows: int, highest: Callable[[], int]) -> Iterable[tuple[int, int]]:
+    """Ranges of row ids with about `_AT_ONCE` rows each, if ids are spread evenly."""
+    parts = -(-rows // _AT_ONCE)
+    if parts < 2:
+        return [_ALL]
+    width = highest() // parts + 1
+    cuts = [0, *(width * i for i in range(1, parts)), _ALL[1]]
+    return list(itertools.pairwise(cuts))
+
+
+def _joined(
+    some: RowFacts, source: SourceRows | SourceRecord | None, fragments: Collection[int], low: int, high: int
+) -> RowFacts:
+    if source is None or not fragments:
+        return some.by_id()
+    rows = source.rows_of(fragments) if (low, high) == _ALL else source.rows_of(fragments, low, high)
+    return _concatenated([some, rows]).by_id()
+
+
+def _compare(same: Sameness, before: RowFacts, after: RowFacts) -> Differences:
+    at = positions(after.ids, before.ids)
+    stayed = at >= 0
+    pairs = Pairs(before.at(stayed), after.at(at[stayed]))
+    changed = pairs.now.ids[~same.unchanged(pairs)]
+    fresh = np.ones(len(after), np.bool_)
+    fresh[at[stayed]] = False
+    moves = Moves(gone=before.ids[~stayed], fresh=after.ids[fresh], changed=changed)
+    return Differences(moves, after.at(fresh | contains(changed, after.ids)))
+
+
+def _all(found: list[Differences]) -> Differences:
+    if len(found) == 1:
+        return found[0]
+    parts = [(d.moves.gone, d.moves.fresh, d.moves.changed) for d in found]
+    gone, fresh, changed = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Differences(Moves(gone, fresh, changed), _concatenated([d.asked for d in found]))
+
+
+def _concatenated(rows: Iterable[RowFacts]) -> RowFacts:
+    parts = list(rows)
+    if len(parts) == 1:
+        return parts[0]
+
+    def join(column: Callable[[RowFacts], Ids]) -> Ids:
+        return np.concatenate([column(part) for part in parts])
+
+    return RowFacts(join(lambda r: r.ids), join(lambda r: r.addresses), join(lambda r: r.updated))

@@ -1,0 +1,159 @@
+"""Which rows of a source are the same in two versions, as far as a view reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+
+from core.domain.table import Fragment, TableField
+from core.domain.view import RefreshPlan
+from core.lance_io.manifest import read_fragments
+from core.lance_io.opening import open_version
+from core.lance_io.tables import fields_of
+from core.lance_io.views.patches import patched_offsets
+from core.lance_io.views.source import RowFacts
+from core.sql.query_columns import columns_read
+from core.views.rows import Ids, Mask, contains
+from executor.refresh.diff.ancestry import Lineage, Origins, common_origin
+from executor.refresh.diff.row_versions import is_silent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Rows that are there in both versions, sorted by id, one beside the other."""
+
+    before: RowFacts
+    now: RowFacts
+
+
+class Side:
+    """One of the two versions; fragments are read when they are asked for."""
+
+    def __init__(self, version: int, fields: Sequence[TableField], read: Callable[[], Iterable[Fragment]]) -> None:
+        self.version = version
+        self.fields = fields
+        self._read = read
+
+    @classmethod
+    def of(cls, dataset: lance.LanceDataset) -> Side:
+        """A version that is there."""
+        return cls(int(dataset.version), fields_of(dataset), lambda: read_fragments(dataset))
+
+    @cached_property
+    def fragments(self) -> Mapping[int, Fragment]:
+        """By id."""
+        return {fragment.fragment_id: fragment for fragment in self._read()}
+
+
+class Sameness:
+    """Tells for one plan which rows are the same. The source is opened, and its history read, where that is needed.
+    `base` gives the older version."""
+
+    def __init__(self, plan: RefreshPlan, base: Callable[[], Side]) -> None:
+        self._plan = plan
+        self._get_base = base
+        self._uri = plan.definition.source_uri
+        self._known_lineages: dict[int, Lineage] = {}
+        self._known_origins: dict[int, Origins] = {}
+
+    def unchanged(self, pairs: Pairs) -> Mask:
+        """For each pair of rows in fragments whose files differ: does the view read the same values from both?
+
+        A row is the same that was not updated since, unless a version between may have changed values without saying
+        so; that only compaction moved; and one that a view's files do not count among those that they changed.
+        """
+        now, before = pairs.now, pairs.before
+        same: Mask = np.zeros(len(now), np.bool_)
+        if not len(now):
+            return same
+        stayed: Mask = before.addresses == now.addresses
+        if not self._changed_silently:
+            same |= before.updated == now.updated
+        if not self._other_columns:  # names of files tell of compactions, whatever else is not known
+            same |= self._only_moved(pairs, ~same & ~stayed)
+        rewritten = stayed & ~same
+        for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
+            patched = self._patched(fragment_id)
+            if patched is not None:
+                here = rewritten & (now.fragment_ids == fragment_id)
+                same |= here & ~contains(patched, now.offsets)
+        return same
+
+    @cached_property
+    def _base(self) -> Side:
+        return self._get_base()
+
+    @cached_property
+    def _dataset(self) -> lance.LanceDataset:
+        return open_version(self._uri, self._plan.target_version)
+
+    @cached_property
+    def _target(self) -> Side:
+        return Side.of(self._dataset)
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return columns_read(self._plan.definition.query, [field.name for field in self._target.fields])
+
+    @cached_property
+    def _other_columns(self) -> bool:
+        """Whether a name means another column now: its values may be in the same file."""
+        ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
+        return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
+
+    @cached_property
+    def _changed_silently(self) -> bool:
+        """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
+        return self._other_columns or is_silent(self._dataset, self._plan.definition.base_version, self._columns)
+
+    def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
+        """Which of the asked rows compaction alone moved: in the one direction, in the other, or out of one place."""
+        found = np.zeros(len(asked), np.bool_)
+        before, now = (self._base, pairs.before), (self._target, pairs.now)
+        for (newer, here), (older, there) in ((now, before), (before, now)):
+            left = np.flatnonzero(asked & ~found)
+            if len(left):
+                origins = self._origins(newer, older)
+                found[left] = origins.only_moved(here.at(left), there.at(left), self._patched_between)
+        left = np.flatnonzero(asked & ~found)
+        if len(left):
+            lineages = self._lineage(self._target), self._lineage(self._base)
+            found[left] = common_origin(lineages[0], pairs.now.at(left), lineages[1], pairs.before.at(left))
+        return found
+
+    def _origins(self, newer: Side, older: Side) -> Origins:
+        key = newer.version
+        if key not in self._known_origins:
+            self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older))
+        return self._known_origins[key]
+
+    def _lineage(self, side: Side) -> Lineage:
+        if side.version not in self._known_lineages:
+            fields = [i for f in side.fields if f.name in self._columns for i in f.field_ids]
+            self._known_lineages[side.version] = Lineage(self._uri, side.version, fields, side.fragments)
+        return self._known_lineages[side.version]
+
+    def _patched(self, fragment_id: int) -> Ids | None:
+        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
+        old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
+        return None if old is None or new is None else self._patched_between(old, new)
+
+    def _patched_between(self, old: Fragment, new: Fragment) -> Ids | None:
+        if self._other_columns:
+            return None
+        before, after = self._files(self._base, old), self._files(self._target, new)
+        if before is None or after is None:
+            return None
+        offsets = patched_offsets(self._uri, before, after)
+        return patched_offsets(self._uri, after, before) if offsets is None else offsets
+
+    def _files(self, side: Side, fragment: Fragment) -> Mapping[str, str] | None:
+        """Which file holds each column that is read."""
+        files = {f.name: fragment.files_of(f.field_ids) for f in side.fields if f.name in self._columns}
+        if any(len(names) != 1 for names in files.values()):
+            return None
+        return {column: names[0] for column, names in files.items()}

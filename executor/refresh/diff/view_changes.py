@@ -1,0 +1,235 @@
+"""Which rows of a view a refresh has to append, compute anew or evict.
+
+Reads what the changes of the source explain and no more: the row ids of fragments that differ, the filter's columns of
+rows that are new or other, and the view's row ids where something was removed or changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from core.domain.view import RefreshMode, RefreshPlan
+from core.lance_io.views.source import RowFacts, SourceRows
+from core.lance_io.views.view_order import in_view_order, view_rows
+from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
+from executor.refresh.diff.base import Base
+from executor.refresh.diff.row_diff import Differences, differences
+from executor.refresh.diff.view_rows import held
+
+_ROWS = 1 << 16
+#: A fragment is scanned with the filter where it has to be evaluated for half of its rows, or for one of so many where
+#: these are many: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
+_SCAN_SHARE = 16
+_MANY = 1 << 14
+_LEAST_SLICE = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowOutcome:
+    """What a refresh does to a view's rows.
+
+    `append`: source ids in their final order. `recompute_ids` are rows that stay where they are, at
+    `recompute_addresses` (view fragment << 32 | physical offset, ascending), with other values. `evict_addresses` are
+    ascending; `evict_ids` are the same rows, sorted by id. `source_rows_read` counts rows of the source whose filter
+    columns were read.
+    """
+
+    append: Ids
+    recompute_ids: Ids
+    recompute_addresses: Ids
+    evict_addresses: Ids
+    source_rows_read: int
+    evict_ids: Ids = field(default_factory=lambda: NO_IDS)
+
+
+#: All rows stay as they are.
+NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+
+
+def row_outcome(plan: RefreshPlan) -> RowOutcome:
+    """Step 2 of a refresh (docs/decisions/0010-views.md). The view is read at `plan.version`.
+
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND), Aborted (SOURCE_ROW_GONE).
+    """
+    return _Comparison(plan).outcome()
+
+
+def every_row(plan: RefreshPlan) -> RowOutcome:
+    """All rows that the view has are computed anew where they are. Reads nothing of the source."""
+    ids, addresses = held(plan.uri, plan.version)
+    order = np.argsort(addresses)
+    return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
+
+
+def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
+    """The outcome, and rows that stay as they are computed anew too."""
+    ids, addresses = held(plan.uri, plan.version)
+    stay = ~contains(outcome.evict_ids, ids)
+    order = np.argsort(addresses[stay])
+    return replace(outcome, recompute_ids=ids[stay][order], recompute_addresses=addresses[stay][order])
+
+
+class _Filter:
+    """The view's filter at one version of the source; counts the rows that it reads."""
+
+    def __init__(self, source: SourceRows, where: str) -> None:
+        self.source = source
+        self._where = where
+        self._free = not source.condition(where)
+        self.rows_read = 0
+
+    def everything(self) -> Iterator[Ids]:
+        if not self._free:
+            self.rows_read += self.source.dataset.count_rows()
+        return self.source.matching_ids(self._where)
+
+    def among(self, ids: Ids) -> Ids:
+        """Those of the sorted ids that match."""
+        if self._free or not len(ids):
+            return ids
+        self.rows_read += len(ids)
+        return np.concatenate([self.source.matching(self._where, piece) for piece in _slices(ids)])
+
+    def rows(self, facts: RowFacts) -> Ids:
+        """Those of the rows that match, sorted."""
+        if self._free or not len(facts):
+            return np.sort(facts.ids)
+        fragments, counts = np.unique(facts.fragment_ids, return_counts=True)
+        alive = [self.source.live_rows([fragment_id]) for fragment_id in fragments.tolist()]
+        share = np.where(counts >= _MANY, _SCAN_SHARE, 2)
+        dense = fragments[counts * share >= alive]
+        found = [self.among(np.sort(facts.ids[~contains(dense, facts.fragment_ids)]))]
+        if len(dense):
+            self.rows_read += self.source.live_rows(dense.tolist())
+            pieces = [NO_IDS, *self.source.matching_ids(self._where, dense.tolist())]
+            found.append(np.intersect1d(np.concatenate(pieces), facts.ids))
+        return np.sort(np.concatenate(found))
+
+
+class _Comparison:
+    """Of the source at two versions, for one view."""
+
+    def __init__(self, plan: RefreshPlan) -> None:
+        query = plan.definition.query
+        self._plan = plan
+        self._bounds = Bounds(query.offset, query.limit)
+        self._recorded = Base(plan)
+
+    def outcome(self) -> RowOutcome:
+        if self._plan.mode is RefreshMode.FULL:
+            return self._anew()
+        if not self._plan.changes:
+            return NOTHING
+        return self._bounded() if self._bounds.bounded else self._unbounded()
+
+    def _anew(self) -> RowOutcome:
+        pieces = [NO_IDS, *view_rows(self._target.everything(), self._plan.definition.query)]
+        return RowOutcome(np.concatenate(pieces), NO_IDS, NO_IDS, NO_IDS, self._target.rows_read)
+
+    def _unbounded(self) -> RowOutcome:
+        found = self._differences()
+        moves, matching = found.moves, self._target.rows(found.asked)
+        affected = np.union1d(moves.gone, moves.changed)
+        plan = self._plan
+        ids, addresses = held(plan.uri, plan.version, affected) if len(affected) else (NO_IDS, NO_IDS)
+        change = membership(moves, matching, ids)
+        return self._outcome(ids, addresses, change.entering, change.kept, change.leaving)
+
+    def _bounded(self) -> RowOutcome:
+        ids, addresses = held(self._plan.uri, self._plan.version)
+        wanted, kept = self._window(ids) if len(ids) else (self._first(), NO_IDS)
+        return self._outcome(
+            ids,
+            addresses,
+            np.setdiff1d(wanted, ids, assume_unique=True),
+            kept[contains(ids, kept) & contains(wanted, kept)],
+            np.setdiff1d(ids, wanted, assume_unique=True),
+        )
+
+    def _window(self, held: Ids) -> tuple[Ids, Ids]:
+        """Rows of the view at the target, and those of the changed ones that matched before too."""
+        low, high = int(held[0]), int(held[-1])
+        found = self._differences()
+        moves, asked = found.moves, found.asked
+        if self._bounds.limit is not None and len(held) >= self._bounds.limit:
+            asked = asked.at(asked.ids <= high)
+        matching = self._target.rows(asked)
+        affected = np.union1d(moves.gone, moves.changed)
+        before = affected[contains(held, affected)]
+        if self._bounds.offset:
+            before = np.union1d(before, self._base.among(affected[affected < low]))
+        change = membership(moves, matching, before)
+        return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
+
+    def _first(self) -> Ids:
+        """Of a view that has no rows: nothing is known of what matches."""
+        if self._bounds.limit == 0:
+            return NO_IDS
+        if self._bounds.limit is None:
+            return self._bounds.cut(np.sort(np.concatenate([NO_IDS, *self._target.everything()])))
+        return self._bounds.cut(self._above(-1, self._bounds.offset + self._bounds.limit))
+
+    def _differences(self) -> Differences:
+        return differences(self._plan, self._recorded, self._target.source)
+
+    @cached_property
+    def _target(self) -> _Filter:
+        """The filter at the version to go to; opened only where something is to be read."""
+        definition = self._plan.definition
+        return _Filter(SourceRows(definition.source_uri, self._plan.target_version), definition.query.where)
+
+    @cached_property
+    def _base(self) -> _Filter:
+        """The filter at the version that the view was made from."""
+        return _Filter(self._recorded.source, self._plan.definition.query.where)
+
+    def _below(self, low: int, count: int) -> Ids:
+        return -self._nearest(lambda ids: -ids[ids < low], count)[::-1]
+
+    def _above(self, high: int, count: int) -> Ids:
+        return self._nearest(lambda ids: ids[ids > high], count)
+
+    def _nearest(self, side: Callable[[Ids], Ids], count: int) -> Ids:
+        """The `count` least of the matching ones among what `side` makes of row ids. Looks at the filter's columns in
+        growing slices, of the nearest rows first; the row ids themselves are read without data."""
+        found = NO_IDS
+        size = max(_LEAST_SLICE, 2 * count)
+        after: int | None = None
+        while len(found) < count:
+            candidates = NO_IDS
+            for piece in self._target.source.all_ids():
+                keys = side(piece)
+                fresh = keys if after is None else keys[keys > after]
+                candidates = np.concatenate([candidates, fresh])
+                if len(candidates) > 2 * size:
+                    candidates = np.partition(candidates, size)[:size]
+            candidates = np.sort(candidates)[:size]
+            if not len(candidates):
+                break
+            after = int(candidates[-1])
+            matching = self._target.among(np.sort(np.abs(candidates)))
+            found = np.concatenate([found, candidates[np.isin(np.abs(candidates), matching, assume_unique=True)]])
+            size *= 8
+        return found[:count]
+
+    def _outcome(self, ids: Ids, addresses: Ids, entering: Ids, kept: Ids, leaving: Ids) -> RowOutcome:
+        again = addresses[positions(ids, kept)]
+        order = np.argsort(again)
+        read = self._target.rows_read + (self._base.rows_read if "_base" in self.__dict__ else 0)
+        return RowOutcome(
+            append=in_view_order(entering, self._plan.definition.query),
+            recompute_ids=kept[order],
+            recompute_addresses=again[order],
+            evict_addresses=np.sort(addresses[positions(ids, leaving)]),
+            source_rows_read=read,
+            evict_ids=leaving,
+        )
+
+
+def _slices(ids: Ids) -> Iterator[Ids]:
+    for start in range(0, len(ids), _ROWS):
+        yield ids[start : start + _ROWS]

@@ -1,0 +1,101 @@
+"""Keeps the list of a view's failed rows right: who fills, changes or evicts rows says which of them failed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from core.crash_points import crash_point
+from core.domain.view import FailedNote, RefreshPlan
+from core.errors import Aborted
+from core.lance_io.views import failed_rows as view_failed
+from core.lance_io.views import files as view_files
+from core.lance_io.views.failed_rows import NONE_FAILED
+from core.lance_io.views.scratch_table import Stage
+from core.views import metadata as view_metadata
+from core.views.rows import NO_IDS
+from executor.jobs.awaiting import patiently
+from executor.refresh.file_layout import Ints
+from executor.refresh.refresh_work import RefreshWork
+from executor.refresh.retries import in_thread
+
+#: Another refresh that fills the view may be faster, so many times.
+_TRIES = 20
+
+Failures = Mapping[str, Ints]
+
+
+def failures_in(stage: Stage, columns: Sequence[str], rows: Ints | None, only: Collection[int] | None) -> Failures:
+    """Source row ids by column. `rows`: those of the whole stage, where they are known. `only`: positions of the
+    fragments that are looked at; None: all. Blocking."""
+    places = {column: stage.failed(column, only) for column in columns}
+    if rows is None:
+        rows = stage.row_ids() if any(map(len, places.values())) else NO_IDS
+    return {column: rows[at] for column, at in places.items()}
+
+
+def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failures, job_id: str) -> FailedNote:
+    """What a view says once `rows` were computed, in the columns of `failed`, and others `evicted`. `before`: what it
+    says now. Blocking; raises OSError."""
+    if not before.file and not any(map(len, failed.values())):
+        return before
+    listed = view_failed.known(uri, before)
+    left = listed.without(evicted, before.rows.keys()).without(rows, failed.keys()).plus(job_id, failed)
+    return before if left == listed else view_failed.write(uri, left)
+
+
+def noted_anew(uri: str, failed: Failures, job_id: str) -> FailedNote:
+    """As `noted`, of a view of which no row is left."""
+    return view_failed.write(uri, NONE_FAILED.plus(job_id, failed))
+
+
+class FirstFailures:
+    """The failed rows of a first fill. Their list is committed before the fragments that they are in: a row without
+    values that it names does no harm, and is named rightly once it has some."""
+
+    def __init__(self, work: RefreshWork, plan: RefreshPlan) -> None:
+        self._work = work
+        self._plan = plan
+
+    async def note(self, stage: Stage, rows: Ints, fragments: Collection[int]) -> None:
+        """Rows of the source are going to be installed, out of these fragments of the stage. Raises Aborted
+        (VIEW_CHANGED)."""
+        columns = [f.column.name for f in self._plan.functions]
+        found = await in_thread(failures_in, stage, columns, None, fragments)
+        failed = {column: np.intersect1d(ids, rows) for column, ids in found.items()}
+        if not self._plan.definition.failed.file and not any(map(len, failed.values())):
+            return
+        for _ in range(_TRIES):
+            if await self._commit(rows, failed):
+                return
+        raise Aborted("VIEW_CHANGED", "other refreshes of the view were faster again and again")
+
+    async def _commit(self, rows: Ints, failed: Failures) -> bool:
+        """Whether the view says it now; False: it changed meanwhile."""
+        version, definition = await in_thread(view_files.latest_definition, self._plan.uri)
+        job = self._work.board.job
+        note = await in_thread(noted, self._plan.uri, definition.failed, rows, NO_IDS, failed, job.job_id)
+        if note == definition.failed:
+            return True
+        definition = replace(definition, failed=note)
+        try:
+            await patiently(
+                self._work.services.commits.splice_view,
+                replace(self._plan, version=version, definition=definition),
+                appended=(),
+                swapped=(),
+                evictions=("", ""),
+                replace_all=False,
+                metadata=view_metadata.updates(definition),
+                attempt=job.this_attempt,
+                request_id=uuid.uuid4().hex,
+            )
+        except Aborted as error:
+            if error.reason != "VIEW_CHANGED":
+                raise
+            return False
+        crash_point("executor.failed_noted")
+        return True

@@ -1,0 +1,113 @@
+"""What a refresh did, over all executors that worked on it: who takes a job over goes on counting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.domain.job import Job
+from core.domain.view import AskedCommit, RefreshLedger, RefreshResult
+from core.errors import LemanError
+from core.lance_io import commit_history
+from executor.jobs.job_metrics import Tally
+from executor.jobs.job_status import JobBoard
+from executor.refresh.refresh_metrics import RefreshTally
+from executor.refresh.retries import in_thread
+
+_log = structlog.get_logger(__name__)
+
+
+class Ledger:
+    """Each commit and each column is written down before it begins, and what became of them is found out from the view
+    and the stage. So a kill -9 leaves nothing uncounted, but calls of a function that have to be made again.
+
+    `result`: what the refresh did so far, but for the calls under way.
+    """
+
+    def __init__(self, board: JobBoard, tally: RefreshTally, save: Callable[[Job], Awaitable[Job]]) -> None:
+        self._board = board
+        self._tally = tally
+        self._save = save
+        self._before = board.job.refresh_ledger
+        self._inherited = dict(self._before.settled)
+        self._begun = {name: (rows, Tally()) for name, rows in self._inherited.items()}
+        self._asked = self._before.asked
+        self._found = dict(self._before.found)
+        tally.inherit(self._before.failed)
+        self.result = board.job.refresh_result or RefreshResult()
+
+    @property
+    def evaluated(self) -> int:
+        """Rows given to functions, each function's counted apart."""
+        return self._before.evaluated + self._tally.all_evaluated
+
+    def say(self, **changes: Any) -> None:
+        """Adds to what the refresh tells of itself."""
+        self.result = replace(self.result, **changes)
+        self._board.update(refresh_result=self.result)
+
+    async def column(self, stage: str, column: str, part: Tally) -> None:
+        """A stage's column is going to be computed; `part` has its plan. What it holds beyond what an executor that
+        died had written down was computed for this refresh, or for another one that shares the stage. Rows of it that
+        failed are the refresh's, but for its error budget those that this job found."""
+        name, settled = f"{stage}/{column}", part.rows_total - part.rows_planned
+        if name in self._inherited:
+            found = max(0, settled - self._inherited.pop(name))
+            self._before = replace(self._before, evaluated=self._before.evaluated + found)
+        self._begun = {n: begun for n, begun in self._begun.items() if n.startswith(f"{stage}/")}
+        self._begun[name] = (settled, part)
+        part.own_failures(self._found.setdefault(name, part.rows_failed_before))
+        self._tally.begin(part, name)
+        await self._write()
+
+    def expect(self, commit: AskedCommit) -> None:
+        """A commit is going to be asked for, by a job that history does not know yet."""
+        self._asked = (*self._asked, commit)
+
+    async def asking(self, commit: AskedCommit) -> None:
+        """A commit is going to be asked for."""
+        self.expect(commit)
+        await self._write()
+
+    def landed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
+        """The view has it since that version: all of it, or these fragments."""
+        self._asked = tuple(other for other in self._asked if other != commit)
+        if fragments is not None:
+            added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
+            commit = replace(commit, gains=replace(commit.gains, rows_added=added))
+        gains, now = commit.gains, self.result
+        self.say(
+            rows_added=now.rows_added + gains.rows_added,
+            rows_recomputed=now.rows_recomputed + gains.rows_recomputed,
+            rows_evicted=now.rows_evicted + gains.rows_evicted,
+            rows_reused=gains.rows_reused,
+            source_rows_read=now.source_rows_read + gains.source_rows_read,
+            fragments_rewritten=now.fragments_rewritten + gains.fragments_rewritten,
+            source_version=gains.source_version,
+            view_version=version,
+        )
+        self._board.update(table_version=version)
+
+    async def look_back(self) -> None:
+        """Finds out about commits of which no answer came, if there are any."""
+        for commit in self._asked:
+            record = await in_thread(commit_history.find_commit, commit.uri, commit.request_id, commit.read_version)
+            if record is not None:
+                self.landed(commit, record.version, record.files.keys() if commit.filled else None)
+
+    async def _write(self) -> None:
+        settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
+        failed, found = self._tally.failed_by_name, dict(self._found)
+        self._board.update(refresh_ledger=RefreshLedger(self._asked, self.evaluated, settled, failed, found))
+        saving = asyncio.ensure_future(self._save(self._board.snapshot()))
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:  # what is written next must come after this
+            await asyncio.gather(saving, return_exceptions=True)
+            raise
+        except (OSError, LemanError):  # it costs a count at the most, and only where this executor dies
+            _log.warning("a refresh could not be written down", job_id=self._board.job.job_id, exc_info=True)

@@ -1,0 +1,116 @@
+"""Progress of a refresh: its own counts and those of the backfills of its stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from core.domain.job import Progress
+from executor.jobs.job_metrics import Tally
+
+_SUMMED = (
+    "rows_evaluated",
+    "rows_computed",
+    "udf_seconds",
+    "read_seconds",
+    "checkpoint_seconds",
+    "write_seconds",
+    "load_seconds",
+    "commit_seconds",
+    "spark_jobs",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Rows that are being computed: `committed` were before, and `parts` backfills had begun."""
+
+    committed: int
+    rows: int
+    functions: int
+    parts: int
+
+    def is_last(self, begun: int) -> bool:
+        """Whether none of its functions waits for the others: what those will cost is not known."""
+        return begun - self.parts >= self.functions
+
+
+class RefreshTally(Tally):
+    """Rows are the view's: committed where the view has them, not where the stage has them, and one row however many
+    functions have to be called for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[Tally] = []
+        self._step = _Step(0, 0, 0, 0)
+        self._failing: dict[str, Tally | int] = {}
+        self._given_up: set[str] = set()
+        self._settled: set[str] = set()
+        self.seconds_reading = self.seconds_writing = 0.0
+
+    def begin(self, part: Tally, name: str) -> None:
+        """A backfill of the stage begins. What failed in another one of that `name` is what this one finds."""
+        self._parts.append(part)
+        if name not in self._given_up:
+            for other in self._given_up:
+                self._failing.pop(other, None)
+        self._given_up.clear()
+        self._failing[name] = part
+
+    def inherit(self, failed: Mapping[str, int]) -> None:
+        """The refresh was begun by another executor, and so many rows failed in its backfills, by name."""
+        self._failing = dict(failed)
+        self._settled = set(failed)
+
+    @property
+    def failed_by_name(self) -> dict[str, int]:
+        """Rows that failed, by name of the backfill."""
+        return {name: part if isinstance(part, int) else part.rows_failed for name, part in self._failing.items()}
+
+    @property
+    def rows_failed(self) -> int:
+        """Values that are missing because a function failed."""
+        return sum(self.failed_by_name.values())
+
+    def left_failed(self, rows: int) -> None:
+        """So many values of the view are missing since earlier jobs."""
+        self._before = rows
+
+    def expect(self, rows: int, functions: int) -> None:
+        """Rows that are to be installed next, after so many functions have had each of them. Where nothing of the step
+        before was installed, it was given up."""
+        if self.rows_committed == self._step.committed:
+            self._given_up = {name for name in self._failing if name not in self._settled}
+        else:
+            self._settled |= self._failing.keys()
+        self._step = _Step(self.rows_committed, rows, functions, len(self._parts))
+        self.rows_planned = self.rows_committed + rows
+
+    @property
+    def all_evaluated(self) -> int:
+        """Rows given to functions, each function's counted apart."""
+        return sum(p.rows_evaluated for p in self._parts)
+
+    def progress(self) -> Progress:
+        """See `Tally.progress`."""
+        own = super().progress()
+        parts = [p.progress() for p in self._parts]
+        sums = {name: getattr(own, name) + sum(getattr(p, name) for p in parts) for name in _SUMMED}
+        sums["read_seconds"] += self.seconds_reading
+        sums["write_seconds"] += self.seconds_writing
+        last = parts[-1] if parts else own
+        return replace(
+            own,
+            rows_checkpointed=max(self.rows_committed, self._step.committed + self._safe_rows(parts)),
+            rows_per_second=last.rows_per_second,
+            eta_seconds=last.eta_seconds if self._step.is_last(len(parts)) else 0.0,
+            bottleneck=last.bottleneck,
+            **sums,
+        )
+
+    def _safe_rows(self, parts: Sequence[Progress]) -> int:
+        """Values of the step that are safe, as rows: half a row where one of two functions has been called for it."""
+        step = self._step
+        missing = (part.rows_planned - part.rows_checkpointed for part in parts[step.parts :] if part.rows_total)
+        values = sum(max(0, step.rows - rows) for rows in missing)
+        return min(values // max(1, step.functions), step.rows)

@@ -1,0 +1,174 @@
+"""Fills stages: one backfill for each function column, run as part of the refresh."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from core.crash_points import crash_point
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec, InputSource, Plan
+from core.domain.udf import ColumnBinding, ColumnInput
+from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
+from core.errors import Aborted, LemanError
+from core.udf import binding, blobs, validation
+from executor.jobs import job_errors
+from executor.jobs.backfill_run import JobRun
+from executor.jobs.job_status import JobBoard
+from executor.jobs.services import Services
+from executor.refresh.journal import Ledger
+from executor.scheduling.cancelled import Cancelled
+
+#: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
+_PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
+#: `__source_row_id` is a stage's first column.
+_ROW_ID_FIELD = 0
+#: Events of a backfill that are told of the refresh; others are about the stage itself.
+_TOLD = frozenset({"error", "resources", "stall", "wait"})
+
+#: Stores values that a plan of the stage asks for and that are known; how many.
+KnownValues = Callable[[Plan, Callable[[], bool]], Awaitable[int]]
+
+
+async def _keep(job: Job) -> Job:
+    """The refresh is the job that history knows."""
+    return job
+
+
+class _PartBoard(JobBoard):
+    """That of a backfill of the stage: what its watchers would have to know is said of the refresh."""
+
+    def __init__(self, job: Job, whole: JobBoard) -> None:
+        super().__init__(job)
+        self._whole = whole
+
+    @property
+    def lost(self) -> bool:
+        """As that of the refresh: they are one job."""
+        return self._whole.lost
+
+    def lose(self) -> None:
+        """Likewise."""
+        self._whole.lose()
+
+    def update(self, **changes: Any) -> None:
+        """As that of any board; what is waited for is what the refresh waits for."""
+        super().update(**changes)
+        if "stalls" in changes:
+            self._whole.update(stalls=changes["stalls"])
+
+    def note(self, kind: str, message: str) -> None:
+        """As that of any board, or that of the refresh."""
+        if kind in _TOLD:
+            self._whole.note(kind, message)
+        else:
+            super().note(kind, message)
+
+
+class StageFiller:
+    """Runs the backfills of one refresh, one after the other. `ledger` adds up what they do."""
+
+    def __init__(self, board: JobBoard, ledger: Ledger, services: Services, concurrency: int) -> None:
+        self._board = board
+        self._ledger = ledger
+        self._services = replace(services, save_job=_keep)
+        self._concurrency = concurrency
+        self._running: JobRun | None = None
+        self._cancelled = False
+
+    async def fill(
+        self,
+        database: str,
+        table: str,
+        functions: Sequence[ResolvedFunction],
+        between: Callable[[], Awaitable[None]],
+        known: KnownValues,
+    ) -> None:
+        """Computes every function column of the stage. `between` is called now and then while the last one is being
+        computed, to install what is complete; `known` stores values that need no call, and says how many. Raises
+        Cancelled, and the error that ended a backfill."""
+        for at, function in enumerate(functions):
+            run = asyncio.ensure_future(self._column(database, table, function, known))
+            try:
+                while not run.done() and at == len(functions) - 1:
+                    await asyncio.wait((run,), timeout=self._services.settings.executor.commit_interval_seconds)
+                    if not run.done():
+                        await between()
+                await run
+            except BaseException:
+                run.cancel()
+                await asyncio.gather(run, return_exceptions=True)
+                raise
+
+    async def _column(self, database: str, table: str, function: ResolvedFunction, known: KnownValues) -> None:
+        now = time.time()
+        parent = self._board.job
+        spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
+        job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
+        child = JobRun(job, self._services)
+        child.board = _PartBoard(job, self._board)
+        if self._cancelled:
+            raise Cancelled(parent.job_id)
+        self._running = child
+        try:
+            plan = await self._planned(child, known)
+            await self._ledger.column(table, function.column.name, child.board.tally)
+            if not await child.ended_at_once(plan):
+                await child.run(plan)
+        except LemanError as error:
+            raise _passing(error) from None
+        finally:
+            self._running = None
+        ended = child.board.job
+        if child.board.lost or ended.state is JobState.CANCELLED or self._cancelled:
+            raise Cancelled(parent.job_id)
+        if ended.error is not None:
+            raise _passing(job_errors.of_job(ended.error))
+
+    async def _planned(self, child: JobRun, known: KnownValues) -> Plan:
+        """What is left to compute, once the values that are known are where a plan finds them."""
+        plan = await child.plan()
+        stored = await known(plan, lambda: self._cancelled) if plan.tasks else 0
+        if self._cancelled:
+            raise Cancelled(self._board.job.job_id)
+        if not stored:
+            return plan
+        crash_point("executor.earlier_stored")
+        self._board.note("carried", f"{stored:,} values of {plan.header.output.name} are those of earlier versions")
+        before, plan = plan.header.rows_to_compute, await child.plan()
+        child.board.tally.carried(plan)
+        child.board.tally.known(stored - (before - plan.header.rows_to_compute))
+        return plan
+
+    def cancel(self) -> None:
+        """Ends what runs; nothing begins any more. Blocks for a moment."""
+        self._cancelled = True
+        running = self._running
+        if running is not None:
+            running.cancel()
+
+
+def _passing(error: LemanError) -> LemanError:
+    """Aborted, where it is no error of the function or of its table."""
+    return Aborted(error.reason, error.message) if error.reason in _PASSING else error
+
+
+def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:
+    """The function columns of a stage, bound to their functions and to the source that these read."""
+    fields = []
+    for function in functions:
+        column = ColumnBinding(
+            column_id=f"{of}-{function.column.name}",
+            udf_name=function.udf.name,
+            udf_version=function.udf.version,
+            inputs=(ColumnInput(SOURCE_ROW_ID, _ROW_ID_FIELD),),
+            source=InputSource(source_uri, version, function.column.inputs),
+        )
+        made = validation.output_field(function.column.name, function.udf, blobs.VIEW_FORMAT)
+        fields.append(binding.bind(made, column))
+    return pa.schema(fields)

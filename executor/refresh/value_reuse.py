@@ -1,0 +1,133 @@
+"""Values that a view had before: they are stored as checkpoints of a stage, whose backfill then finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from core import keys
+from core.domain.plan import FragmentTask, Plan
+from core.domain.ranges import RowRange, chunks
+from core.domain.view import EarlierValues, RefreshPlan, SourceChange
+from core.errors import LemanError
+from core.lance_io.views import failed_rows as view_failed
+from core.ports import CheckpointStore
+from core.views.rows import contains
+from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows
+from executor.refresh.file_layout import Ints
+from executor.worker.computed_rows import Piece, to_checkpoint
+
+_log = structlog.get_logger(__name__)
+
+#: Rows of a stage that go into one checkpoint at the most.
+_CHUNK_ROWS = 1 << 15
+_CHUNK_BYTES = 32 << 20
+#: In a filter's place, where a checkpoint does not have all rows of its range.
+_SOME = keys.md5("rows that an earlier version of the view has")
+_ERRORS = (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """For each row of a stage: which of the earlier versions has its value (-1: none), and in which of its rows."""
+
+    versions: Sequence[EarlierValues]
+    chosen: Ints
+    own_ids: Ints
+
+
+class Reuse:
+    """For one step of a refresh: the rows that a stage has, to be computed at the plan's version of the source.
+    Blocking."""
+
+    def __init__(self, plan: RefreshPlan, rows: Ints) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._found: dict[tuple[int, tuple[SourceChange, ...]], EarlierRows | None] = {}
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Function columns of which an earlier version may have values."""
+        return frozenset(name for earlier in self._plan.earlier for name in earlier.columns)
+
+    def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stopped: Callable[[], bool]) -> int:
+        """Stores what is known of the stage's column that `plan` is about; how many values that are. `rows`: of each
+        fragment of the stage. What cannot be read is computed."""
+        stored = 0
+        starts = np.cumsum([0, *rows]).tolist()
+        try:
+            known = self._known(plan.header.output.name)
+            for task in plan.tasks:
+                for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
+                    if stopped():
+                        return stored
+                    if key not in store:
+                        store[key] = batch
+                    stored += batch.num_rows
+        except _ERRORS as error:
+            _log.warning("earlier values cannot be read", uri=self._plan.uri, error=str(error))
+        return stored
+
+    def _known(self, column: str) -> _Known:
+        versions = [earlier for earlier in self._plan.earlier if column in earlier.columns]
+        chosen, own = np.full(len(self._rows), -1, np.int64), np.full(len(self._rows), -1, np.int64)
+        for number, earlier in enumerate(versions):
+            found = self._unchanged(earlier)
+            if found is None or not (chosen < 0).any():
+                continue
+            here = found.among(self._rows)
+            here[contains(self._failed(earlier, column), self._rows)] = -1  # a function may get another chance
+            fresh = (chosen < 0) & (here >= 0)
+            chosen[fresh], own[fresh] = number, here[fresh]
+        return _Known(versions, chosen, own)
+
+    def _unchanged(self, earlier: EarlierValues) -> EarlierRows | None:
+        at, comparison = earlier.view_version, (earlier.view_version, earlier.changes)
+        if comparison not in self._found:
+            try:
+                if view_failed.read(self._plan.uri, earlier.definition.failed) is None:
+                    raise KeyError("its failed rows are not known any more")
+                self._found[comparison] = unchanged_rows(self._plan, earlier, self._rows)
+            except _ERRORS as error:
+                _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
+                self._found[comparison] = None
+        return self._found[comparison]
+
+    def _failed(self, earlier: EarlierValues, column: str) -> Ints:
+        """Rows that had no value, sorted."""
+        return view_failed.known(self._plan.uri, earlier.definition.failed).of(column)
+
+    def _batches(
+        self, plan: Plan, task: FragmentTask, known: _Known, start: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Checkpoints of one fragment of the stage."""
+        output = plan.header.output
+        for missing in task.missing:
+            for covered in chunks(missing, _CHUNK_ROWS):
+                for piece in self._pieces(output.name, known, start, covered):
+                    batch = to_checkpoint(task.fragment_id, output.name, [piece], piece.values.type)
+                    yield _key(task, piece.offsets), batch
+
+    def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
+        """Known rows of a range of a fragment that begins at row `start` of the stage."""
+        chosen = known.chosen[start + covered.start : start + covered.end]
+        for number in np.unique(chosen[chosen >= 0]).tolist():
+            offsets = covered.start + np.flatnonzero(chosen == number)
+            columns = EarlierColumns(self._plan.uri, known.versions[number].view_version)
+            at = 0
+            for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _CHUNK_BYTES):
+                yield Piece(offsets[at : at + len(values)], values)
+                at += len(values)
+
+
+def _key(task: FragmentTask, offsets: Ints) -> str:
+    """Of a checkpoint with these rows: where there are none between them, nothing is left to do in its range."""
+    covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+    whole = covered.rows == len(offsets)
+    prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)
+    return keys.range_key(prefix, task.fragment_id, covered)

@@ -1,0 +1,64 @@
+"""What becomes of a row that ends its workers: the function's error policy says so. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.domain.udf import ErrorAction, UdfDefinition
+from core.domain.work import RowFailure
+from core.errors import FailedPrecondition
+from executor.scheduling.crash_tracker import Loss, Losses, Place
+
+_WORKER_LOST = frozenset({"WorkerLost", "Exception", "BaseException"})
+_TIMEOUT = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
+_MAY = "the function may use too much memory, end its process, or crash in native code"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """At most one of: the job fails with `error`; the row is `condemned`; it is tried again after a pause. `row` is the
+    one to blame, if one is."""
+
+    error: FailedPrecondition | None = None
+    condemned: RowFailure | None = None
+    pause: float = 0.0
+    row: RowFailure | None = None
+
+
+def judge(loss: Loss, losses: Losses, udf: UdfDefinition) -> Verdict:
+    """After each loss."""
+    if losses.proven(loss):
+        return _blame(loss, losses.times(loss), udf)
+    deaths, places = losses.hopeless()
+    if not places:
+        return Verdict()
+    message = f"A worker process died {deaths} times while it computed {describe(places)}: {_MAY}. {_KEPT}"
+    return Verdict(FailedPrecondition("WORKER_LOST", message))
+
+
+_KEPT = "Finished work is kept."
+
+
+def _blame(loss: Loss, times: int, udf: UdfDefinition) -> Verdict:
+    fragment_id, offset = loss.row or (-1, -1)
+    if loss.overran_seconds:
+        kind, names, reason = "UdfTimeout", _TIMEOUT, "UDF_TIMEOUT"
+        message = f"a call took longer than the timeout of {loss.overran_seconds:g} s"
+        sentence = f"UDF '{udf.name}' failed on {describe(loss.held)}: {message}. {_KEPT}"
+    else:
+        kind, names, reason = "WorkerLost", _WORKER_LOST, "WORKER_LOST"
+        message = f"the worker process died {times} times over this row: {_MAY}"
+        sentence = f"A worker process died {times} times while it computed {describe(loss.held)}: {_MAY}. {_KEPT}"
+    row = RowFailure(fragment_id, offset, kind, message, "", times)
+    rule = udf.error_policy.rule_for(names, message, times)
+    if rule is None or rule.action is ErrorAction.FAIL:
+        return Verdict(FailedPrecondition(reason, sentence), row=row)
+    if rule.action is ErrorAction.SKIP:
+        return Verdict(condemned=row)
+    return Verdict(pause=rule.pause(times))
+
+
+def describe(places: list[Place] | tuple[Place, ...]) -> str:
+    """Ranges for a person."""
+    texts = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in places]
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")

@@ -1,0 +1,39 @@
+"""Units whose lane is silent: their work was handed out again, to a lane that stands in for it. Pure."""
+
+from __future__ import annotations
+
+from core.domain.ranges import RowRange
+from core.domain.work import WorkUnit
+from executor.scheduling.crash_tracker import Place
+
+
+class HandedOver:
+    """Those of one round."""
+
+    def __init__(self) -> None:
+        self._units: set[str] = set()
+        self._lanes: set[str] = set()
+        self._rows: dict[int, list[RowRange]] = {}
+
+    def add(self, unit: WorkUnit, lane: str) -> None:
+        """From now on what the lane says of the unit is not counted on, and it gets no other."""
+        for fragment_id, rows in _places(unit):
+            self._rows.setdefault(fragment_id, []).append(rows)
+        self._units.add(unit.unit_id)
+        self._lanes.add(lane)
+
+    def __contains__(self, unit_id: str) -> bool:
+        return unit_id in self._units
+
+    def has_lane(self, lane: str) -> bool:
+        """Whether another lane stands in for this one."""
+        return lane in self._lanes
+
+    def had_rows_of(self, unit: WorkUnit) -> bool:
+        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
+        return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
+
+
+def _places(unit: WorkUnit) -> list[Place]:
+    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]

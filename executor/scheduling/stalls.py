@@ -1,0 +1,128 @@
+"""What a job waits for where nothing has moved for a while. Pure.
+
+Time is counted in rounds of a few seconds, and by what was heard in each: an executor that was itself suspended does
+not take its own pause for theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.domain.job import Stall
+from core.domain.ranges import RowRange
+from core.domain.work import WorkUnit
+from executor.scheduling.crash_tracker import Losses, in_hand
+from executor.scheduling.poison_rows import describe
+
+_NOWHERE = RowRange(0, 0)
+
+
+class Idleness:
+    """For how many rounds things have not moved. Whoever moves again after having counted as stalled was slow, not
+    stalled: from then on all are given twice as long."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self._seen: dict[str, tuple[object, int]] = {}
+
+    def turn(self, marks: Mapping[str, object]) -> dict[str, int]:
+        """One round is over. `marks`: a value for each thing that is to move, another one whenever it has. Returns the
+        idle rounds of those that have none left."""
+        before, self._seen = self._seen, {}
+        for thing, mark in marks.items():
+            seen, rounds = before.get(thing, (None, 0))
+            moved = thing not in before or seen != mark
+            if moved and rounds >= self.patience:
+                self.patience = 2 * rounds
+            self._seen[thing] = (mark, 0 if moved else rounds + 1)
+        return {thing: rounds for thing, (_, rounds) in self._seen.items() if rounds >= self.patience}
+
+
+@dataclass(slots=True)
+class _Lane:
+    name: str
+    unit: WorkUnit
+    beats: bool
+    moves: int = 0
+    signs_of_life: int = 0
+
+
+class LaneWatch:
+    """The lanes of one job. `idle_rounds` of `round_seconds` each are a stall. `silent`: units of lanes that do not
+    even say that they live."""
+
+    def __init__(self, idle_rounds: int, round_seconds: float, losses: Losses) -> None:
+        self._seconds = round_seconds
+        self._idle = Idleness(idle_rounds)
+        self._silent = Idleness(idle_rounds)
+        self._losses = losses
+        self._lanes: dict[str, _Lane] = {}
+        self._told: dict[str, Stall] = {}
+        self.silent: list[WorkUnit] = []
+
+    def took(self, lane: str, unit: WorkUnit, *, beats: bool) -> None:
+        """A lane was given a unit. `beats`: it says now and then that it lives."""
+        self._lanes[unit.unit_id] = _Lane(lane, unit, beats)
+
+    def moved(self, unit_id: str) -> None:
+        """It got on with it."""
+        lane = self._lanes.get(unit_id)
+        if lane is not None:
+            lane.moves += 1
+            lane.signs_of_life += 1
+
+    def lives(self, unit_id: str) -> None:
+        """It said that it lives."""
+        lane = self._lanes.get(unit_id)
+        if lane is not None:
+            lane.signs_of_life += 1
+
+    def ended(self, unit_id: str) -> None:
+        """The unit came back, or was lost."""
+        self._lanes.pop(unit_id, None)
+
+    def lane_of(self, unit_id: str) -> str:
+        """Who has a unit; empty: nobody."""
+        lane = self._lanes.get(unit_id)
+        return lane.name if lane is not None else ""
+
+    def turn(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
+        """One round is over. `others`: what the job waits for besides lanes, in words, with a mark that changes when
+        it moves. Returns all stalls, and those worth telling: new ones, and each again after twice as long."""
+        silent = self._silent.turn({u: lane.signs_of_life for u, lane in self._lanes.items() if lane.beats})
+        marks = {u: lane.moves for u, lane in self._lanes.items()}
+        idle = self._idle.turn({**marks, **others})
+        self.silent = [self._lanes[unit_id].unit for unit_id in silent]
+        stalls = {
+            thing: self._of_lane(self._lanes[thing], rounds * self._seconds, silent=thing in silent)
+            if thing in self._lanes
+            else _of_other(thing, rounds * self._seconds)
+            for thing, rounds in {**idle, **silent}.items()
+        }
+        news = [stall for thing, stall in stalls.items() if self._is_news(thing, stall)]
+        self._told = {thing: told for thing, told in self._told.items() if thing in stalls}
+        return list(stalls.values()), news
+
+    def _is_news(self, thing: str, stall: Stall) -> bool:
+        known = self._told.get(thing)
+        if known is not None and known.silent == stall.silent and stall.idle_seconds < 2 * known.idle_seconds:
+            return False
+        self._told[thing] = stall
+        return True
+
+    def _of_lane(self, lane: _Lane, seconds: float, *, silent: bool) -> Stall:
+        held = self._losses.held_by(lane.unit)
+        places = held or in_hand(lane.unit)
+        fragment_id, rows = places[0] if places else (-1, _NOWHERE)
+        where = f"since the function was called with {describe(places)}" if held else f"at {describe(places)}"
+        message = f"{lane.name} has not moved for {seconds:g} s {where}"
+        if silent:
+            message = f"{lane.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
+        elif held:
+            message += "; give the function a timeout to end such calls"
+        return Stall(lane.name, fragment_id, rows, seconds, silent, message)
+
+
+def _of_other(text: str, seconds: float) -> Stall:
+    return Stall("", -1, _NOWHERE, seconds, False, f"{text}, for {seconds:g} s now")

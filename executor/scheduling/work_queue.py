@@ -1,0 +1,289 @@
+"""What of a plan is still to be handed out, and in which pieces. Pure: no I/O, no clock.
+
+Cheap work goes out once, as few coarse units, one for each lane, with a time budget. What a unit cannot finish within
+its budget comes back, and by then the cost of a row is known: the rest goes out in pieces that shrink towards the end,
+so that all lanes end together (guided self-scheduling). A fragment that several units computed is assembled from its
+checkpoints by one more unit when its last range is in: so none is cut where most of the time goes into storing.
+
+Rows that a function was called with when its worker died are suspects. They go out by themselves, one range of them at
+a time and in small slices, so that the next death names one row of them; the rest of the unit is innocent.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from core.domain.plan import CheckpointRef, FragmentTask
+from core.domain.ranges import RowRange, merge, subtract, total
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
+from executor.scheduling.open_fragments import OpenFragment, OpenFragments
+from executor.scheduling.unit_sizes import Sizes
+
+_FIRST_BUDGET_SECONDS = 1.0
+_LEAST_FIRST_SECONDS = 0.2
+_MOST_FRAGMENTS = 512  # in one unit: its description has to travel
+_SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
+
+
+def _first_budget(share: float) -> float:
+    """Seconds for a lane that was dealt 1 / `share` of what lanes with work have on average: the others are done
+    sooner, and nothing can be handed to them before it has come back."""
+    return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
+
+
+class Backlog:
+    """The work of one plan. `seconds_per_row` is the measured cost of a row on one lane; None: not known yet.
+    `diversity`: units of so many fragments are handed out in turn; 0: always of the one with the most rows left."""
+
+    def __init__(
+        self,
+        tasks: Iterable[FragmentTask],
+        lanes: int,
+        *,
+        seconds_per_row: float | None = None,
+        task_size: int = 0,
+        diversity: int = 0,
+        first_unit: int = 0,
+    ) -> None:
+        self._open = OpenFragments(t for t in tasks if t.staged is None)
+        self._fragments = self._open.by_id
+        self._lanes = lanes
+        self._sizes = Sizes(lanes, seconds_per_row)
+        self._task_size = task_size
+        self._diversity = diversity
+        self._units = first_unit
+        self._suspect_unit = ""
+        self.outstanding = 0
+
+    def spread(self, lanes: int) -> None:
+        """From now on there are so many lanes to share what is left."""
+        self._lanes = self._sizes.lanes = lanes
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is out, and nothing is to be handed out."""
+        return not self.outstanding and not self._open
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that no unit has been given yet."""
+        return self._open.rows_left
+
+    @property
+    def busy_fragments(self) -> int:
+        """Fragments with ranges that another job is computing."""
+        return self._open.busy
+
+    @property
+    def scopes_out(self) -> list[str]:
+        """What units that are out, or were lost, may have reserved."""
+        return [f"{f.task.fragment_id}:{f.task.fingerprint}" for f in self._fragments.values() if f.out or f.lost]
+
+    @property
+    def units_made(self) -> int:
+        """How many units there have been; the next one's number."""
+        return self._units
+
+    def first_units(self) -> list[WorkUnit]:
+        """Whole fragments dealt to the lanes, the largest first; empty where the pieces' size is known or given."""
+        if self._task_size or self._diversity or self._expensive():
+            return []
+        hands: list[list[OpenFragment]] = [[] for _ in range(self._lanes)]
+        lightest = [(0, lane) for lane in range(self._lanes)]
+        largest = sorted(self._open, key=lambda f: (-f.rows, f.fragment_id))
+        for fragment in largest[: self._lanes * _MOST_FRAGMENTS]:
+            weight, lane = lightest[0]
+            hands[lane].append(fragment)
+            heapq.heapreplace(lightest, (weight + fragment.rows + 1, lane))
+        weights = {lane: weight for weight, lane in lightest if weight}
+        share = sum(weights.values()) / max(1, len(weights))
+        return [
+            self._unit([self._whole(f) for f in hand], _first_budget(share / weights[lane]))
+            for lane, hand in enumerate(hands)
+            if hand
+        ]
+
+    def _expensive(self) -> bool:
+        cost = self._sizes.seconds_per_row
+        return cost is not None and self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS
+
+    def take(self) -> WorkUnit | None:
+        """The next unit, or None where nothing can be handed out now."""
+        suspect = self._suspect()
+        if suspect is not None:
+            return suspect
+        if self._open.ready:
+            return self._unit(self._assembled(), 0.0)
+        works = self._in_turn() if self._diversity else self._largest()
+        return self._unit(works, self._budget(works)) if works else None
+
+    def _assembled(self) -> list[FragmentWork]:
+        """A lane's share of the fragments whose rows are all stored, in the order of the plan."""
+        share = min(max(1, self._open.ready // self._lanes), _MOST_FRAGMENTS)
+        works: list[FragmentWork] = []
+        while len(works) < share and (fragment := self._open.first_to_assemble()) is not None:
+            works.append(self._whole(fragment))
+        return works
+
+    def _in_turn(self) -> list[FragmentWork]:
+        fragment = self._open.next_in_turn(self._diversity)
+        return [self._part(fragment, self._rows_to_take())] if fragment is not None else []
+
+    def _largest(self) -> list[FragmentWork]:
+        """Whole fragments, the largest first, or a part of one."""
+        rows = self._rows_to_take()
+        works: list[FragmentWork] = []
+        while (fragment := self._open.largest()) is not None:
+            if works and not self._fits(fragment, rows):
+                break
+            works.append(self._part(fragment, rows))
+            rows -= total(works[-1].ranges) + self._fixed_rows
+            if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
+                break
+        return works
+
+    @property
+    def _fixed_rows(self) -> int:
+        """Rows that cost as much as beginning with another fragment."""
+        return 0 if self._task_size else self._sizes.fixed_rows
+
+    def _rows_to_take(self) -> int:
+        """What one unit may cost, in rows."""
+        return self._task_size or self._sizes.rows(self.rows_left, self._open.waiting, self._diversity)
+
+    def _budget(self, works: Sequence[FragmentWork]) -> float:
+        if self._task_size:
+            return 0.0
+        if not self._sizes.seconds_per_row:
+            return _FIRST_BUDGET_SECONDS
+        rows = sum(total(work.ranges) for work in works)
+        return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
+
+    def note(self, outcome: UnitOutcome) -> None:
+        """What a unit did: ranges that come back, checkpoints, files; the cost of a row."""
+        self._came_back(outcome.unit_id)
+        for result in outcome.results:
+            self._note_result(result)
+        self._sizes.note(outcome)
+
+    def _note_result(self, result: FragmentResult) -> None:
+        fragment = self._fragments[result.fragment_id]
+        fragment.out -= 1
+        fragment.checkpoints = (*fragment.checkpoints, *result.checkpoints)
+        fragment.missing = merge([*fragment.missing, *result.left])
+        fragment.busy = (*fragment.busy, *result.busy)
+        if result.staged is not None:
+            fragment.over = True
+        self._open.changed(fragment)
+
+    def give_back(
+        self,
+        unit: WorkUnit,
+        held: Sequence[tuple[int, RowRange]] = (),
+        stored: Mapping[int, Sequence[CheckpointRef]] | None = None,
+    ) -> None:
+        """A unit was lost with its worker: what it had not `stored` is to be done again, and what the function was
+        called with at its death (`held`, by fragment) is suspect."""
+        self._came_back(unit.unit_id)
+        for work in unit.works:
+            fragment = self._fragments[work.fragment_id]
+            fragment.out -= 1
+            fragment.lost = True
+            refs = (stored or {}).get(work.fragment_id, ())
+            fragment.checkpoints = (*fragment.checkpoints, *refs)
+            left = subtract(work.ranges, [ref.range for ref in refs])
+            suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
+            if unit.slice_rows:
+                # what came after the row at hand has not been tried yet
+                tried = RowRange(0, suspects[-1].end if suspects else 0)
+                suspects.extend(subtract(left, [tried]))
+            fragment.suspects = [*suspects, *fragment.suspects]
+            fragment.missing = merge([*fragment.missing, *subtract(left, suspects)])
+            self._open.changed(fragment)
+
+    def condemn(self, row: RowFailure) -> None:
+        """The row is not to be evaluated any more, but recorded as failed. It must be a suspect."""
+        fragment = self._fragments[row.fragment_id]
+        place = RowRange(row.offset, row.offset + 1)
+        fragment.condemned = (*fragment.condemned, row)
+        fragment.suspects = subtract(fragment.suspects, [place])
+        fragment.missing = merge([*fragment.missing, place])
+        self._open.changed(fragment)
+
+    def _came_back(self, unit_id: str) -> None:
+        self.outstanding -= 1
+        if unit_id == self._suspect_unit:
+            self._suspect_unit = ""
+
+    def _suspect(self) -> WorkUnit | None:
+        """Suspects of one range; one such unit at a time, so that a death is this one's."""
+        fragment = None if self._suspect_unit else self._open.first_suspect()
+        if fragment is None:
+            return None
+        rows, *fragment.suspects = fragment.suspects
+        unit = self._unit([self._work(fragment, [rows], alone=True)], 0.0)
+        self._suspect_unit = unit.unit_id
+        return replace(unit, slice_rows=-(-rows.rows // _SUSPECT_SLICES))
+
+    def _whole(self, fragment: OpenFragment) -> FragmentWork:
+        ranges, fragment.missing = fragment.missing, ()
+        return self._work(fragment, ranges)
+
+    def _fits(self, fragment: OpenFragment, rows: int) -> bool:
+        """Whether all its missing rows cost no more than `rows` and a crumb."""
+        return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
+
+    def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
+        """As many of its first missing rows as cost no more than `rows`, or all where it is not worth cutting: what is
+        cut is stored once more."""
+        if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
+            return self._whole(fragment)
+        rows = max(1, rows - self._fixed_rows)
+        taken: list[RowRange] = []
+        left = list(fragment.missing)
+        while rows > 0:
+            head = left.pop(0)
+            if head.rows > rows:
+                left.insert(0, RowRange(head.start + rows, head.end))
+                head = RowRange(head.start, head.start + rows)
+            taken.append(head)
+            rows -= head.rows
+        fragment.missing = left
+        return self._work(fragment, taken)
+
+    def _work(self, fragment: OpenFragment, ranges: Sequence[RowRange], *, alone: bool = False) -> FragmentWork:
+        task = fragment.task
+        finish = not (fragment.missing or fragment.out or fragment.busy or fragment.suspects or alone)
+        fragment.out += 1
+        self._open.changed(fragment)
+        return FragmentWork(
+            task.fragment_id,
+            task.physical_rows,
+            task.deleted_rows,
+            task.fingerprint,
+            task.checkpoint_prefix,
+            task.input_files,
+            task.current_file,
+            task.extend_current,
+            tuple(ranges),
+            tuple(fragment.checkpoints if finish else _within(fragment.checkpoints, ranges)),
+            finish,
+            tuple(f for f in fragment.condemned if any(r.start <= f.offset < r.end for r in ranges)),
+            task.row_states,
+        )
+
+    def _unit(self, works: Sequence[FragmentWork], budget_seconds: float) -> WorkUnit:
+        self._units += 1
+        self.outstanding += 1
+        lost = any(self._fragments[w.fragment_id].lost for w in works)
+        return WorkUnit(f"u{self._units}", tuple(works), budget_seconds, look_first=lost)
+
+
+def _within(checkpoints: Iterable[CheckpointRef], ranges: Sequence[RowRange]) -> list[CheckpointRef]:
+    """Those that may reach into the ranges: who does not assemble a fragment has no use for the others."""
+    if not ranges:
+        return []
+    start, end = ranges[0].start, ranges[-1].end
+    return [ref for ref in checkpoints if ref.range.start < end and ref.range.end > start]

@@ -1,0 +1,76 @@
+"""Whether Spark's cluster is full: then jobs wait, where otherwise their workers would be missing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from core.errors import LemanError
+from executor.spark import worker_problems
+from executor.spark.standalone_capacity import Room
+
+_log = structlog.get_logger(__name__)
+
+_ASK_SECONDS = 2.0
+
+
+class RoomWatch:
+    """For any number of threads. `cores`: of the executors that have registered; `look`: what the master says, which is
+    asked while there are none."""
+
+    def __init__(
+        self,
+        master: str,
+        cores: Callable[[], int],
+        look: Callable[[], Room | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master = master
+        self._cores, self._look, self._clock = cores, look, clock
+        self._asking = threading.Lock()
+        self._asked = -_ASK_SECONDS
+        self._full_since = self._full_until = clock()
+        #: Whether the master has told.
+        self.knows = False
+        #: Why no executor can be had at present.
+        self.busy: LemanError | None = None
+
+    def begin(self) -> None:
+        """From now on there is an application that workers could call back."""
+        self._full_until = self._clock()
+
+    def check(self) -> None:
+        """Looks, unless somebody is at it or has just been. Blocks for seconds at the most."""
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            if self._clock() - self._asked >= _ASK_SECONDS:
+                self._note(None if self._cores() else self._look())
+                self._asked = self._clock()
+        finally:
+            self._asking.release()
+
+    def _note(self, room: Room | None) -> None:
+        now, self.knows = self._clock(), self.knows or room is not None
+        if room is None or not room.waits:
+            self.busy = None
+            return
+        self._full_until = now
+        busy = worker_problems.busy(self._master, room)
+        if self.busy is None:
+            self._full_since = now
+        if str(busy) != str(self.busy):
+            _log.warning("jobs wait", reason=busy.reason, message=busy.message)
+        self.busy = busy
+
+    @property
+    def seconds_with_room(self) -> float:
+        """For how long workers could have called back, as far as is known."""
+        return self._clock() - self._full_until
+
+    def seconds_without(self, since: float) -> float:
+        """For how long the cluster has been full without a break; at most since then, by the clock."""
+        return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0

@@ -1,0 +1,72 @@
+"""How Spark is set up, and what its settings say about its executors. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from core.config import Spark
+from core.errors import InvalidArgument
+from executor.scheduling.resources import Cluster
+
+JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
+#: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
+#: it), and no full collections while classes are loaded, of which Spark has 120 MB.
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms96m", "-Xmn48m", "-XX:MetaspaceSize=160m")
+
+#: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
+_TASK_FAILURES = 64
+
+
+def master(settings: Spark) -> str:
+    """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Failures
+    are allowed, or the first dead worker would end the job."""
+    return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
+
+
+def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
+    """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.driver.memory": settings.driver_memory,
+        JVM_OPTIONS_KEY: " ".join([*JVM_OPTIONS, *shared]),
+        "spark.pyspark.python": python,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "executor.spark.daemon",
+        "spark.python.worker.reuse": "true",
+        "spark.python.task.killTimeout": "500ms",
+        "spark.scheduler.mode": "FAIR",
+        "spark.task.maxFailures": str(_TASK_FAILURES),
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def executors(conf: Mapping[str, str], master: str) -> Cluster:
+    """What an executor of a cluster has, as far as settings say."""
+    local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
+    cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
+    # what is outside the JVM's heap is there for the lanes
+    heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
+    outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
+    return Cluster(
+        local=False,
+        cores=int(cores),
+        memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
+        gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
+        dynamic=conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true",
+        gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
+        gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
+    )
+
+
+def _mebibytes(text: str) -> int:
+    """Of an amount of memory in Spark's notation; plain numbers are MiB."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")
+    kibibytes = int(found[1]) << (10 * "kmgt".index(found[2] or "m"))
+    return kibibytes >> 10

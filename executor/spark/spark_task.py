@@ -1,0 +1,54 @@
+"""What Spark is told about a lane: what it runs, and what it is to be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
+
+from executor.scheduling.resources import LaneProfile
+
+SCHEMA = "units long"
+#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+ERRAND = "leman.errand.secret"
+
+
+def lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
+    closure, as that travels by value: a worker need not import this module."""
+    name = ERRAND
+
+    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        from executor.spark import function_processes  # noqa: PLC0415 on the worker: the driver starts sooner without
+
+        task = TaskContext.get()
+        errand = task.getLocalProperty(name) if task is not None else None
+        for batch in batches:
+            units = sum(function_processes.run(errand or "null") for _ in range(batch.num_rows))
+            yield pa.record_batch({"units": pa.array([units], pa.int64())})
+
+    return lane
+
+
+def resource_profile(asked: LaneProfile) -> ResourceProfile:
+    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
+    tasks = TaskResourceRequests().cpus(asked.cpus)
+    if asked.gpus:
+        tasks = tasks.resource("gpu", asked.gpus)
+    builder = ResourceProfileBuilder().require(tasks)
+    if asked.executor_cores:
+        executors = ExecutorResourceRequests().cores(asked.executor_cores)
+        if asked.executor_memory_bytes:
+            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
+        if asked.executor_gpus:
+            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
+        builder = builder.require(executors)
+    return builder.build

@@ -1,0 +1,68 @@
+"""What keeps Spark's workers from running functions, told from what Spark says of a task that failed. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from core.errors import FailedPrecondition, LemanError, ResourceExhausted, Unavailable
+from executor.spark.standalone_capacity import Room
+
+_ADVICE = (
+    "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
+    "environment: `leman pack-env`"
+)
+_MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)")
+_VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has different version[^\n]*")
+
+
+def unusable_python(message: str, host: str, python: str) -> LemanError | None:
+    """Why a worker cannot run Python as it must; None where a task failed for another reason."""
+    missing = _MISSING.search(message)
+    if missing is not None:
+        what = f"cannot run {missing[1]}: {missing[2].strip()}"
+    elif "from python worker" in message and (module := _NO_MODULE.search(message)) is not None:
+        what = f"runs {python}, which has no module {module[1]}"
+    elif (versions := _VERSIONS.search(message)) is not None:
+        what = f"runs {python}, which is another Python: {versions[0][:300]}"
+    else:
+        return None
+    return FailedPrecondition(
+        "WORKER_PYTHON_UNUSABLE", f"Spark's worker on {host} {what}. {_ADVICE}", host=host, python=python
+    )
+
+
+def unreachable(master: str, host: str, port: str, seconds: float, *, has_room: bool = False) -> Unavailable:
+    """No worker has called back in time. `has_room`: it is known that the cluster is not full."""
+    see = "" if has_room else ", and see that the cluster has free cores"
+    return Unavailable(
+        "WORKERS_CANNOT_REACH_DRIVER",
+        f"Spark's workers cannot reach the driver at {host}:{port}: none of {master} has called back within "
+        f"{seconds:g} s. Name an address of this machine that they reach (LEMAN_SPARK__DRIVER_HOST, "
+        f"LEMAN_SPARK__CALLBACK_PORT){see}",
+        retry_after_seconds=5.0,
+        host=host,
+        port=port,
+    )
+
+
+def busy(master: str, room: Room) -> ResourceExhausted:
+    """The cluster has no room for an executor of ours."""
+    if not room.workers:
+        why = f"the Spark master {master} has no workers"
+    elif room.used >= room.cores:
+        why = f"all {room.cores} cores of {master} are in use by other applications"
+    else:
+        why = (
+            f"no worker of {master} has the cores and the memory free that an executor is to have "
+            "(spark.executor.cores, spark.executor.memory)"
+        )
+    return ResourceExhausted("CLUSTER_BUSY", why, retry_after_seconds=30.0, master=master)
+
+
+def not_started(master: str, cause: str) -> Unavailable:
+    """There is no session at all."""
+    return Unavailable(
+        "SPARK_NOT_STARTED",
+        f"Spark did not start with the master {master}: {cause}. Is the master up, and LEMAN_SPARK__MASTER right?",
+    )

@@ -1,0 +1,195 @@
+"""Computed rows on their way: evaluated just now, or read back from checkpoints and partial files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core import row_states
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange
+from core.lance_io.concatenation import joined
+from core.lance_io.scan import CHUNK_ROWS
+from core.ports import CheckpointStore
+from core.row_states import RowState, States
+
+ROW_ADDRESS = "_rowaddr"
+ROW_STATE = "_leman_state"
+_OFFSET_MASK = (1 << 32) - 1
+_CACHED = 2
+_CACHED_BYTES = 64 << 20
+_STEP_BYTES = 32 << 20
+_FIRST_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one fragment with their values. `offsets` are physical and ascending; `states` None: all computed."""
+
+    offsets: npt.NDArray[np.int64]
+    values: pa.Array
+    states: States | None = None
+
+    def within(self, covered: RowRange) -> Piece | None:
+        """The rows in a range; None where there are none."""
+        first, last = np.searchsorted(self.offsets, [covered.start, covered.end])
+        if first == last:
+            return None
+        states = None if self.states is None else self.states[first:last]
+        return Piece(self.offsets[first:last], self.values.slice(first, last - first), states)
+
+    def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
+        """Those of the rows that are among `offsets`; None where none is."""
+        wanted = np.isin(self.offsets, offsets)
+        if not wanted.any():
+            return None
+        states = None if self.states is None else self.states[wanted]
+        return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
+
+    def of_own_version(self) -> Piece | None:
+        """Without rows of earlier versions, which the column may not keep any more; None where no others are left."""
+        if self.states is None or not row_states.versions(self.states).any():
+            return self
+        return self.only(self.offsets[row_states.versions(self.states) == 0])
+
+    def known(self) -> Piece | None:
+        """Without rows that were deleted when a checkpoint was stored; None where no others are left."""
+        if self.states is None or not (self.states == RowState.DELETED).any():
+            return self
+        return self.only(self.offsets[self.states != RowState.DELETED])
+
+
+def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
+    """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed or
+    is deleted. Of a row that several pieces have, the first is kept. Extension types are stored as what they rest on:
+    Lance would write JSON anew, and its digest would not match."""
+    pieces = list(pieces)
+    values = joined([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
+    columns = {
+        column: values,
+        ROW_ADDRESS: pa.array(offsets.astype(np.uint64) | np.uint64(fragment_id << 32)),
+    }
+    if any(p.states is not None for p in pieces):
+        columns[ROW_STATE] = pa.array(
+            np.concatenate([p.states if p.states is not None else _computed(p) for p in pieces])
+        )
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    if len(pieces) > 1 and not (np.diff(offsets) > 0).all():
+        batch = batch.take(pa.array(np.unique(offsets, return_index=True)[1]))
+    return batch
+
+
+def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> Piece:
+    """The other way round. `kind`: type of the column, where it is not that of the stored values."""
+    offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) & _OFFSET_MASK
+    states = None
+    if ROW_STATE in batch.schema.names:
+        states = batch.column(ROW_STATE).to_numpy()
+    values = batch.column(0)
+    if isinstance(kind, pa.BaseExtensionType):
+        values = pa.ExtensionArray.from_storage(kind, values)
+    return Piece(offsets, values, states)
+
+
+def _computed(piece: Piece) -> States:
+    return np.full(len(piece.offsets), RowState.COMPUTED, np.uint8)
+
+
+class CheckpointLost(Exception):
+    """A checkpoint that the plan counts on is gone or damaged."""
+
+    def __init__(self, ref: CheckpointRef) -> None:
+        super().__init__(ref.key)
+        self.ref = ref
+
+
+class KnownRows:
+    """Rows of one fragment that need no evaluation. Holds two checkpoints in memory, or as many as are small."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        refs: Iterable[CheckpointRef],
+        current: Callable[[RowRange], Piece | None],
+        kind: pa.DataType | None = None,
+    ) -> None:
+        self._kind = kind
+        self._store = store
+        self._refs = sorted(refs, key=lambda r: r.range)
+        self._current = current
+        self._loaded: dict[str, Piece] = {}
+        self._loaded_bytes = 0
+        self._row_bytes = 0.0
+
+    def steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """The range in steps to ask `settled` for, one after the other: rows of one checkpoint, or of none and then few
+        enough not to take more memory than one."""
+        at = covered.start
+        for ref in self._refs:
+            start, end = max(at, ref.range.start), min(covered.end, ref.range.end)
+            if ref.settles and start < end:
+                yield from self.small_steps(RowRange(at, start))
+                yield RowRange(start, end)
+                at = end
+        yield from self.small_steps(RowRange(at, covered.end))
+
+    def small_steps(self, covered: RowRange) -> Iterator[RowRange]:
+        """As `steps`, where checkpoints hold few of the rows of their ranges."""
+        at = covered.start
+        while at < covered.end:
+            rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
+            yield RowRange(at, min(at + rows, covered.end))
+            at += rows
+
+    def settled(self, covered: RowRange) -> list[Piece]:
+        """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
+        pieces win where two have the same row. Raises CheckpointLost."""
+        current = self._current(covered)
+        pieces = self._stored(covered, settles=True)
+        pieces = pieces if current is None else [current, *pieces]
+        self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
+        return pieces
+
+    def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
+        """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""
+        pieces = (p.only(asked) for p in self._stored(covered, settles=False))
+        return [own for p in pieces if p is not None and (own := p.of_own_version()) is not None]
+
+    def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
+        """Offsets of rows that were deleted when the checkpoints that settle the range were stored. A restore may have
+        brought them back since. Raises CheckpointLost."""
+        pieces = self._pieces(covered, settles=True)
+        gone = [p.offsets[p.states == RowState.DELETED] for p in pieces if p.states is not None]
+        return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
+
+    def _stored(self, covered: RowRange, *, settles: bool) -> list[Piece]:
+        return [known for p in self._pieces(covered, settles=settles) if (known := p.known()) is not None]
+
+    def _pieces(self, covered: RowRange, *, settles: bool) -> list[Piece]:
+        pieces = []
+        for ref in self._refs:
+            if ref.range.start >= covered.end:
+                break
+            if ref.range.end > covered.start and ref.settles is settles:
+                pieces.append(self._load(ref).within(covered))
+        return [p for p in pieces if p is not None]
+
+    def _load(self, ref: CheckpointRef) -> Piece:
+        piece = self._loaded.get(ref.key)
+        if piece is None:
+            try:
+                piece = from_checkpoint(self._store[ref.key], self._kind)
+            except KeyError:
+                raise CheckpointLost(ref) from None
+            self._loaded[ref.key] = piece
+            self._loaded_bytes += piece.values.nbytes
+            while len(self._loaded) > _CACHED and self._loaded_bytes > _CACHED_BYTES:
+                self._loaded_bytes -= self._loaded.pop(next(iter(self._loaded))).values.nbytes
+        return piece

@@ -1,0 +1,100 @@
+"""What a column's current file says about the rows of a fragment: which are settled, which have failed.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core import keys, row_states
+from core.domain.ranges import RowRange
+from core.domain.work import FragmentWork, WorkContext
+from core.lance_io import column_files
+from core.lance_io.scan import FragmentReader
+from core.row_states import RowState, States
+from executor.worker.computed_rows import Piece
+
+Offsets = npt.NDArray[np.int64]
+
+#: Failed rows that lie closer together are read in one go.
+_GAP_ROWS = 4096
+
+
+class CurrentFile:
+    """The rows of one fragment in the column's current file, as the function's version sees them.
+
+    Settled is what needs no evaluation. A row that failed under an earlier version is not settled: this version was
+    not asked. Where only failed rows are wanted, those are not settled, and rows never computed are left alone.
+    """
+
+    def __init__(self, context: WorkContext, work: FragmentWork, reader: FragmentReader, column: pa.Field) -> None:
+        self._reader = reader
+        self._fragment_id = work.fragment_id
+        self._column = column
+        self.filters: frozenset[str] = frozenset()
+        self._states: States | None = None
+        self._settled = np.empty(0, np.bool_)
+        self._failed = np.empty(0, np.bool_)
+        buffer, own = _buffer(context, work)
+        if buffer is None:
+            return
+        accepted = context.versions or (own,)
+        self.filters = row_states.seen_from(row_states.decode_summary(buffer), own, accepted).filters
+        states = self._states = row_states.decode_for(buffer, own, accepted)
+        if work.deleted_rows:  # nothing is left of them to be told, or to be copied
+            live = reader.live(work.fragment_id, RowRange(0, work.physical_rows))
+            states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
+        self._failed = row_states.kinds(states) == RowState.FAILED
+        again = self._failed if context.failed_only else self._failed & (row_states.versions(states) > 0)
+        self._settled = (states != RowState.UNTOUCHED) & ~again
+
+    @property
+    def failed_before(self) -> int:
+        """How many rows have failed under this version and are not to be tried again."""
+        return int(np.count_nonzero(self._settled & self._failed))
+
+    def settled(self, covered: RowRange) -> Piece | None:
+        """The rows of a range that need no evaluation; None where there are none."""
+        return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
+
+    def failed(self, covered: RowRange) -> Offsets:
+        """The rows of a range that are marked as failed."""
+        found: Offsets = np.flatnonzero(self._failed[covered.start : covered.end]) + covered.start
+        return found
+
+    def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
+        """Few ranges that hold them, in order."""
+        offsets = self.failed(covered)
+        if len(offsets):
+            for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
+                yield RowRange(int(run[0]), int(run[-1]) + 1)
+
+    def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> Piece | None:
+        """The rows of a range that are marked as failed and that nobody has tried again. `live`: which of its rows are
+        not deleted."""
+        tried = [p.offsets for p in known]
+        offsets = np.setdiff1d(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
+        return self._piece(covered, offsets[live[offsets - covered.start]])
+
+    def _piece(self, covered: RowRange, offsets: Offsets) -> Piece | None:
+        if self._states is None or not len(offsets):
+            return None
+        values = self._reader.values(self._fragment_id, covered, self._column.name)
+        return Piece(offsets, values.take(pa.array(offsets - covered.start)), self._states[offsets])
+
+
+def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
+    """The stored states, and the version that they are of."""
+    own = keys.function_of(work.fingerprint)
+    if not (work.extend_current and work.current_file):
+        return None, own
+    if work.row_states:
+        return work.row_states, own
+    name = keys.parse_column_file_name(work.current_file)
+    buffer = column_files.read_states_buffer(context.uri, work.current_file)
+    return buffer, own if name is None else name.function_part

@@ -1,0 +1,291 @@
+"""Calls a function on a batch of rows, under its error policy.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from core.domain.work import RowFailure
+from core.lance_io import concatenation
+from executor.worker import user_errors
+from executor.worker import value_conversion as conversion
+from executor.worker.value_conversion import CONVERSION_ERRORS
+from executor.worker.watchdog import Call, Watchdog
+
+_STOPPED = "the function raised it: next() on an empty iterator?"
+
+
+class OutputError(ValueError):
+    """The function's result cannot be used: wrong length, or not of the declared type."""
+
+
+class InputError(ValueError):
+    """A value of an input column has no counterpart in Python."""
+
+
+class JobFailing(Exception):
+    """An error that the policy does not forgive. `row` is the row to blame; None where a whole batch raised."""
+
+    def __init__(self, failure: RowFailure, rows: tuple[int, int]) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """`values` has one entry for each row given, NULL where it failed; `failed` marks those, or is None."""
+
+    values: pa.Array
+    failed: npt.NDArray[np.bool_] | None
+    failures: tuple[RowFailure, ...]
+
+
+def plain(values: pa.Array) -> Evaluated:
+    """Of rows none of which failed."""
+    return Evaluated(values, None, ())
+
+
+def joined(left: Evaluated, right: Evaluated) -> Evaluated:
+    """Of the rows of two parts of a batch, one after the other."""
+    values = concatenation.joined([left.values, right.values])
+    if left.failed is None and right.failed is None:
+        return plain(values)
+    failed = [
+        part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in (left, right)
+    ]
+    return Evaluated(values, np.concatenate(failed), left.failures + right.failures)
+
+
+class Evaluator:
+    """A function, its output type and its error policy. One instance per unit of work."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: UdfKind,
+        name: str,
+        output: pa.DataType,
+        input_columns: tuple[str, ...],
+        policy: ErrorPolicy,
+        *,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self._function = function
+        self._kind = kind
+        self._name = name
+        self._output = output
+        self._inputs = input_columns
+        self._policy = policy
+        self._watchdog = watchdog or Watchdog()
+
+    def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
+        """Evaluates all rows. Raises JobFailing by policy."""
+        if self._kind is UdfKind.SCALAR:
+            return self._scalar(fragment_id, offsets, rows)
+        return self._batch(fragment_id, offsets, rows)
+
+    # one row at a time
+
+    def _scalar(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
+        function, arguments = self._function, [_python_values(column) for column in rows.columns]
+        if any(isinstance(value, InputError) for column in arguments for value in column[:1]):
+            function, arguments = _refusing(function), [_each_value(column) for column in rows.columns]
+        results: list[Any] = []
+        failures: list[RowFailure] = []
+        with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
+            while len(results) < rows.num_rows:
+                begin = len(results)
+                stopped: BaseException = StopIteration(_STOPPED)  # which map takes for its own end
+                try:
+                    # extend keeps what came before the exception, so that no row is called twice
+                    results.extend(map(function, *(a[begin:] if begin else a for a in arguments)))
+                except BaseException as error:  # noqa: BLE001 whatever user code raises
+                    stopped = error
+                if len(results) < rows.num_rows:
+                    at = len(results)
+                    row = functools.partial(function, *(a[at] for a in arguments))
+                    value, failure = self._row_again(stopped, row, call, int(offsets[at]))
+                    results.append(value)
+                    if failure is not None:
+                        failures.append(failure)
+        return self._to_arrow(results, failures, fragment_id, offsets)
+
+    def _row_again(
+        self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
+    ) -> tuple[Any, RowFailure | None]:
+        """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
+        attempt = 1
+        while True:
+            rule = self._rule(error, attempt)
+            if rule is None or rule.action is ErrorAction.FAIL:
+                raise JobFailing(
+                    user_errors.failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)
+                ) from error
+            if rule.action is ErrorAction.SKIP:
+                return None, user_errors.failure(error, call.fragment_id, offset, attempt)
+            with call.resting():
+                time.sleep(rule.pause(attempt))
+            attempt += 1
+            try:
+                return row(), None
+            except BaseException as again:  # noqa: BLE001
+                error = again
+
+    def _rule(self, error: BaseException, attempt: int) -> ErrorRule | None:
+        return self._policy.rule_for(user_errors.names(error), user_errors.text(error), attempt)
+
+    def _to_arrow(
+        self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
+    ) -> Evaluated:
+        try:
+            values = conversion.to_array(results, self._output)
+        except Exception:  # noqa: BLE001 converting an object calls its methods
+            values = self._convert_each(results, failures, fragment_id, offsets)
+        if not failures:
+            return Evaluated(values, None, ())
+        failed = np.isin(offsets, [f.offset for f in failures])
+        return Evaluated(values, failed, tuple(failures))
+
+    def _convert_each(
+        self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
+    ) -> pa.Array:
+        """Finds the rows whose result is not of the declared type; the policy decides about each."""
+        columns = []
+        for value, offset in zip(results, offsets, strict=True):
+            try:
+                columns.append(conversion.to_array([value], self._output))
+            except Exception as error:
+                wrong = OutputError(
+                    f"UDF '{self._name}' failed with type error: it returned {user_errors.shown(value)} "
+                    f"({type(value).__name__}), its output type is {self._output}: {error}"
+                )
+                rule = self._rule(wrong, attempt=1 << 30)
+                failure = user_errors.failure(wrong, fragment_id, int(offset), 1)
+                if rule is None or rule.action is not ErrorAction.SKIP:
+                    raise JobFailing(failure, (int(offset), int(offset) + 1)) from error
+                failures.append(failure)
+                columns.append(pa.nulls(1, self._output))
+        try:
+            return concatenation.joined(columns)
+        except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
+            wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
+            span = (int(offsets[0]), int(offsets[-1]) + 1)
+            raise JobFailing(user_errors.failure(wrong, fragment_id, span[0], 1), span) from error
+
+    # a batch at a time
+
+    def _batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
+        attempt = 1
+        while True:
+            try:
+                return Evaluated(self._call_batch(fragment_id, offsets, rows), None, ())
+            except BaseException as error:
+                rule = self._rule(error, attempt)
+                if rule is None or rule.action is ErrorAction.FAIL:
+                    span = (int(offsets[0]), int(offsets[-1]) + 1)
+                    raise JobFailing(user_errors.failure(error, fragment_id, span[0], attempt), span) from error
+                if rule.action is ErrorAction.RETRY:
+                    time.sleep(rule.pause(attempt))
+                    attempt += 1
+                    continue
+                if rows.num_rows == 1:
+                    failure = user_errors.failure(error, fragment_id, int(offsets[0]), attempt)
+                    return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
+                return self._bisect(fragment_id, offsets, rows)
+
+    def _bisect(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
+        middle = rows.num_rows // 2
+        left = self._batch(fragment_id, offsets[:middle], rows.slice(0, middle))
+        right = self._batch(fragment_id, offsets[middle:], rows.slice(middle))
+        return joined(left, right)
+
+    def _call_batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.Array:
+        with self._watchdog.watching(Call(fragment_id, offsets)):
+            if self._kind is UdfKind.ARRAY:
+                result = self._function(*rows.columns)
+            else:
+                named = pa.RecordBatch.from_arrays(rows.columns, names=list(self._inputs))
+                result = self._function(named)
+        return self._as_output(result, rows)
+
+    def _as_output(self, result: Any, rows: pa.RecordBatch) -> pa.Array:
+        if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
+            result = result.column(0)
+        if isinstance(result, pa.ChunkedArray):
+            result = concatenation.joined(result.chunks or [pa.nulls(0, result.type)])
+        try:
+            if not isinstance(result, pa.Array):
+                result = self._from_python(result)
+            result = conversion.cast(result, self._output)
+        except CONVERSION_ERRORS as error:
+            raise OutputError(
+                f"UDF '{self._name}' failed with type error: {error}\nInput batch schema: "
+                f"{', '.join(f'{f.name}: {f.type}' for f in rows.schema)}\n"
+                f"UDF expects input_columns: {list(self._inputs)}\nUDF output type: {self._output}"
+            ) from error
+        if len(result) != rows.num_rows:
+            raise OutputError(
+                f"UDF '{self._name}' returned {len(result)} values for {rows.num_rows} rows: "
+                "it must return one value for each row of the batch"
+            )
+        return result
+
+    def _from_python(self, result: Any) -> pa.Array:
+        """What is no Arrow array: numpy and pandas know their type, lists do not."""
+        if getattr(result, "ndim", 0) == 1 and result.dtype.kind in "biufMm":
+            made = pa.array(result)
+            return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        if result is None or isinstance(result, str | bytes | Mapping | pa.RecordBatch | pa.Table):
+            raise TypeError(f"it returned {_described(result)}, not one value for each row")
+        return conversion.to_array(list(result), self._output)
+
+
+def _described(result: Any) -> str:
+    """What is no batch of values."""
+    if isinstance(result, pa.RecordBatch | pa.Table):
+        return f"{result.num_columns} columns"
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """The values of a column; where there is one that Python cannot hold, a list that begins with an InputError."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except Exception as error:  # noqa: BLE001 -- dates beyond the year 9999, unknown time zones, and what comes next
+        return [InputError(str(error))]
+    return values
+
+
+def _each_value(column: pa.Array) -> list[Any]:
+    """As `_python_values`, one by one: an InputError in place of each value that Python cannot hold."""
+    values: list[Any] = []
+    for scalar in column:
+        try:
+            values.append(scalar.as_py())
+        except Exception as error:  # noqa: BLE001
+            values.append(InputError(f"a value of type {column.type} cannot be given to a function: {error}"))
+    return values
+
+
+def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises an InputError that it is given."""
+
+    def call(*arguments: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, InputError):
+                raise argument
+        return function(*arguments)
+
+    return call

@@ -1,0 +1,303 @@
+"""Computes a unit of work: one pass over each fragment, from rows to its column file.
+
+Runs on Spark workers: imports no gRPC and no Spark. It never commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core import keys
+from core.checkpoints.records import FragmentRecord
+from core.crash_points import crash_point
+from core.domain.plan import CheckpointRef, StagedFile
+from core.domain.ranges import RowRange, merge, subtract, total
+from core.domain.work import FragmentResult, FragmentWork, WorkContext
+from core.errors import Internal, LemanError
+from core.lance_io.scan import Chunk
+from core.row_states import RowState
+from executor.worker.checkpointing import Checkpoints
+from executor.worker.computed_rows import CheckpointLost, KnownRows, Piece
+from executor.worker.current_file import CurrentFile
+from executor.worker.fragment_writer import FragmentWriter, Unwritten
+from executor.worker.row_source import RowSource, only, without
+from executor.worker.slice_evaluation import Evaluation
+from executor.worker.unit_runtime import Tools
+
+#: Seconds that a unit may take beyond its budget to get through with a fragment: a fragment that is given back is
+#: assembled by another unit.
+_GRACE_SECONDS = 0.25
+
+
+class OutOfBudget(Exception):
+    """The unit's time is up. What is not in a checkpoint is left."""
+
+
+class FragmentPass:
+    """One pass over one fragment in physical order.
+
+    Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
+    rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
+    file is one. So a pass that relies on that file for some rows (see `Checkpoints`), or is almost through, is not cut
+    short by its budget.
+    """
+
+    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
+        self._context = context
+        self._work = work
+        self._tools = tools
+        self._reader = tools.reader
+        self._meter = tools.meter
+        self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+        self._fixed_before = tools.meter.fixed
+        self._writer: FragmentWriter | None = None
+        self._left_out = 0
+        self._current = CurrentFile(context, work, tools.reader, self._field)
+        self._known = self._known_rows()
+        self._rows = RowSource(context, work, tools, self._current)
+        self._checkpoints = Checkpoints(context, work, tools, self._field)
+        self._evaluation = Evaluation(work, tools, self._field.type, self._checkpoints.failed)
+
+    def run(self) -> FragmentResult:
+        """Does the work, or as much of it as the budget allows. Raises JobFailing by the error policy, after storing
+        what was evaluated before."""
+        while True:
+            try:
+                return self._run()
+            except CheckpointLost as lost:
+                self._checkpoints.flush()
+                self._forget(lost.ref)
+
+    def _run(self) -> FragmentResult:
+        work = self._work
+        self._left_out = 0
+        if work.finish:
+            self._check_covered(work)
+            self._writer = self._new_writer()
+        try:
+            for covered, compute in _segments(work):
+                if compute:
+                    self._compute(covered)
+                else:
+                    self._copy(covered)
+        except OutOfBudget:
+            self._writer = None
+            return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
+        except BaseException:
+            self._writer = None
+            with contextlib.suppress(OSError, LemanError):
+                self._checkpoints.flush()
+            raise
+        return self._finish() if self._writer is not None else self._result(left=[])
+
+    def _check_covered(self, work: FragmentWork) -> None:
+        """A fragment is finished only when every row is computed here or stored: never a NULL in place of a value."""
+        stored = [r.range for r in work.checkpoints if r.settles]
+        open_ranges = subtract([RowRange(0, work.physical_rows)], [*work.ranges, *stored])
+        if open_ranges:
+            raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
+
+    def _result(self, left: Sequence[RowRange], **more: object) -> FragmentResult:
+        counts = self._meter.fragment
+        return FragmentResult(
+            self._work.fragment_id,
+            checkpoints=tuple(self._checkpoints.refs),
+            left=tuple(left),
+            rows_evaluated=counts.evaluated,
+            rows_computed=counts.evaluated - counts.failed,
+            rows_failed=counts.failed_safe,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _finish(self) -> FragmentResult:
+        """Publishes the column file, then the record that lets a later run find it before it is committed."""
+        writer, work = self._writer, self._work
+        if writer is None:
+            raise RuntimeError("finish without a writer")
+        with self._meter.writing() as taken:
+            deletions = self._reader.deletions(work.fragment_id) if work.deleted_rows else None
+            staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:])
+        self._meter.waited(taken(), staged.size_bytes)
+        crash_point("worker.file_written")
+        record = self._record(staged, writer)
+        with self._meter.checkpointing() as taken:
+            self._checkpoints.store_failures()
+            self._tools.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+        self._meter.waited(taken(), 0)
+        crash_point("worker.record_stored")
+        counts = self._meter.fragment
+        self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
+        failed_before = self._current.failed_before + self._left_out
+        return self._result(left=[], staged=staged, rows_skipped=writer.untouched, failed_before=failed_before)
+
+    def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
+        work, context = self._work, self._context
+        return FragmentRecord(
+            file=staged.file,
+            src_data_files=work.input_files,
+            output_field_ids=context.output_field_ids,
+            column_id=context.column_id,
+            fingerprint=work.fingerprint,
+            size_bytes=staged.size_bytes,
+            digest=staged.digest,
+            physical_rows=staged.physical_rows,
+            rows_computed=staged.rows_computed,
+            rows_failed=staged.rows_failed,
+            replaces=work.current_file,
+            states=writer.row_states,
+            rows_older=writer.rows_older,
+        )
+
+    def _settled_filters(self) -> frozenset[str]:
+        """md5 of the filters whose matching rows are all settled once this pass is through."""
+        if self._context.failed_only:
+            return self._current.filters
+        if not self._context.selective:
+            return frozenset()
+        return self._current.filters | {keys.filter_id(self._work.checkpoint_prefix)}
+
+    # segments
+
+    def _copy(self, covered: RowRange) -> None:
+        """Rows that are known: from checkpoints and the current file to the new file."""
+        if self._writer is None:
+            return
+        # a retry's checkpoints hold few rows of long ranges
+        steps = self._known.small_steps if self._context.failed_only else self._known.steps
+        for chunk in steps(covered):
+            with self._meter.writing() as taken:
+                pieces = self._known.settled(chunk)
+            self._meter.waited(taken(), sum(piece.values.nbytes for piece in pieces))
+            pieces += self._came_back(chunk, pieces)
+            with self._meter.writing():
+                self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
+
+    def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
+        """Rows that were deleted when the checkpoints of a range were stored and that a restore has brought back."""
+        gone = self._known.deleted(covered)
+        if not len(gone):
+            return []
+        found: list[Piece] = []
+        for chunk in self._rows.chunks(covered):
+            asked = only(without(chunk, known), gone)
+            others = self._known.of_other_filters(chunk.covered, asked.offsets)
+            found += [*others, *self._evaluation.all(without(asked, others))]
+        return found
+
+    def _compute(self, covered: RowRange) -> None:
+        self._checkpoints.begin(covered.start, written=self._writer is not None)
+        for chunk in self._rows.chunks(covered):
+            others = self._known.of_other_filters(chunk.covered, chunk.offsets)
+            known = [*self._known.settled(chunk.covered), *others]
+            if not self._context.failed_only:  # then it is certain which rows are known: the file is in the keys
+                self._checkpoints.add_known(known)
+            unwritten = Unwritten(
+                self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
+            )
+            self._evaluate_chunk(without(chunk, known), covered.end, unwritten)
+            self._checkpoints.cover(chunk.covered.end)
+            with self._meter.writing():
+                unwritten.write(chunk.covered.end)
+        if self._writer is None:
+            self._checkpoints.flush()
+
+    def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
+        """Rows that failed, under this or an earlier version, and that the filter leaves out: they stay failed."""
+        if not self._context.selective:
+            return []
+        left = self._current.still_failed(covered, pieces, self._live(covered))
+        if left is None:
+            return []
+        if left.states is not None:
+            self._left_out += int(np.count_nonzero(left.states == RowState.FAILED))
+        return [left]
+
+    def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
+        """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""
+        at = safe_to = 0
+        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room, self._time_is_up):
+            at += len(piece.offsets)
+            safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
+            with self._meter.writing():
+                unwritten.add(piece, safe_to)
+            self._checkpoints.add(piece, safe_to)
+        if at and safe_to < end and (at < len(chunk.offsets) or self._time_is_up()):
+            self._checkpoints.flush()
+            raise OutOfBudget
+
+    def _time_is_up(self) -> bool:
+        if self._tools.stopped():
+            return True
+        if not self._tools.out_of_time():
+            return False
+        return not self._checkpoints.has_let_go and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
+
+    @property
+    def _seconds_again(self) -> float:
+        """What another unit would spend before it is as far as this one, which has read what is stored of the rest."""
+        return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
+
+    def _seconds_left(self) -> float:
+        """At the pace since the first call, and where all rows that are left have to be evaluated."""
+        evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
+        spent = self._tools.clock() - began if began is not None else 0.0
+        return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
+
+    def _forget(self, lost: CheckpointRef) -> None:
+        """A checkpoint turned out damaged: its rows are computed after all."""
+        self._checkpoints.forget(lost.key)
+        stored = self._checkpoints.refs
+        kept = tuple(r for r in (*self._work.checkpoints, *stored) if r.key != lost.key)
+        covered = [r.range for r in kept if r.settles]
+        again = subtract([lost.range], covered) if lost.settles else []
+        ranges = subtract([*self._work.ranges, *again], [r.range for r in stored])
+        self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge(ranges)))
+        self._known = self._known_rows()
+
+    # what is there already
+
+    def _known_rows(self) -> KnownRows:
+        return KnownRows(self._tools.store, self._work.checkpoints, self._current.settled, self._field.type)
+
+    def _new_writer(self) -> FragmentWriter:
+        work, context = self._work, self._context
+        keeps_others = bool(work.current_file) and (context.selective or work.extend_current)
+        return FragmentWriter(
+            context.uri,
+            self._field,
+            work.fingerprint,
+            work.physical_rows,
+            existing=self._existing if keeps_others else None,
+            live=self._live,
+            selective=context.selective or context.failed_only,
+            file_format=self._reader.file_format,
+        )
+
+    def _existing(self, covered: RowRange) -> pa.Array:
+        return self._reader.values(self._work.fragment_id, covered, self._field.name)
+
+    def _live(self, covered: RowRange) -> npt.NDArray[np.bool_]:
+        if not self._work.deleted_rows:
+            return np.ones(covered.rows, np.bool_)
+        return self._reader.live(self._work.fragment_id, covered)
+
+
+def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
+    """Ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
+    if not work.finish:
+        yield from ((r, True) for r in merge(work.ranges))
+        return
+    at = 0
+    for covered in merge(work.ranges):
+        if covered.start > at:
+            yield RowRange(at, covered.start), False
+        yield covered, True
+        at = covered.end
+    if at < work.physical_rows:
+        yield RowRange(at, work.physical_rows), False

@@ -1,0 +1,88 @@
+"""Loads a function on a worker. The only place that unpickles, and it runs only where user code runs anyway."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import pyarrow.fs as pafs
+
+from core.domain.work import UdfRef
+from core.errors import FailedPrecondition
+from core.udf.python_versions import PYTHON, python_mismatch
+
+_loaded: dict[str, Callable[..., Any]] = {}
+
+
+def load(ref: UdfRef) -> Callable[..., Any]:
+    """The callable; a stateful class is built once in this process. Raises FailedPrecondition
+    (UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH, UDF_NOT_LOADABLE)."""
+    key = ref.identity
+    if key not in _loaded:
+        function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref)
+        _loaded[key] = _built(ref, function)
+    return _loaded[key]
+
+
+def _from_bundle(ref: UdfRef) -> Any:
+    if ref.bundle_python != PYTHON:
+        raise python_mismatch(ref.name, ref.version, ref.bundle_python, PYTHON)
+    data = _read(ref.bundle_uri)
+    digest = None if data is None else hashlib.sha256(data).hexdigest()
+    if data is None or digest != ref.bundle_sha256:
+        what = "is missing" if data is None else f"has sha256 {digest}, not {ref.bundle_sha256}"
+        raise FailedPrecondition(
+            "UDF_DIGEST_MISMATCH",
+            f"The bundle of function {ref.name}@{ref.version} {what}: {ref.bundle_uri}. Register the function again: "
+            "that stores it anew",
+            path=ref.bundle_uri,
+        )
+    try:
+        return cloudpickle.loads(data)
+    except Exception as error:
+        raise _not_loadable(ref, error) from error
+
+
+def _from_entrypoint(ref: UdfRef) -> Any:
+    module, _, name = ref.entrypoint.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+        for part in name.split("."):
+            target = getattr(target, part)
+    except Exception as error:
+        raise _not_loadable(ref, error) from error
+    return getattr(target, "func", target)
+
+
+def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
+    if not ref.stateful:
+        return function
+    try:
+        instance: Callable[..., Any] = function()
+    except Exception as error:
+        raise _not_loadable(ref, error) from error
+    return instance
+
+
+def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
+    return FailedPrecondition(
+        "UDF_NOT_LOADABLE",
+        f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {error}. "
+        "Are the packages it imports installed on the workers?",
+    )
+
+
+def _read(uri: str) -> bytes | None:
+    """None where there is nothing."""
+    if "://" in uri:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+    else:
+        filesystem, path = pafs.LocalFileSystem(), uri
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None

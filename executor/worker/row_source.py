@@ -1,0 +1,88 @@
+"""The rows of a fragment that a pass has to look at, chunk by chunk.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.ranges import RowRange, chunks
+from core.domain.udf import UdfKind
+from core.domain.work import FragmentWork, WorkContext
+from core.lance_io.scan import CHUNK_ROWS, Chunk
+from executor.worker.computed_rows import Piece
+from executor.worker.current_file import CurrentFile
+from executor.worker.sql_source import SqlSource
+from executor.worker.unit_runtime import Tools
+
+#: What looking at a row costs at least, where a filter leaves out nearly all of them.
+_BYTES_A_ROW = 64
+
+
+class RowSource:
+    """Reads what is asked for: the rows that the filter matches, or of these the ones that are marked as failed."""
+
+    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools, current: CurrentFile) -> None:
+        self._context = context
+        self._work = work
+        self._reader = tools.reader
+        self._meter = tools.meter
+        self._current = current
+
+    def chunks(self, covered: RowRange) -> Iterator[Chunk]:
+        """Chunks in order that together cover the range."""
+        source = self._failed(covered) if self._context.failed_only else self._matching(covered)
+        first = True
+        while True:
+            with self._meter.reading() as taken:
+                chunk = next(source, None)
+            if chunk is None:
+                return
+            if first:  # the file had to be opened for it
+                self._meter.waited(taken(), max(chunk.rows.nbytes, chunk.covered.rows * _BYTES_A_ROW))
+            first = False
+            yield chunk
+
+    def _failed(self, covered: RowRange) -> Iterator[Chunk]:
+        """Only what lies close to failed rows is read."""
+        nothing = pa.RecordBatch.from_arrays([], names=[])
+        for part in chunks(covered, CHUNK_ROWS):
+            at = part.start
+            for span in self._current.failed_spans(part):
+                for chunk in self._matching(span):
+                    asked = only(chunk, self._current.failed(chunk.covered))
+                    yield replace(asked, covered=RowRange(at, chunk.covered.end))
+                    at = chunk.covered.end
+            if at < part.end:
+                yield Chunk(RowRange(at, part.end), np.empty(0, np.int64), nothing)
+
+    def _matching(self, covered: RowRange) -> Iterator[Chunk]:
+        work, context = self._work, self._context
+        deletions = work.deleted_rows > 0
+        if context.udf.kind is UdfKind.SQL:
+            return SqlSource(self._reader, context).read(work.fragment_id, covered, deletions=deletions)
+        return self._reader.read(
+            work.fragment_id, covered, context.input_columns, deletions=deletions, where=context.where
+        )
+
+
+def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
+    """Those of the chunk's rows that are among `offsets`."""
+    if not len(chunk.offsets):
+        return chunk
+    asked = np.isin(chunk.offsets, offsets)
+    return Chunk(chunk.covered, chunk.offsets[asked], chunk.rows.filter(pa.array(asked)))
+
+
+def without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
+    """The chunk's rows that are not known yet."""
+    if not known or not len(chunk.offsets):
+        return chunk
+    new = ~np.isin(chunk.offsets, np.concatenate([p.offsets for p in known]))
+    return Chunk(chunk.covered, chunk.offsets[new], chunk.rows.filter(pa.array(new)))

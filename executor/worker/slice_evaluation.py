@@ -1,0 +1,132 @@
+"""Evaluates the rows of chunks, slice by slice, of which several may be at work at once.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.ranges import RowRange
+from core.domain.work import FragmentWork, RowFailure
+from core.lance_io.scan import Chunk
+from core.row_states import RowState
+from executor.worker.computed_rows import Piece
+from executor.worker.evaluator import Evaluated
+from executor.worker.unit_runtime import Tools
+
+
+class Evaluation:
+    """The function at work on the rows of one fragment. `failed` is told of the rows that the policy skips."""
+
+    def __init__(
+        self, work: FragmentWork, tools: Tools, output: pa.DataType, failed: Callable[[Iterable[RowFailure]], None]
+    ) -> None:
+        self._work = work
+        self._tools = tools
+        self._meter = tools.meter
+        self._output = output
+        self._failed = failed
+        #: When the function was called first for this fragment, and set up before; None: not yet.
+        self.began: float | None = None
+
+    def all(self, chunk: Chunk) -> Iterator[Piece]:
+        """Every row of a chunk, one slice after the other, whatever the time."""
+        at = 0
+        while at < len(chunk.offsets):
+            piece = self._end(self._begin(chunk, slice(at, at + self._tools.sizer.rows), ()))
+            at += len(piece.offsets)
+            yield piece
+
+    def slices(self, chunk: Chunk, room: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
+        """Slices in order. Begins none but the first once it is `over`, and none beyond the `room` that the next
+        checkpoint has left after the slices that were given back."""
+        tools = self._tools
+        begun: deque[_Slice] = deque()
+        at = 0
+        try:
+            while True:
+                while at < len(chunk.offsets) and len(begun) < tools.slices.ahead:
+                    left = room() - sum(len(s.offsets) for s in begun)
+                    if left <= 0 or (at and over()):
+                        break
+                    begun.append(self._begin(chunk, slice(at, at + min(tools.sizer.rows, left)), begun))
+                    at += len(begun[-1].offsets)
+                if not begun:
+                    return
+                yield self._end(begun.popleft())
+        finally:
+            for left_over in begun:
+                left_over.result.cancel()
+
+    def _begin(self, chunk: Chunk, part: slice, before: Iterable[_Slice]) -> _Slice:
+        offsets = chunk.offsets[part]
+        rows = chunk.rows.slice(part.start, len(offsets))
+        fragment_id, condemned = self._work.fragment_id, self._work.condemned
+        evaluator = self._tools.evaluator()
+        if self.began is None:
+            self.began = self._tools.clock()
+        self._meter.holds(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
+
+        def call() -> tuple[Evaluated, float]:
+            begin = time.perf_counter()
+            if condemned and np.isin(offsets, [f.offset for f in condemned]).any():
+                result = _without_condemned(evaluator, self._output, condemned, offsets, rows)
+            else:
+                result = evaluator(fragment_id, offsets, rows)
+            return result, time.perf_counter() - begin
+
+        with self._meter.evaluating():
+            return _Slice(offsets, self._tools.slices.begin(call))
+
+    def _end(self, part: _Slice) -> Piece:
+        offsets = part.offsets
+        with self._meter.evaluating():
+            result, seconds = part.result.result()
+        self._tools.sizer.note(len(offsets), seconds, result.values.nbytes)
+        self._meter.evaluated(len(offsets), len(result.failures))
+        self._failed(result.failures)
+        states = None
+        if result.failed is not None:
+            states = np.where(result.failed, RowState.FAILED, RowState.COMPUTED).astype(np.uint8)
+        return Piece(offsets, result.values, states)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows that the function has been given, or will be as soon as a thread is free."""
+
+    offsets: npt.NDArray[np.int64]
+    result: Future[tuple[Evaluated, float]]
+
+
+def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
+    return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+
+
+def _without_condemned(
+    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
+    output: pa.DataType,
+    condemned: Sequence[RowFailure],
+    offsets: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+) -> Evaluated:
+    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
+    here = [f for f in condemned if (offsets == f.offset).any()]
+    doomed = np.isin(offsets, [f.offset for f in here])
+    if doomed.all():
+        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
+    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
+    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
+    failed = doomed.copy()
+    if rest.failed is not None:
+        failed[~doomed] = rest.failed
+    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))

@@ -1,0 +1,134 @@
+"""Columns that a SQL expression computes: Lance evaluates it while it reads. Imports no gRPC and no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.domain.ranges import RowRange
+from core.domain.udf import ErrorAction, ErrorPolicy
+from core.domain.work import RowFailure, WorkContext
+from core.lance_io.scan import Chunk, FragmentReader
+from core.sql import expressions
+from executor.worker.evaluator import Evaluated, JobFailing, joined, plain
+from executor.worker.gathering import gathered
+
+#: What error rules call it.
+SQL_ERROR = "SqlError"
+_NAMES = frozenset({SQL_ERROR, "Exception"})
+_LAST_ATTEMPT = 1 << 30
+_VALUE = "__leman_value"
+_ERROR = "__leman_error"
+_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+_MESSAGE_CHARS = 500
+
+
+class SqlSource:
+    """Reads fragments with the expression in place of the input columns."""
+
+    def __init__(self, reader: FragmentReader, context: WorkContext) -> None:
+        self._reader = reader
+        self._context = context
+        names = dict(zip(context.udf.input_columns, context.input_columns, strict=True))
+        self._projection = {_VALUE: f"({expressions.with_names(context.udf.sql_expression, names)})"}
+
+    def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
+        """As `FragmentReader.read`; a row without a value that the error policy skips is a chunk of its own, with what
+        was wrong beside the NULL. Raises JobFailing for the first one that it does not skip."""
+        at = covered.start
+        try:
+            for chunk in self._chunks(fragment_id, covered, deletions=deletions):
+                yield chunk
+                at = chunk.covered.end
+        except _ERRORS as error:
+            found = error
+        else:
+            return
+        rest = RowRange(at, covered.end)
+        self._check_planned(fragment_id, rest)
+        if rest.rows == 1:
+            yield from self._without_value(fragment_id, rest, found, deletions=deletions)
+            return
+        middle = rest.start + rest.rows // 2
+        yield from self.read(fragment_id, RowRange(rest.start, middle), deletions=deletions)
+        yield from self.read(fragment_id, RowRange(middle, rest.end), deletions=deletions)
+
+    def _chunks(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
+        where = self._context.where
+        return gathered(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
+
+    def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
+        """Raises JobFailing where the expression is none for this table: no row is to blame for that."""
+        try:
+            self._reader.schema(self._projection)
+        except _ERRORS as error:
+            raise failing(fragment_id, rows, error) from error
+
+    def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
+        inputs, where = self._context.input_columns, self._context.where
+        # what cannot be read is no fault of the expression
+        read = list(self._reader.read(fragment_id, row, inputs, deletions=deletions, where=where))
+        if not any(len(chunk.offsets) for chunk in read):
+            raise error
+        if not _skips(self._context.udf.error_policy, error):
+            raise failing(fragment_id, row, error) from error
+        for chunk in read:
+            rows = len(chunk.offsets)
+            columns = [pa.nulls(rows), pa.array([_said(error)] * rows, pa.string())]
+            yield Chunk(chunk.covered, chunk.offsets, pa.RecordBatch.from_arrays(columns, names=[_VALUE, _ERROR]))
+
+
+class SqlValues:
+    """Takes what Lance computed as it is, or as the column's type where that differs in its encoding."""
+
+    def __init__(self, output: pa.DataType, policy: ErrorPolicy) -> None:
+        self._output = output
+        self._policy = policy
+
+    def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
+        """See `Evaluator`. Raises JobFailing for the first value that does not fit the column and is not skipped."""
+        if rows.num_columns > 1:
+            said = rows.column(1).to_pylist()
+            failures = [_failure(fragment_id, int(at), text) for at, text in zip(offsets, said, strict=True)]
+            return Evaluated(pa.nulls(len(offsets), self._output), np.ones(len(offsets), np.bool_), tuple(failures))
+        values = rows.column(0)
+        return self._fitted(fragment_id, offsets, values) if values.type != self._output else plain(values)
+
+    def _fitted(self, fragment_id: int, offsets: npt.NDArray[np.int64], values: pa.Array) -> Evaluated:
+        try:
+            return plain(values.cast(self._output))
+        except pa.ArrowException as error:
+            if len(values) > 1:
+                middle = len(values) // 2
+                return joined(
+                    self._fitted(fragment_id, offsets[:middle], values.slice(0, middle)),
+                    self._fitted(fragment_id, offsets[middle:], values.slice(middle)),
+                )
+            at = int(offsets[0])
+            if not _skips(self._policy, error):
+                raise failing(fragment_id, RowRange(at, at + 1), error) from error
+            failure = _failure(fragment_id, at, _said(error))
+            return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
+
+
+def failing(fragment_id: int, rows: RowRange, error: Exception) -> JobFailing:
+    """The end of the job, with the row to blame."""
+    return JobFailing(_failure(fragment_id, rows.start, _said(error)), (rows.start, rows.end))
+
+
+def _skips(policy: ErrorPolicy, error: Exception) -> bool:
+    """Whether the row is left out. SQL says the same each time, so that nothing is tried again."""
+    rule = policy.rule_for(_NAMES, _said(error), _LAST_ATTEMPT)
+    return rule is not None and rule.action is ErrorAction.SKIP
+
+
+def _failure(fragment_id: int, offset: int, said: str) -> RowFailure:
+    return RowFailure(fragment_id, offset, SQL_ERROR, said, "", 1)
+
+
+def _said(error: Exception) -> str:
+    text = str(error).partition(", /")[0].partition("\n")[0].removeprefix("External error: ")
+    return text.removeprefix("LanceError(Arrow): ")[:_MESSAGE_CHARS]

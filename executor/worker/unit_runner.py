@@ -1,0 +1,309 @@
+"""One unit of work on a worker: reserve, look again, compute each fragment, report.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+import pyarrow as pa
+
+from core import keys
+from core.checkpoints.records import read_record
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, subtract
+from core.domain.udf import UdfKind
+from core.domain.work import (
+    FragmentResult,
+    FragmentWork,
+    UnitFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
+from core.errors import LemanError
+from core.lance_io.past_reader import PastReader
+from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from core.lance_io.tables import current_file
+from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
+from core.storage import refusal
+from executor.worker.evaluator import Evaluator, JobFailing
+from executor.worker.fragment_pass import FragmentPass
+from executor.worker.function_loading import load
+from executor.worker.meter import Meter
+from executor.worker.processes.surroundings import kept
+from executor.worker.slices import Slices, SliceSizer
+from executor.worker.source_inputs import SourcedReader
+from executor.worker.sql_source import SqlValues
+from executor.worker.unit_runtime import Evaluates, Tools
+from executor.worker.watchdog import Watchdog
+
+#: The table or the checkpoints could not be read or written: plan again, the planner may know why.
+STORAGE_ERROR = "STORAGE_ERROR"
+
+#: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
+_LOST_INTERVAL = 0.25
+
+
+def never() -> bool:
+    """Nobody asks the unit to stop."""
+    return False
+
+
+class UnitRunner:
+    """Runs one unit. `stopped`: asked now and then, whether to give back what is left."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        unit: WorkUnit,
+        *,
+        store: CheckpointStore,
+        reservations: Reservations,
+        sink: HintSink,
+        errors: ErrorSink,
+        clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
+        self._context = context
+        self._unit = unit
+        self._store = store
+        self._reservations = reservations
+        self._errors = errors
+        self._meter = Meter(unit.unit_id, sink)
+        self._clock = clock
+        self._keeper = _LeaseKeeper(reservations, context.holder, context.lease_seconds)
+        self._asked_to_stop = stopped
+        self._began = time.monotonic()
+        self._deadline: float | None = None
+        self._evaluator: Evaluates | None = None
+        kind = context.udf.kind
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance has cut SQL's
+        most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
+        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
+        self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
+        self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
+
+    def run(self) -> UnitOutcome:
+        """Never raises for what the function or the store does: that is in the outcome."""
+        results: list[FragmentResult] = []
+        failure = None
+        with self._keeper as leases, self._slices, self._watchdog:
+            try:
+                with self._meter.opening():
+                    reader = self._reader()
+                for work in self._unit.works:
+                    if self._out_of_time() and work.ranges:
+                        results.append(FragmentResult(work.fragment_id, left=work.ranges))
+                    else:
+                        results.append(self._fragment(work, reader, leases))
+                        self._begin_budget()  # even where no row had to be evaluated
+            except JobFailing as error:
+                failure = self._blame(error, reader)
+            except LemanError as error:
+                failure = UnitFailure(error.reason, error.message)
+            except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+                said = str(error).partition(", /")[0]  # then comes a place in Lance's own source
+                refused = refusal(error, self._context.uri)
+                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {said}")
+                if refused is not None:
+                    failure = UnitFailure(refused.reason, refused.message)
+        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
+
+    def _reader(self) -> FragmentReader:
+        context = self._context
+        if context.input_source is not None:
+            return SourcedReader(context.uri, context.read_version, context.input_source)
+        if context.inputs_version:
+            return PastReader(context.uri, context.read_version, context.inputs_version)
+        return FragmentReader(context.uri, context.read_version)
+
+    def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
+        scope = work.scope
+        busy: tuple[RowRange, ...] = ()
+        holds: tuple[str, ...] = ()
+        found: tuple[CheckpointRef, ...] = ()
+        if work.ranges:
+            with self._meter.opening():
+                grant = self._reservations.reserve(
+                    scope, work.ranges, self._context.holder, self._context.ignored_holds
+                )
+            leases.add(scope, grant.granted)
+            if grant.overtaken:
+                leases.overtaken = True
+                return FragmentResult(work.fragment_id, left=work.ranges)
+            busy, holds = grant.busy, grant.holds
+            if grant.others_finished and self._was_replaced(work):
+                # a new plan knows which rows it has
+                leases.drop(scope, finished=False)
+                return FragmentResult(work.fragment_id, busy=work.ranges)
+            if grant.others_finished or self._unit.look_first:
+                staged = self._staged_meanwhile(work)
+                if staged is not None:
+                    leases.drop(scope, finished=False)
+                    return staged
+                found = self._new_checkpoints(work)
+                left = subtract(work.ranges, [r.range for r in found])
+                work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
+            if busy:
+                work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
+        self._meter.begin_fragment(work.fragment_id)
+        result = FragmentPass(self._context, work, self._tools(reader)).run()
+        if self._context.where and result.staged is not None:
+            leases.leave(scope)
+        leases.drop(scope, finished=True)
+        # the executor has to know of them: another unit may finish the fragment
+        result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
+        self._meter.hint(result)
+        return result
+
+    def _stopped(self) -> bool:
+        """Asked to stop, or overtaken by a later attempt at the job: its executor may be frozen and say nothing."""
+        return self._keeper.overtaken or self._asked_to_stop()
+
+    def _tools(self, reader: FragmentReader) -> Tools:
+        return Tools(
+            reader,
+            self._store,
+            self._errors,
+            self._loaded,
+            self._sizer,
+            self._meter,
+            self._out_of_time,
+            self._stopped,
+            self._clock,
+            self._interval,
+            self._slices,
+        )
+
+    def _begin_budget(self) -> None:
+        """From the first call of the function on: what storage, or setting the function up, takes before is no reason
+        to come back with nothing done."""
+        if self._deadline is None and self._unit.budget_seconds:
+            self._deadline = self._clock() + self._unit.budget_seconds
+
+    def _out_of_time(self) -> bool:
+        return self._stopped() or (self._deadline is not None and self._clock() >= self._deadline)
+
+    def _interval(self) -> float:
+        seconds = self._context.checkpoint_seconds
+        return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
+
+    def _loaded(self) -> Evaluates:
+        """The function, loaded when the first row needs it."""
+        if self._evaluator is None:
+            with self._meter.loading():
+                self._evaluator = self._load()
+            self._begin_budget()
+        return self._evaluator
+
+    def _load(self) -> Evaluates:
+        context = self._context
+        output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+        if context.udf.kind is UdfKind.SQL:
+            return SqlValues(output, context.udf.error_policy)
+        function = load(context.udf)
+        kept.loaded()
+        return Evaluator(
+            function,
+            context.udf.kind,
+            context.udf.name,
+            output,
+            context.udf.input_columns,
+            context.udf.error_policy,
+            watchdog=self._watchdog,
+        )
+
+    def _was_replaced(self, work: FragmentWork) -> bool:
+        """Whether a job with another filter has installed another file for the column than the plan saw."""
+        if not (self._context.where and self._context.of_latest):
+            return False
+        return current_file(self._context.uri, work.fragment_id, self._context.output_field_ids) != work.current_file
+
+    def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
+        """A column file that another job, or a dead attempt, finished since the plan was made."""
+        record = read_record(self._store, keys.record_key(work.checkpoint_prefix, work.fragment_id))
+        if record is None or record.fingerprint != work.fingerprint or record.replaces != work.current_file:
+            return None
+        if record.column_id != self._context.column_id or record.physical_rows != work.physical_rows:
+            return None
+        return FragmentResult(work.fragment_id, staged=record.staged)
+
+    def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
+        """Checkpoints of the same request that came after the plan and reach into the work."""
+        known = {r.key for r in work.checkpoints}
+        found = []
+        for key in self._store.list_keys(work.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
+            parsed = keys.parse_range_key(key)
+            if parsed is None or parsed.prefix != work.checkpoint_prefix or key in known:
+                continue
+            if any(parsed.range.intersect(r) for r in work.ranges):
+                found.append(CheckpointRef(key, parsed.range))
+        return tuple(found)
+
+    def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
+        failed = error.failure
+        row = failed.at(*reader.located(failed.fragment_id, [failed.offset])[0])
+        start, end = error.rows
+        place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
+        place += f" of fragment {row.fragment_id}"
+        if self._context.input_source is not None:  # rows beside it in the stage may lie anywhere in the source
+            place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
+            place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
+        return UnitFailure(
+            "UDF_FAILED",
+            f"UDF '{self._context.udf.name}' failed on {place}: {row.error_type}: {row.message}",
+            row,
+        )
+
+
+class _LeaseKeeper:
+    """Renews what a unit has reserved, at a third of the lease, until it is given back. `overtaken`: a later attempt at
+    the job has it."""
+
+    def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
+        self._reservations = reservations
+        self._holder = holder
+        self._pause = lease_seconds / 3
+        self._held: dict[str, tuple[RowRange, ...]] = {}
+        self.overtaken = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _LeaseKeeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()  # nobody waits for the thread: renewing what was given back does nothing
+        for scope in list(self._held):
+            self.drop(scope, finished=False)
+
+    def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
+        self._held[scope] = ranges
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+            self._thread.start()
+
+    def drop(self, scope: str, *, finished: bool) -> None:
+        ranges = self._held.pop(scope, ())
+        if ranges:
+            self._reservations.release(scope, ranges, self._holder, finished=finished)
+
+    def leave(self, scope: str) -> None:
+        """What is reserved stays so until the executor gives it back, when the unit's file is committed: other jobs,
+        with other filters, wait for that, as they cannot use the file before. All that is said now is that there is
+        one."""
+        if self._held.pop(scope, ()):
+            self._reservations.release(scope, (), self._holder, finished=True)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._pause):
+            if not self._reservations.renew(list(self._held), self._holder):
+                self.overtaken = True

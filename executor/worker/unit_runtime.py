@@ -1,0 +1,44 @@
+"""What the fragments of a unit share.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.lance_io.scan import FragmentReader
+from core.ports import CheckpointStore, ErrorSink
+from executor.worker.evaluator import Evaluated
+from executor.worker.meter import Meter
+from executor.worker.slices import Slices, SliceSizer
+
+
+class Evaluates(Protocol):
+    """Gives the values of rows; see `Evaluator`."""
+
+    def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """`evaluator` loads the function when it is first called; `interval` is the seconds of work after which a
+    checkpoint is due. `out_of_time`: the unit is to end, as its budget is spent or as it was `stopped`."""
+
+    reader: FragmentReader
+    store: CheckpointStore
+    errors: ErrorSink
+    evaluator: Callable[[], Evaluates]
+    sizer: SliceSizer
+    meter: Meter
+    out_of_time: Callable[[], bool]
+    stopped: Callable[[], bool]
+    clock: Callable[[], float]
+    interval: Callable[[], float]
+    slices: Slices

@@ -1,0 +1,340 @@
+"""Python values and Arrow arrays as a column's type. What does not fit is refused: nothing is cut off in silence.
+
+pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
+seconds, a number for a time, a text for a list of letters or an empty struct, a number beyond float32 as infinity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from core.udf.nested_types import holds, rebuilt, without_extensions
+
+#: What pyarrow raises for a value that it cannot convert.
+CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+#: Microseconds in a unit.
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+_WHOLE = (int, np.integer)
+_NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
+_TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
+
+
+def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
+    if isinstance(kind, pa.Bool8Type):
+        values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
+    elif (plain := _python_type(kind)) != kind:
+        return to_array(values, plain).cast(without_extensions(kind)).cast(kind)
+    if _may_lose(values, kind):
+        _check_all(values, kind)
+    made = pa.array(values, kind)
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if _infinities(made):
+        _check_all(values, kind)
+    _check_json(made)
+    if made.type != kind:  # pyarrow widens the index of a dictionary that is full
+        raise ValueError(f"the values need the type {made.type}: use a wider index type")
+    return made
+
+
+def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array as another type. Raises one of CONVERSION_ERRORS where the types have nothing in common, or where a
+    value would be changed."""
+    if array.type == kind:
+        _check_json(array)
+        return array
+    if not _castable(array.type, kind):
+        raise TypeError(f"values of type {array.type} are not converted to {kind}")
+    made = array.cast(kind)
+    _check_json(made)
+    if _infinities(made) > _infinities(array):
+        raise ValueError(f"a number is too large for {kind}")
+    return made
+
+
+def _python_type(kind: pa.DataType) -> pa.DataType:
+    """What pyarrow makes arrays of from Python values, where it makes none of the type itself: of extension types
+    inside of others, and of those whose meaning it does not know."""
+    if isinstance(kind, pa.OpaqueType):
+        return without_extensions(kind)
+    return rebuilt(kind, lambda field: field.with_type(_inner_python_type(field.type)))
+
+
+def _inner_python_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.bool_() if isinstance(kind, pa.Bool8Type) else without_extensions(kind)
+    return _python_type(kind)
+
+
+def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
+    for value in values:
+        fault = _fault(value, kind)
+        if fault:
+            raise ValueError(fault)
+
+
+def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Whether pyarrow might change a value without a word; cheap where values are of the plain Python type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _may_lose(values, kind.storage_type)
+    if pt.is_dictionary(kind):
+        return _may_lose(values, kind.value_type)
+    if pt.is_integer(kind):
+        return not all(found is type(None) or _is_whole(found) for found in set(map(type, values)))
+    if not pt.is_nested(kind) and not pt.is_temporal(kind):
+        return False
+    present = [value for value in values if value is not None]
+    if any(is_list(kind) for is_list in _LISTS):
+        return _lists_may_lose(present, kind.value_type)
+    if pt.is_struct(kind):
+        return _structs_may_lose(present, kind)
+    if any(is_kind(kind) for is_kind in _TEMPORAL):
+        return _times_may_lose(present, kind)
+    return bool(pt.is_map(kind))
+
+
+def _is_whole(sort: type) -> bool:
+    return issubclass(sort, _WHOLE) and not issubclass(sort, _NOT_WHOLE)
+
+
+def _structs_may_lose(present: list[Any], kind: pa.DataType) -> bool:
+    if set(map(type, present)) - {dict}:
+        return True
+    names = {field.name for field in kind}
+    if not all(value.keys() <= names for value in present):
+        return True
+    return any(_may_lose([value.get(field.name) for value in present], field.type) for field in kind)
+
+
+def _times_may_lose(present: list[Any], kind: pa.DataType) -> bool:
+    found = set(map(type, present))
+    if found <= {dt.date} and pt.is_date(kind):
+        return False
+    unit = 1 if pt.is_date(kind) else _MICROSECONDS[kind.unit]
+    if found <= {dt.timedelta} and pt.is_duration(kind):
+        return unit > 1 and any(value.microseconds % unit for value in present)
+    if not (found <= {dt.datetime} and pt.is_timestamp(kind)) and not (found <= {dt.time} and pt.is_time(kind)):
+        return True
+    zoned = pt.is_timestamp(kind) and kind.tz is not None
+    if any((value.tzinfo is None) is zoned for value in present):
+        return True
+    return unit > 1 and any(value.microsecond % unit for value in present)
+
+
+def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
+    found = set(map(type, lists))
+    if any(issubclass(sort, str | bytes | bytearray) for sort in found):
+        return True
+    if np.ndarray in found:
+        checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else ""
+        return found != {np.ndarray} or not all(a.dtype.kind in checked for a in lists)
+    if pt.is_floating(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind):
+        return False
+    try:
+        return _may_lose(itertools.chain.from_iterable(lists), kind)
+    except TypeError:  # not a list at all: pyarrow says so
+        return False
+
+
+def _fault(value: Any, kind: pa.DataType) -> str:
+    """What would be lost of a value; empty where nothing would, and where pyarrow refuses it by itself."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _fault(value, kind.storage_type)
+    if pt.is_dictionary(kind):
+        return _fault(value, kind.value_type)
+    for is_kind, find in _FAULTS:
+        if is_kind(kind):
+            return "" if value is None else find(value, kind)
+    return ""
+
+
+def _integer_fault(value: Any, _kind: pa.DataType) -> str:
+    value = _plain(value)
+    # int() gives one of addresses and uuids too, and cuts fractions and decimals off
+    whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
+    return "" if whole else f"{value!r} is not a whole number"
+
+
+def _plain(value: Any) -> Any:
+    """A value of pyarrow's as one of Python's; any other as it is."""
+    return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+def _float_fault(value: Any, kind: pa.DataType) -> str:
+    if not isinstance(value, float | int | np.floating) or pt.is_float64(kind):
+        return ""
+    size = abs(float(value))
+    largest = float(np.finfo(kind.to_pandas_dtype()).max)
+    # halfway to the next power of two would be rounded up
+    return f"{value} is too large for {kind}" if largest * 1.0005 < size < float("inf") else ""
+
+
+def _list_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str | bytes | bytearray):
+        return f"a {type(value).__name__} is no list"
+    try:
+        items = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    except TypeError:
+        return ""
+    return next(filter(None, (_fault(item, kind.value_type) for item in items)), "")
+
+
+def _struct_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no struct"
+    fields = {field.name: field.type for field in kind}
+    if isinstance(value, tuple):  # its values stand for the fields in order
+        value = dict(zip(fields, value, strict=True))
+    elif isinstance(value, list):
+        value = dict(value)
+    elif not isinstance(value, Mapping):
+        return ""
+    unknown = [str(name) for name in value if name not in fields]
+    if unknown:
+        return f"the type has no field {', '.join(unknown)}"
+    faults = ((name, _fault(inner, fields[name])) for name, inner in value.items())
+    return next((f"{name}: {fault}" for name, fault in faults if fault), "")
+
+
+def _temporal_fault(value: Any, kind: pa.DataType) -> str:
+    value = _plain(value)
+    if not isinstance(value, _TIMES):
+        return f"{value!r} is no date or time: pyarrow would count units of {kind} from 1970 on"
+    if isinstance(value, np.timedelta64) and not pt.is_duration(kind):
+        return f"{value!r} is a duration, not {kind}"
+    if pt.is_date(kind):
+        timed = isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None)
+        return f"{value} has a time of day, which {kind} does not hold" if timed else ""
+    if pt.is_timestamp(kind) and isinstance(value, dt.datetime):
+        if kind.tz is None and value.tzinfo is not None:
+            return f"{value} has a time zone, {kind} has none: give the time without it, or a type with tz="
+        if kind.tz is not None and value.tzinfo is None:
+            return f"{value} has no time zone, {kind} has one: which moment is meant?"
+    if pt.is_time(kind) and isinstance(value, dt.time) and value.tzinfo is not None:
+        return f"{value} has a time zone, {kind} has none"
+    if not isinstance(value, dt.datetime | dt.time | dt.timedelta):
+        return ""
+    fine = value.microseconds if isinstance(value, dt.timedelta) else value.microsecond
+    nanoseconds = getattr(value, "nanosecond", getattr(value, "nanoseconds", 0))
+    lost = fine % _MICROSECONDS[kind.unit] or (nanoseconds and kind.unit != "ns")
+    return f"{value} is finer than the unit of {kind}" if lost else ""
+
+
+def _map_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str | bytes):
+        return f"a {type(value).__name__} is no map"
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    faults = (_fault(k, kind.key_type) or _fault(v, kind.item_type) for k, v in pairs)
+    return next(filter(None, faults), "")
+
+
+_FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], str]]] = [
+    (pt.is_integer, _integer_fault),
+    (pt.is_floating, _float_fault),
+    *((is_kind, _temporal_fault) for is_kind in _TEMPORAL),
+    *((is_list, _list_fault) for is_list in _LISTS),
+    (pt.is_struct, _struct_fault),
+    (pt.is_map, _map_fault),
+]
+
+
+def _check_json(array: pa.Array) -> None:
+    """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file,
+    or store null for NaN."""
+    if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
+        return
+    if any(is_list(array.type) for is_list in _LISTS):
+        _check_json(_items(array))
+    elif pt.is_struct(array.type):
+        for child in array.flatten():
+            _check_json(child)
+    elif isinstance(array.type, pa.JsonType):
+        for text in array.storage.drop_null().to_pylist():
+            with contextlib.suppress(RecursionError):
+                json.loads(text, strict=False, parse_constant=_no_json, object_pairs_hook=_check_keys)
+
+
+def _items(lists: pa.Array) -> pa.Array:
+    """The values in lists. pyarrow cannot leave out those under a NULL where extension types lie in structs."""
+    return (lists.drop_null() if lists.null_count else lists).flatten()
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
+
+
+def _infinities(array: pa.Array) -> int:
+    """How many infinite numbers are in an array of float16 or float32, at any depth of lists; 0 for other types."""
+    if isinstance(array, pa.ExtensionArray):
+        return _infinities(array.storage)
+    if not holds(without_extensions(array.type), pt.is_floating):
+        return 0
+    if any(is_list(array.type) for is_list in _LISTS):
+        return _infinities(_items(array))
+    if pt.is_struct(array.type):
+        return sum(_infinities(child) for child in array.flatten())
+    if not pt.is_floating(array.type):
+        return 0
+    wide = array.cast(pa.float32()) if pt.is_float16(array.type) else array
+    return int(pc.sum(pc.is_inf(wide)).as_py() or 0)
+
+
+def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether two types hold the same sort of values."""
+    if pt.is_null(source) or source == target:
+        return True
+    if isinstance(source, pa.BaseExtensionType):
+        return _castable(source.storage_type, target)
+    if isinstance(target, pa.BaseExtensionType):
+        return _castable(source, target.storage_type)
+    if pt.is_dictionary(source) or pt.is_dictionary(target):
+        inner = source.value_type if pt.is_dictionary(source) else source
+        return _castable(inner, target.value_type if pt.is_dictionary(target) else target)
+    if any(is_list(target) for is_list in _LISTS):
+        return any(is_list(source) for is_list in _LISTS) and _castable(source.value_type, target.value_type)
+    if pt.is_struct(target):
+        fields = {field.name: field.type for field in target}
+        return pt.is_struct(source) and all(f.name in fields and _castable(f.type, fields[f.name]) for f in source)
+    if pt.is_map(target):
+        inside = pt.is_map(source) and _castable(source.key_type, target.key_type)
+        return bool(inside and _castable(source.item_type, target.item_type))
+    return _same_sort(source, target)
+
+
+def _same_sort(source: pa.DataType, target: pa.DataType) -> bool:
+    if pt.is_timestamp(target):
+        zoned = pt.is_timestamp(source) and (source.tz is None) == (target.tz is None)
+        return zoned or (pt.is_date(source) and target.tz is None)
+    if pt.is_decimal(target):
+        return bool(pt.is_decimal(source) or pt.is_integer(source))
+    if pt.is_integer(target) or pt.is_floating(target):
+        return bool(pt.is_integer(source) or pt.is_floating(source) or pt.is_decimal(source))
+    for sort in (pt.is_date, pt.is_time, pt.is_duration):
+        if sort(target):
+            return bool(sort(source))
+    return _is_text_or_bytes(source) and _is_text_or_bytes(target)
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    wide = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)
+    return bool(text or wide or pt.is_fixed_size_binary(kind))

@@ -1,0 +1,158 @@
+"""One lane: a Spark task that runs units until there are none. Imports no gRPC and no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from core.domain.work import Hint, Sign, UnitFailure, UnitOutcome, WorkContext, WorkUnit
+from core.errors import FailedPrecondition
+from core.ports import HintSink
+from executor.coordination.reservations import reservations_at
+from executor.worker.error_store import JobErrors
+from executor.worker.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, LaneMessage, Running, Signed, framed
+from executor.worker.processes import descriptors
+from executor.worker.unit_runner import UnitRunner, never
+
+_CONNECT_SECONDS = 30.0
+_STRAY = 125
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_errands, _contexts = msgspec.json.Decoder(Errand), msgspec.json.Decoder(WorkContext)
+_units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | None)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneConnection:
+    """A blocking connection to the executor; also the sink for hints."""
+
+    _socket: socket.socket
+    _saying: threading.Lock = field(default_factory=threading.Lock)
+    _at_work: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _pid: int = field(default_factory=os.getpid)
+
+    def say(self, message: LaneMessage) -> None:
+        """Raises OSError where the executor is gone: the lane has no reason to go on then."""
+        if os.getpid() != self._pid:
+            os._exit(_STRAY)  # a function forked, and its child came back here: the lane is its parent
+        data = framed(message)
+        with self._saying:  # the watchdog has a thread of its own
+            self._socket.sendall(data)
+
+    def send(self, hint: Hint) -> None:
+        """Hints, for `core.ports.HintSink`."""
+        self.say(Running(hint))
+
+    def sign(self, sign: Sign) -> None:
+        """Likewise."""
+        self.say(Signed(sign))
+
+    def next_unit(self) -> WorkUnit | None:
+        """Waits for a unit; None: the job is done, or the executor is gone."""
+        head = self._read(LENGTH_BYTES)
+        if head is None:
+            return None
+        data = self._read(int.from_bytes(head, "big"))
+        return None if data is None else _units.decode(data)
+
+    @contextlib.contextmanager
+    def beating(self, seconds: float) -> Iterator[None]:
+        """Says every so many seconds, from a thread, that the lane lives, while it is at work; 0: never."""
+        beats = threading.Thread(target=self._beat, args=(seconds,), name="beats", daemon=True)
+        if seconds:
+            beats.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            if seconds:
+                beats.join()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """The lane is at work in this block."""
+        self._at_work.set()
+        try:
+            yield
+        finally:
+            self._at_work.clear()
+
+    def _beat(self, seconds: float) -> None:
+        with contextlib.suppress(OSError):  # the lane will notice itself
+            while not self._over.wait(seconds):
+                if self._at_work.is_set():
+                    self.say(Alive())
+
+    def _read(self, length: int) -> bytes | None:
+        parts = []
+        while length:
+            part = self._socket.recv(min(length, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+class Bench:
+    """What the units of one lane share."""
+
+    def __init__(self, context: WorkContext) -> None:
+        self._context = context
+        self._store = LanceCheckpointStore(checkpoint_root(context.uri))
+        self._reservations = reservations_at(context.redis_url, context.lease_seconds)
+        column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
+        self._errors = JobErrors(
+            context.errors_uri, context.job_id, column, context.udf.version, told=context.errors_told
+        )
+
+    def run(self, unit: WorkUnit, sink: HintSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
+        """See `UnitRunner`."""
+        outcome = UnitRunner(
+            self._context,
+            unit,
+            store=self._store,
+            reservations=self._reservations,
+            sink=sink,
+            errors=self._errors,
+            stopped=stopped,
+        ).run()
+        try:
+            descriptors.check()
+        except FailedPrecondition as error:
+            return UnitOutcome(unit.unit_id, (), UnitFailure(error.reason, error.message), outcome.timings)
+        return outcome
+
+
+def run_errand(errand_json: str) -> int:
+    """The errand of a lane; returns how many units it ran."""
+    errand = _errands.decode(errand_json)
+    return run_lane(errand.host, errand.port, errand.hello, errand.context)
+
+
+def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
+    """Runs units until there are none; returns how many."""
+    context = _contexts.decode(context_json)
+    bench = Bench(context)
+    units = 0
+    with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = LaneConnection(link)
+        connection.say(msgspec.structs.replace(hello, lane=f"worker {os.getpid()} on {socket.gethostname()}"))
+        with descriptors.keeping(link.fileno()), connection.beating(context.beat_seconds):
+            while (unit := connection.next_unit()) is not None:
+                with connection.working():
+                    outcome = bench.run(unit, connection)
+                connection.say(Done(outcome))
+                units += 1
+    return units

@@ -1,0 +1,165 @@
+"""Follows compactions where the column's files have names that say nothing, and where work lies that was stored for
+fragments of before; reads only what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import structlog
+
+from core import keys
+from core.checkpoints.records import FragmentRecord, read_record, unpack
+from core.domain.compactions import Trail
+from core.domain.plan import CarriedRows, Plan
+from core.domain.ranges import RowRange
+from core.domain.table import Fragment
+from core.errors import LemanError
+from core.lance_io import column_files, compactions
+from core.ports import CheckpointStore
+from core.storage import error_number, failed
+from planner.checkpoint_migration import Carrier, origin
+from planner.request_resolution import Question
+from planner.reuse_decision import Sight, unnamed
+from planner.row_tracing import Lineage, Live, further
+from planner.stored_work import Evidence, Slot
+
+_log = structlog.get_logger(__name__)
+
+
+def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> list[Sight]:
+    """The sights in the same order; those of compacted fragments with what is known of their rows."""
+    archive = _Archive(question, store)
+    wanted = [sight for sight in sights if unnamed(question, sight)]
+    files = {sight.current_file for sight in wanted if archive.record(sight) is None}
+    more = further(question, lambda sight: archive.record(sight) is not None)
+    trail = _trace(question, more, files) if files else Trail()
+    lineage = Lineage(question, trail, archive)
+    return [lineage.follow(sight) if unnamed(question, sight) else sight for sight in sights]
+
+
+def carried(
+    question: Question, plan: Plan, sights: list[Sight], evidence: Evidence, store: CheckpointStore
+) -> tuple[CarriedRows, ...]:
+    """What the plan's fragments lack and what is stored elsewhere."""
+    carrier = Carrier(question, evidence, _Shelf(question, store, evidence.records))
+    found = list(carrier.replaced(plan, sights))
+    if evidence.gone:
+        by_id = {fragment.fragment_id: fragment for fragment in question.table.fragments}
+        files = {origin(question, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
+        trail = _trace(question, lambda fragment: origin(question, fragment), files) if files else Trail()
+        found += carrier.moved(plan, sights, trail)
+    return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
+
+
+def _trace(question: Question, more: Callable[[Fragment], str], files: set[str]) -> Trail:
+    table = question.table
+    most = compactions.versions_to_look_at(len(table.fragments))
+    try:
+        return compactions.trace(table.uri, table.version, files, more, most)
+    except (OSError, ValueError) as error:
+        if error_number(error) not in (None, errno.ENOENT):  # it may be whole: without it rows are computed again
+            raise failed(error, f"The history of {table.uri} cannot be read now: {error}", table.uri) from None
+        _log.warning("history cannot be read", uri=table.uri, version=table.version, error=str(error))
+        return Trail(lost=frozenset(files))
+
+
+class _OldVersions:
+    """Deletions in versions that compactions rewrote."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._old: dict[int, compactions.OldVersion] = {}
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        try:
+            if version not in self._old:
+                self._old[version] = compactions.OldVersion(self._uri, version)
+            return self._old[version].live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+        except (LemanError, OSError, ValueError, RuntimeError) as error:
+            _log.warning("an old fragment cannot be read", version=version, error=str(error))
+            return None
+
+
+class _Shelf(_OldVersions):
+    """See `planner.checkpoint_migration.Shelf`."""
+
+    def __init__(self, question: Question, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
+        super().__init__(question.table.uri)
+        self._store = store
+        self._known = known
+
+    def record(self, key: str) -> FragmentRecord | None:
+        return self._known[key] if key in self._known else read_record(self._store, key)
+
+
+class _Archive(_OldVersions):
+    """See `planner.row_tracing.Archive`."""
+
+    def __init__(self, question: Question, store: CheckpointStore) -> None:
+        super().__init__(question.table.uri)
+        self._question = question
+        self._store = store
+        self._records: dict[tuple[str, str], FragmentRecord] | None = None
+        self._buffers: dict[str, bytes | None] = {}
+
+    def record(self, sight: Sight) -> FragmentRecord | None:
+        """None too where it is about another output column, or other inputs."""
+        output = self._question.output
+        if self._records is None:
+            self._records = self._read_records()
+        inputs = sight.fingerprint[16:]
+        found = [self._records.get((sight.current_file, part + inputs)) for part in self._question.versions]
+        record = next((r for r in found if r is not None), None)
+        if (
+            record is None
+            or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
+            or record.physical_rows != sight.fragment.physical_rows
+            or tuple(sorted(record.src_data_files)) != self._question.input_files(sight.fragment)
+        ):
+            return None
+        return record
+
+    def states(self, sight: Sight) -> bytes | None:
+        """From the file, or from the record that was stored with it."""
+        file = sight.current_file
+        if file not in self._buffers:
+            try:
+                self._buffers[file] = column_files.read_states_buffer(self._question.table.uri, file)
+            except (FileNotFoundError, ValueError, KeyError) as error:
+                self._buffers[file] = self._stored_states(sight)
+                if self._buffers[file] is None:
+                    _log.warning("row states cannot be read", file=file, error=str(error))
+            except OSError as error:
+                uri = self._question.table.uri
+                raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
+        return self._buffers[file]
+
+    def _stored_states(self, sight: Sight) -> bytes | None:
+        slot = (sight.sources, sight.fragment.fragment_id)
+        for key in self._record_keys.get(slot, ()):
+            record = read_record(self._store, key)
+            if record is not None and record.file == sight.current_file and record.states:
+                return record.states
+        return None
+
+    @cached_property
+    def _record_keys(self) -> dict[Slot, list[str]]:
+        """Of fragments, under any filter, for the question's version and those that are kept."""
+        found: dict[Slot, list[str]] = defaultdict(list)
+        for family in self._question.families:
+            for parsed in family.parse_all(self._store.list_keys(family.head)):
+                if parsed.range is None:
+                    found[parsed.sources, parsed.fragment_id].append(parsed.key)
+        return found
+
+    def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
+        records: dict[tuple[str, str], FragmentRecord] = {}
+        for part in self._question.versions:
+            with contextlib.suppress(KeyError):
+                stored = unpack(self._store[keys.followed_key(part)])
+                records |= {(record.file, record.fingerprint): record for record in stored}
+        return records

@@ -1,0 +1,221 @@
+"""What is to be done about one fragment. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+from core import keys, row_states
+from core.checkpoints.records import FragmentRecord
+from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
+from core.domain.ranges import RowRange
+from core.row_states import StateSummary
+from planner.request_resolution import Question
+from planner.reuse_decision import Sight, Verdict
+from planner.stored_work import Evidence
+
+
+class Opening(NamedTuple):
+    """A fragment with work: what is stored of it, and what is missing. `failed_before`: rows that failed and are not to
+    be tried again."""
+
+    sight: Sight
+    reason: Reason
+    extends: bool
+    missing: tuple[RowRange, ...]
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    staged: StagedFile | None = None
+    failed_before: int = 0
+
+
+class Tasks(Sequence[FragmentTask]):
+    """The tasks of openings, each made when it is looked at and not kept: a plan may have very many."""
+
+    def __init__(self, question: Question, openings: Sequence[Opening]) -> None:
+        self._question = question
+        self._openings = openings
+
+    def __len__(self) -> int:
+        return len(self._openings)
+
+    @overload
+    def __getitem__(self, at: int) -> FragmentTask: ...
+    @overload
+    def __getitem__(self, at: slice) -> Tasks: ...
+    def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
+        if isinstance(at, slice):
+            return Tasks(self._question, self._openings[at])
+        return _task(self._question, self._openings[at], _Prefixes(self._question.family))
+
+    def __iter__(self) -> Iterator[FragmentTask]:
+        question, prefixes = self._question, _Prefixes(self._question.family)
+        return (_task(question, opening, prefixes) for opening in self._openings)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, Tasks) else other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def open_fragment(
+    question: Question,
+    sight: Sight,
+    verdict: Verdict,
+    evidence: Evidence,
+    records: Sequence[tuple[str, FragmentRecord]],
+) -> Opening:
+    """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
+    extends = verdict.states is not None
+    failed = 0
+    if verdict.states is not None and not question.failed_only:
+        failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states).live
+    rows = sight.fragment.physical_rows
+    staged = _staged(question, sight, records, evidence) if records else None
+    if staged is not None:
+        return Opening(sight, Reason.STAGED, extends, (), (), staged.staged, failed)
+    found = evidence.found.get(sight.fragment.fragment_id)
+    if not found:
+        return Opening(sight, verdict.reason, extends, _all_of(rows), (), None, failed)
+    filter_id = keys.md5_of_few(question.filter_identity(sight.fragment))
+    if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
+        found = [entry for entry in found if entry.filter_id == filter_id]
+    refs, missing = _cover(rows, filter_id if _settles(question, sight, verdict) else None, found)
+    return Opening(
+        sight, Reason.PARTIAL if refs else verdict.reason, extends, tuple(missing), tuple(refs), None, failed
+    )
+
+
+def _task(question: Question, opening: Opening, prefixes: _Prefixes) -> FragmentTask:
+    sight, reason, extends, missing, checkpoints, staged, failed_before = opening
+    fragment, _, fingerprint, sources, current_file, moved, _ = sight
+    return FragmentTask(
+        fragment.fragment_id,
+        fragment.physical_rows,
+        fragment.deleted_rows,
+        reason,
+        fingerprint,
+        prefixes[question.filter_identity(fragment)] + sources,
+        question.input_files(fragment),
+        current_file,
+        extends,
+        missing,
+        checkpoints,
+        staged,
+        moved.states if moved is not None else b"",
+        failed_before,
+    )
+
+
+class _Prefixes(dict[str, str]):
+    """Beginnings of checkpoint prefixes by filter identity."""
+
+    def __init__(self, family: keys.KeyFamily) -> None:
+        self._family = family
+
+    def __missing__(self, identity: str) -> str:
+        found = self[identity] = self._family.before_inputs(keys.md5_of_few(identity))
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _all_of(rows: int) -> tuple[RowRange, ...]:
+    """Most fragments of a table have the same number of rows."""
+    return (RowRange(0, rows),)
+
+
+def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
+    """Whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+    if question.failed_only:
+        return True  # the file whose rows the filter reads is part of its identity
+    # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
+    others = question.selective and sight.current_file and verdict.states is None
+    return not question.filter.reads_output and not others
+
+
+def _cover(
+    rows: int, filter_id: str | None, found: Sequence[keys.FamilyKey]
+) -> tuple[list[CheckpointRef], list[RowRange]]:
+    """Checkpoints to be reused, in order, and the ranges that they leave open.
+
+    Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
+    under a filter the rest must keep its values, and without one the rows between are open. `filter_id` None:
+    nothing settles. That holds for a filter over the output column itself, which may match other rows by now.
+    They are named in settled ranges too: a restore may have brought rows back that were deleted when the settling
+    checkpoint was stored.
+    """
+    settling: list[CheckpointRef] = []
+    others: list[CheckpointRef] = []
+    missing: list[RowRange] = []
+    end = 0
+    ordered = found if len(found) == 1 else sorted(found, key=_by_range)
+    for key, written_under, _, _, covered in ordered:
+        if covered is None or not covered.start < covered.end <= rows:
+            continue
+        if written_under != filter_id:
+            others.append(CheckpointRef(key, covered, settles=False))
+        elif covered.end > end:
+            if covered.start > end:
+                missing.append(RowRange(end, covered.start))
+            settling.append(CheckpointRef(key, covered))
+            end = covered.end
+    if end < rows:
+        missing.append(RowRange(end, rows))
+    return sorted([*settling, *others], key=lambda ref: (ref.range, ref.key)) if others else settling, missing
+
+
+def _by_range(found: keys.FamilyKey) -> tuple[int, int, str]:
+    start, end = found.range or (0, 0)
+    return start, -end, found.key
+
+
+def _staged(
+    question: Question,
+    sight: Sight,
+    candidates: Sequence[tuple[str, FragmentRecord]],
+    evidence: Evidence,
+) -> FragmentRecord | None:
+    """A finished file that only has to be committed; of several the one with the most values."""
+
+    def states(record: FragmentRecord) -> StateSummary | None:
+        found = evidence.states.get(record.file)
+        return found and row_states.seen_from(found, keys.function_of(sight.fingerprint), question.versions)
+
+    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, states(r))]
+    return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
+
+
+def _usable(
+    question: Question, sight: Sight, filter_id: str, record: FragmentRecord, states: StateSummary | None
+) -> bool:
+    name = keys.parse_column_file_name(record.file)
+    ids = set(record.output_field_ids)
+    if (
+        name is None
+        or name.fingerprint != sight.fingerprint
+        or record.fingerprint != sight.fingerprint
+        or record.column_id != question.output.column_id
+        or not ids
+        or not ids.issubset(question.output.field.field_ids)
+        or tuple(sorted(record.src_data_files)) != question.input_files(sight.fragment)
+        or record.replaces != sight.current_file
+        or record.physical_rows != sight.fragment.physical_rows
+    ):
+        return False
+    wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
+    if (question.selective or question.failed_only) and filter_id != wanted:
+        return False
+    if question.failed_only:
+        return True
+    return not name.partial or _covers(states, wanted if question.selective else "")
+
+
+def _covers(states: StateSummary | None, filter_id: str) -> bool:
+    """Whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
+    if states is None:
+        return False
+    return states.untouched + states.failed_older == 0 or filter_id in states.filters

@@ -1,0 +1,104 @@
+"""Which rows of a computed column are computed, failed, or neither: what the planner knows, row by row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core import row_states
+from core.domain.plan import BackfillSpec, KeptRows, ValueState
+from core.domain.ranges import RowRange
+from core.lance_io.scan import FragmentReader
+from core.row_states import RowState, States
+from planner.failed_rows import states_of
+from planner.plan_reader import PlanReader
+from planner.reuse_decision import Sight
+
+_OFFSET_MASK = (1 << 32) - 1
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStates:
+    """Live rows by state, and the addresses of those in the state that was asked for."""
+
+    uri: str
+    version: int
+    computed: int
+    null: int
+    failed: int
+    not_computed: int
+    kept: tuple[KeptRows, ...]
+    addresses: list[int]
+
+
+class StatesReader:
+    """Reads the states of one column. Only the states of partial files, deletions and NULLs are read."""
+
+    def __init__(self, plans: PlanReader) -> None:
+        self._plans = plans
+
+    def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
+        """`listed`: whose addresses are wanted. Raises what `PlanReader.plan` raises."""
+        question = self._plans.question(BackfillSpec(database, table, column))
+        sights = self._plans.sights(question)
+        reader = FragmentReader(question.table.uri, question.table.version)
+        nulls = reader.null_rows(question.output.name)
+        counts = dict.fromkeys(ValueState, 0)
+        kept = np.zeros(len(question.versions), np.int64)
+        addresses: list[int] = []
+        for sight in sorted(sights, key=lambda s: s.fragment.fragment_id):
+            fragment = sight.fragment
+            states = states_of(question, sight)
+            live = _live(reader, sight)
+            for state, mask in _masks(fragment.physical_rows, states, nulls.get(fragment.fragment_id)):
+                alive = mask & live
+                counts[state] += int(alive.sum())
+                if state is listed:
+                    base = fragment.fragment_id << 32
+                    addresses.extend((base + np.flatnonzero(alive)).tolist())
+            computed = states[live & (row_states.kinds(states) == RowState.COMPUTED)]
+            kept += np.bincount(row_states.versions(computed), minlength=len(kept))[: len(kept)]
+        return ColumnStates(
+            uri=question.table.uri,
+            version=question.table.version,
+            computed=counts[ValueState.COMPUTED],
+            null=counts[ValueState.NULL],
+            failed=counts[ValueState.FAILED],
+            not_computed=counts[ValueState.NOT_COMPUTED],
+            kept=tuple(KeptRows(f, int(n)) for f, n in zip(question.kept, kept[1:], strict=True) if n),
+            addresses=addresses,
+        )
+
+    @staticmethod
+    def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:
+        """Stable row ids of addresses, which ascend; -1 for each where the table has none."""
+        reader = FragmentReader(found.uri, found.version)
+        ids: list[int] = []
+        for fragment_id, group in itertools.groupby(addresses, key=lambda address: address >> 32):
+            ids += reader.row_ids(fragment_id, [address & _OFFSET_MASK for address in group])
+        return ids
+
+
+def _live(reader: FragmentReader, sight: Sight) -> Mask:
+    fragment = sight.fragment
+    if not fragment.deleted_rows:
+        return np.ones(fragment.physical_rows, np.bool_)
+    return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+
+
+def _masks(rows: int, states: States, nulls: npt.NDArray[np.int64] | None) -> Iterator[tuple[ValueState, Mask]]:
+    found = row_states.kinds(states)
+    null = np.zeros(rows, np.bool_)
+    if nulls is not None:
+        null[nulls] = True
+    computed = found == RowState.COMPUTED
+    yield ValueState.COMPUTED, computed
+    yield ValueState.NULL, computed & null
+    yield ValueState.FAILED, found == RowState.FAILED
+    yield ValueState.NOT_COMPUTED, found == RowState.UNTOUCHED

@@ -1,0 +1,214 @@
+"""What became of computed rows when compaction moved them. Pure: the archive is asked for what has to be read.
+
+A compacted fragment holds the live rows of older ones, in their order. Which of them are settled is known of the older
+fragments: by the names of their files, by row states, by what an earlier run recorded, or, where they were made by a
+compaction themselves, in the same way once more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from core import keys, row_states
+from core.checkpoints.records import FragmentRecord
+from core.domain.compactions import Rewrite, Trail
+from core.domain.plan import Reason
+from core.domain.table import Fragment
+from core.row_states import RowState, States, StateSummary
+from planner.request_resolution import Question
+from planner.reuse_decision import Moved, Sight, look_at, unnamed
+
+#: Stands for the filter that is asked for: its id is another one for every fragment.
+_ASKED = "asked"
+#: Of several reasons why nothing is settled the first is given.
+_GRAVEST = (
+    Reason.HISTORY_LOST,
+    Reason.UDF_CHANGED,
+    Reason.INPUT_CHANGED,
+    Reason.FOREIGN_VALUES,
+    Reason.MISSING,
+)
+
+Live = npt.NDArray[np.bool_]
+Part = TypeVar("Part")
+
+
+class Archive(Protocol):
+    """Reads what older fragments left. None: it is gone or damaged."""
+
+    def record(self, sight: Sight) -> FragmentRecord | None:
+        """What an earlier run recorded about the file that compaction wrote for a fragment."""
+        ...
+
+    def states(self, sight: Sight) -> bytes | None:
+        """Row states of an old fragment's partial column file."""
+        ...
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        """Which physical rows of an old fragment were not deleted in a version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows in order. `states` is a single state where all have the same; their versions are places in
+    `Question.versions`. `why`: the reason where nothing is settled. `filters` are settled, None: all are."""
+
+    count: int
+    states: States | int
+    why: Reason
+    filters: frozenset[str] | None = None
+
+    def array(self) -> States:
+        if isinstance(self.states, int):
+            return np.full(self.count, self.states, np.uint8)
+        return self.states
+
+
+class Lineage:
+    """Follows the fragments of one question along one trail."""
+
+    def __init__(self, question: Question, trail: Trail, archive: Archive) -> None:
+        self._question = question
+        self._trail = trail
+        self._archive = archive
+        self._made: dict[int, _Rows | None] = {}
+
+    def follow(self, sight: Sight) -> Sight:
+        """The sight of a compacted fragment, with what is known of its rows, or with the reason why nothing is."""
+        record = self._archive.record(sight)
+        rows = self._recorded(sight, record) if record is not None else self._compacted(sight)
+        if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
+            return sight._replace(reason=rows.why)
+        identity = keys.md5_of_few(self._question.filter_identity(sight.fragment))
+        filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
+        older = self._question.versions[1:]
+        summary = row_states.summarize(rows.array(), filters, older)
+        whole = summary.computed == rows.count
+        recorded = record is not None and record.fingerprint == sight.fingerprint
+        moved = Moved(summary, b"" if whole else row_states.encode(rows.array(), filters, older), recorded)
+        reason = Reason.PARTIAL
+        if not summary.untouched + summary.failed_older:
+            reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
+        return sight._replace(reason=reason, moved=moved)
+
+    def _rows(self, sight: Sight) -> _Rows:
+        """Of an older fragment, deleted rows included."""
+        count = sight.fragment.physical_rows
+        if sight.reason is Reason.REUSED:
+            return _Rows(count, row_states.of_version(RowState.COMPUTED, sight.version), Reason.REUSED)
+        if sight.reason is Reason.PARTIAL:
+            own = self._question.versions[sight.version]
+            return self._decoded(sight, self._archive.states(sight), own)
+        if unnamed(self._question, sight):
+            record = self._archive.record(sight)
+            return self._recorded(sight, record) if record is not None else self._compacted(sight)
+        return _untouched(count, sight.reason)
+
+    def _recorded(self, sight: Sight, record: FragmentRecord) -> _Rows:
+        own = keys.function_of(record.fingerprint)
+        if record.states:
+            return self._decoded(sight, record.states, own)
+        state = row_states.of_version(RowState.COMPUTED, self._question.versions.index(own))
+        return _Rows(sight.fragment.physical_rows, state, Reason.REUSED)
+
+    def _decoded(self, sight: Sight, buffer: bytes | None, own: str) -> _Rows:
+        count = sight.fragment.physical_rows
+        accepted = self._question.versions
+        states = None if buffer is None else row_states.decode_for(buffer, own, accepted)
+        if buffer is None or states is None or len(states) != count:
+            return _untouched(count, Reason.HISTORY_LOST)
+        summary = row_states.seen_from(row_states.decode_summary(buffer), own, accepted)
+        return _Rows(count, states, Reason.MISSING, self._filters(sight, summary))
+
+    def _filters(self, sight: Sight, summary: StateSummary) -> frozenset[str] | None:
+        if not summary.untouched + summary.failed_older:
+            return None
+        asked = self._question.filter.where and keys.md5_of_few(self._question.filter_identity(sight.fragment))
+        return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
+
+    def _compacted(self, sight: Sight) -> _Rows:
+        """Rows of a fragment that a compaction made, if that is what made it."""
+        fragment, file = sight.fragment, sight.current_file
+        rewrite = self._trail.rewrites.get(file)
+        if rewrite is None:
+            lost = file in self._trail.lost
+            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.FOREIGN_VALUES)
+        made, before = rewrite.place_of(file)
+        if self._question.input_pairs(made) != self._question.input_pairs(fragment):
+            return _untouched(fragment.physical_rows, Reason.INPUT_CHANGED)
+        if id(rewrite) not in self._made:
+            self._made[id(rewrite)] = self._joined(rewrite)
+        joined = self._made[id(rewrite)]
+        if joined is None or made.physical_rows != fragment.physical_rows:
+            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST)
+        rows = _cut(joined, before, made.physical_rows)
+        if self._question.filter_identity(made) != self._question.filter_identity(fragment) and rows.filters:
+            return dataclasses.replace(rows, filters=rows.filters - {_ASKED})
+        return rows
+
+    def _joined(self, rewrite: Rewrite) -> _Rows | None:
+        """The live rows of the old fragments, one after the other; None where they are not those of the new ones."""
+        parts: list[_Rows] = []
+        for sight in look_at(self._question, rewrite.old):
+            part = self._alive(rewrite, sight)
+            if part is None:
+                return None
+            parts.append(part)
+        parts = [part for part in parts if part.count]
+        if sum(part.count for part in parts) != sum(new.physical_rows for new in rewrite.new):
+            return None
+        return _join(parts)
+
+    def _alive(self, rewrite: Rewrite, sight: Sight) -> _Rows | None:
+        fragment = sight.fragment
+        if not fragment.live_rows:
+            return _Rows(0, RowState.COMPUTED, Reason.REUSED)
+        rows = self._rows(sight)
+        if not fragment.deleted_rows:
+            return rows
+        if isinstance(rows.states, int):
+            return dataclasses.replace(rows, count=fragment.live_rows)
+        live = self._archive.live(rewrite.before, fragment)
+        if live is None or int(live.sum()) != fragment.live_rows:
+            return None
+        return dataclasses.replace(rows, count=fragment.live_rows, states=rows.states[live])
+
+
+def _untouched(count: int, why: Reason) -> _Rows:
+    return _Rows(count, RowState.UNTOUCHED, why, frozenset())
+
+
+def _cut(rows: _Rows, start: int, count: int) -> _Rows:
+    if isinstance(rows.states, int):
+        return dataclasses.replace(rows, count=count)
+    return dataclasses.replace(rows, count=count, states=rows.states[start : start + count])
+
+
+def _join(parts: Sequence[_Rows]) -> _Rows:
+    count = sum(part.count for part in parts)
+    reasons = {part.why for part in parts}
+    why = next((reason for reason in _GRAVEST if reason in reasons), Reason.PARTIAL)
+    listed = [part.filters for part in parts if part.filters is not None]
+    filters = frozenset.intersection(*listed) if listed else None
+    first = parts[0].states if parts else RowState.COMPUTED
+    if isinstance(first, int) and all(isinstance(part.states, int) and part.states == first for part in parts):
+        return _Rows(count, first, why, filters)
+    return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
+
+
+def further(question: Question, recorded: Callable[[Sight], bool]) -> Callable[[Fragment], str]:
+    """For `core.lance_io.compactions.trace`: which file of an old fragment is to be traced too."""
+
+    def name(fragment: Fragment) -> str:
+        sight = next(look_at(question, (fragment,)))
+        file = unnamed(question, sight)
+        return "" if file and recorded(sight) else file
+
+    return name

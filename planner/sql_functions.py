@@ -1,0 +1,20 @@
+"""SQL expressions as functions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from core import keys
+from core.domain.udf import UdfDefinition, UdfKind
+from core.sql import expressions
+
+#: Under this name expressions are registered that were given in place of a function.
+NAME = "sql"
+
+
+def definition(expression: str, columns: tuple[str, ...], output: pa.DataType) -> UdfDefinition:
+    """The function of an expression over these columns. Its version is the md5 of what it computes: the text but for
+    white space, the columns, the type."""
+    text = expressions.normal(expression)
+    version = keys.md5("\n".join([text, *columns, str(output)]))
+    return UdfDefinition(NAME, version, UdfKind.SQL, columns, output, sql_expression=text)

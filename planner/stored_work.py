@@ -1,0 +1,85 @@
+"""What earlier runs stored, and which of it matters to a plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from core.checkpoints.records import FragmentRecord
+from core.keys import FamilyKey
+from core.row_states import StateSummary
+from planner.request_resolution import Question
+from planner.reuse_decision import Sight, judge
+
+#: A fragment under certain input files: (md5 of the inputs, fragment id).
+Slot = tuple[str, int]
+
+
+class FailedNow(NamedTuple):
+    """Failed rows of a fragment that are not deleted, and those of them that the filter matches."""
+
+    live: int
+    asked: int
+
+
+NONE_FAILED = FailedNow(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was stored by earlier runs.
+
+    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family,
+    by id of the fragment, whose input files are still those of the key. `records`: fragment records by key, only of
+    files that exist. `gone`: keys of fragments that the table does not have. `failed`: by id of the fragment, where
+    fewer failed rows may count than its file's header says.
+    """
+
+    states: Mapping[str, StateSummary] = field(default_factory=dict)
+    found: Mapping[int, Sequence[FamilyKey]] = field(default_factory=dict)
+    records: Mapping[str, FragmentRecord] = field(default_factory=dict)
+    gone: Sequence[str] = ()
+    failed: Mapping[int, FailedNow] = field(default_factory=dict)
+
+    def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
+        """`states`: what the header of the fragment's file says."""
+        return self.failed.get(fragment_id) or FailedNow(states.failed, states.failed)
+
+
+@dataclass(slots=True)
+class Sifted:
+    """Keys that matter: `found` and `gone` are those of `Evidence`, `records` the keys of fragment records.
+    `outdated`: fragments with work that have keys under other input files."""
+
+    found: dict[int, list[FamilyKey]] = field(default_factory=dict)
+    records: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    outdated: set[int] = field(default_factory=set)
+
+
+def open_inputs(question: Question, sights: Iterable[Sight], states: Mapping[str, StateSummary]) -> dict[int, str]:
+    """md5 of the inputs by id of the fragments with something to do: only their checkpoints matter."""
+    return {s.fragment.fragment_id: s.sources for s in sights if not judge(question, s, states).settled}
+
+
+def sift(question: Question, wanted: Mapping[int, str], listed: Iterable[str]) -> Sifted:
+    """`wanted` is what `open_inputs` gives."""
+    present = {fragment.fragment_id for fragment in question.table.fragments}
+    sifted = Sifted()
+    found = sifted.found
+    for key in question.family.parse_all(listed):
+        _, _, sources, fragment_id, covered = key
+        inputs = wanted.get(fragment_id)
+        if inputs == sources:
+            if covered is None:
+                sifted.records.append(key.key)
+            elif fragment_id in found:
+                found[fragment_id].append(key)
+            else:
+                found[fragment_id] = [key]
+        elif inputs is not None:
+            sifted.outdated.add(fragment_id)
+        elif fragment_id not in present:
+            sifted.gone.append(key.key)
+    return sifted

@@ -1,0 +1,65 @@
+"""Who wrote to a view last, and how many of its rows have values: what names of files do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from core.domain.view import IS_SET
+from core.lance_io.commit_history import REQUEST_IDS
+from core.lance_io.opening import open_version
+from core.lance_io.transactions import HOUSEKEEPING, Kind, Transactions, VersionGone
+
+#: Versions that are looked at.
+MOST_VERSIONS = 2000
+#: What leaves the rows and their values as they are.
+_HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignWrite:
+    """A version of a view that Leman did not make, and the kind of Lance operation that did. `before`: the latest
+    version with Leman's rows."""
+
+    version: int
+    operation: str
+    before: int
+
+
+def foreign_write(uri: str, version: int) -> ForeignWrite | None:
+    """The newest write of somebody else since Leman last laid or spliced the rows of a view: an earlier refresh judged
+    what was before. None where there is none, or where the history was cleaned away.
+
+    Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
+    """
+    transactions = Transactions(open_version(uri, version).uri)
+    at = version
+    found: ForeignWrite | None = None
+    for _ in range(MOST_VERSIONS):
+        if at <= 1:
+            return found
+        try:
+            transaction = transactions.read(at)
+        except VersionGone:
+            return found
+        ours = REQUEST_IDS in transaction.properties
+        if ours and transaction.kind is not Kind.DATA_REPLACEMENT:
+            return found
+        if transaction.kind is Kind.RESTORE:
+            at = int(transaction.operation.version)
+        elif ours or transaction.kind in _HARMLESS:
+            at -= 1
+        else:
+            at -= 1
+            found = ForeignWrite(at + 1, transaction.kind, at) if found is None else replace(found, before=at)
+    return found
+
+
+def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
+    """How many live rows have values, by fragment id. Reads one column of bits."""
+    dataset = open_version(uri, version)
+    found = {}
+    for fragment_id in fragments:
+        fragment = dataset.get_fragment(fragment_id)
+        found[fragment_id] = 0 if fragment is None else int(fragment.count_rows(filter=IS_SET))
+    return found

@@ -1,0 +1,196 @@
+"""Reads what a refresh rests on: the view's manifest, two of its source and the compactions between them, and names of
+files before any row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from core.crash_points import crash_point
+from core.domain.compactions import Rewrite
+from core.domain.table import TableSnapshot
+from core.domain.view import (
+    IS_SET,
+    MaterializedView,
+    RefreshPlan,
+    RefreshPolicy,
+    RefreshSpec,
+    ResolvedFunction,
+    ViewColumn,
+    ViewDefinition,
+)
+from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.lance_io import compactions
+from core.lance_io.manifest import collector_paused
+from core.lance_io.tables import LanceTables
+from core.lance_io.views import source_records
+from core.locations import canonical_database, table_uri
+from core.udf import validation
+from core.udf.registry import UdfRegistry
+from core.views.metadata import from_metadata
+from planner.views.earlier_values import state_of, told, values_of
+from planner.views.external_writes import foreign_write, set_rows
+from planner.views.fill_state import classify, renamed
+from planner.views.refresh_planning import Case, plan_refresh
+from planner.views.source_checks import source_column_missing
+
+_log = structlog.get_logger(__name__)
+
+
+class ViewReader:
+    """Describes views and plans their refreshes. Holds no state: any number of threads may use one."""
+
+    def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
+        self._tables = tables
+        self._registry = registry
+
+    def plan(self, spec: RefreshSpec) -> RefreshPlan:
+        """Raises what `PlannerService.PlanRefresh` (protos/leman/v1/planner.proto) names."""
+        _check_spec(spec)
+        with collector_paused():
+            view, definition = self._open(spec.database, spec.view)
+            target = self._source(definition, spec.src_version)
+            case = self._case(view, spec, definition, target)
+            if case.base is None:
+                self._check_expressions(definition, target, view)
+            functions = self._functions(spec.database, definition)
+            _check_foreign(view, spec.policy)
+            plan = plan_refresh(case, functions, set_rows_of(view))
+            earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
+            plan = replace(plan, state=state_of(case), earlier=earlier, message=plan.message + told(earlier))
+        crash_point("planner.refresh_planned")
+        return plan
+
+    def view(self, database: str, name: str) -> MaterializedView:
+        """The latest version of a view. Raises NotFound (TABLE_NOT_FOUND), FailedPrecondition (NOT_A_VIEW)."""
+        view, definition = self._open(database, name)
+        rows = classify(view, set_rows_of(view)).rows_set
+        return MaterializedView(view.uri, name, view.version, definition, view.schema, view.live_rows, rows)
+
+    def _open(self, database: str, name: str) -> tuple[TableSnapshot, ViewDefinition]:
+        view = self._tables.snapshot(table_uri(database, name))
+        definition = from_metadata(view.metadata)
+        if definition is None:
+            raise FailedPrecondition(
+                "NOT_A_VIEW",
+                f"Table '{name}' is not a materialized view: it has no query to be refreshed from",
+                table=name,
+            )
+        return view, definition
+
+    def _case(self, view: TableSnapshot, spec: RefreshSpec, definition: ViewDefinition, target: TableSnapshot) -> Case:
+        base = target if target.version == definition.base_version else self._base(definition)
+        recorded = None if base is not None else self._recorded(view.uri, definition)
+        compactions = partial(_compactions, definition, target)
+        return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
+
+    def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
+        try:
+            return from_metadata(self._tables.snapshot(view.uri, version).metadata)
+        except (NotFound, DataLoss):
+            return None
+
+    def _source(self, definition: ViewDefinition, version: int) -> TableSnapshot:
+        try:
+            return self._tables.snapshot(definition.source_uri, version)
+        except NotFound as error:
+            if error.reason != "TABLE_NOT_FOUND":
+                raise
+            raise NotFound(
+                error.reason,
+                f"The view's source '{definition.query.table}' is not in {definition.query.database} any more: "
+                "restore it under that name, or drop the view",
+                uri=definition.source_uri,
+            ) from None
+
+    def _base(self, definition: ViewDefinition) -> TableSnapshot | None:
+        try:
+            return self._tables.snapshot(definition.source_uri, definition.base_version)
+        except NotFound:
+            return None
+
+    def _recorded(self, view: str, definition: ViewDefinition) -> TableSnapshot | None:
+        found = source_records.read(view, definition.base_record, definition.source_uri)
+        return None if found is None else found.snapshot
+
+    def _functions(self, database: str, definition: ViewDefinition) -> list[ResolvedFunction]:
+        if not definition.query.functions:
+            return []
+        registry = self._registry(canonical_database(database))
+        found = []
+        for column in definition.query.functions:
+            udf = registry.get(column.udf_name, column.udf_version)
+            found.append(ResolvedFunction(column, udf, registry.bundle_uri(udf)))
+        return found
+
+    def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
+        """Without the recorded version nothing else tells which columns they read, and what they gave."""
+        for column in definition.query.columns:
+            if not column.source_column:
+                self._check_expression(column, target, view)
+        if definition.query.where:
+            self._tables.check_filter(target.uri, definition.query.where)
+
+    def _check_expression(self, column: ViewColumn, target: TableSnapshot, view: TableSnapshot) -> None:
+        try:
+            found = self._tables.expression_type(target.uri, column.expression, target.version)
+        except LemanError as error:
+            if error.reason != "INPUT_COLUMN_MISSING":
+                raise
+            raise source_column_missing(column.expression, target, None) from None
+        own = view.column(column.name)
+        if own is not None and not validation.same_type(own.arrow.type, found):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {column.name}: `{column.expression}` gave {own.arrow.type}, on version "
+                f"{target.version} of the source it gives {found}. Drop the view and create it again",
+                column=column.name,
+            )
+
+
+def _check_spec(spec: RefreshSpec) -> None:
+    numbers = {
+        "src_version": spec.src_version,
+        "max_rows_per_fragment": spec.max_rows_per_fragment,
+        "concurrency": spec.concurrency,
+    }
+    for name, number in numbers.items():
+        if number < 0:
+            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
+
+
+def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
+    """A full refresh takes no row of the view over, so that it does not matter who wrote them."""
+    if policy is RefreshPolicy.FULL:
+        return
+    found = foreign_write(view.uri, view.version)
+    if found is not None:
+        raise FailedPrecondition(
+            "FOREIGN_WRITES",
+            f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
+            "policy='full'",
+            version=found.version,
+            operation=found.operation,
+        )
+
+
+def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
+    """Of the source, between the version that the view is right for and the target."""
+    older, newer = sorted([definition.base_version, target.version])
+    try:
+        return compactions.between(target.uri, older, newer, compactions.versions_to_look_at(len(target.fragments)))
+    except (OSError, ValueError) as error:
+        _log.warning("history cannot be read", uri=target.uri, version=newer, error=str(error))
+        return ()
+
+
+def set_rows_of(view: TableSnapshot) -> dict[int, int]:
+    """Rows with values in the fragments of a view of which the names of files do not tell."""
+    if view.column(IS_SET) is None:  # somebody dropped it
+        return {}
+    others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
+    return set_rows(view.uri, view.version, others) if others else {}
