@@ -1,8 +1,8 @@
 """Units a second that one executor's work queue hands out and takes back, with 100, 10,000 and 100,000 fragments open.
 
-No service, no I/O: it is what the executor's event loop does between two messages of lanes. Fragments of 10,000 rows of
-a millisecond each, 1,000 lanes; every unit comes back done but for its last tenth. The other side is a queue that sorts
-all open fragments for each unit, at 10,000 of them.
+No service, no I/O: it is what the executor's event loop does between two messages of workers. Fragments of 10,000 rows
+of a millisecond each, 1,000 workers; every unit comes back done but for its last tenth. The other side is a queue that
+sorts all open fragments for each unit, at 10,000 of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.common import Document, Target, figures, interleaved, options_of
 from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, Timings, UnitOutcome, WorkUnit
-from executor.scheduling.work_queue import Backlog
+from executor.scheduling.work_queue import WorkQueue
 
 _LANES = 1000
 _SECONDS_PER_ROW = 1e-3
@@ -55,21 +55,21 @@ def _done(work: FragmentWork) -> FragmentResult:
 
 
 def rate(fragments: int, rows: int) -> float:
-    """Units a second, taken and given back, with all lanes at work."""
-    backlog = Backlog(tasks_of(fragments, rows), _LANES, seconds_per_row=_SECONDS_PER_ROW)
+    """Units a second, taken and given back, with all workers at work."""
+    work_queue = WorkQueue(tasks_of(fragments, rows), _LANES, seconds_per_row=_SECONDS_PER_ROW)
     out: deque[WorkUnit] = deque()
     back: list[UnitOutcome] = []
     units, spent = 0, 0.0
-    while spent < _SECONDS and (out or not backlog.empty):
+    while spent < _SECONDS and (out or not work_queue.empty):
         begin = time.perf_counter()
-        while len(out) < _LANES and (unit := backlog.take()) is not None:
+        while len(out) < _LANES and (unit := work_queue.take()) is not None:
             out.append(unit)
             units += 1
         spent += time.perf_counter() - begin
         back = [outcome_of(out.popleft()) for _ in range(max(1, len(out) // 2))]
         begin = time.perf_counter()
         for outcome in back:
-            backlog.note(outcome)
+            work_queue.note(outcome)
         spent += time.perf_counter() - begin
     return units / spent
 
@@ -110,7 +110,7 @@ def main() -> None:
         5000,
         at_least=True,
     )
-    report("backlog_rate", options, [target], lanes=_LANES, units_per_second=found, sorting=figures(plain))
+    report("backlog_rate", options, [target], workers=_LANES, units_per_second=found, sorting=figures(plain))
 
 
 if __name__ == "__main__":

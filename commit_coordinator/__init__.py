@@ -1,1 +1,1 @@
-"""Makes work visible, exactly once: one lane a table, checks before every commit, group commit."""
+"""Makes work visible, exactly once: one commit queue a table, checks before every commit, group commit."""

@@ -1,4 +1,4 @@
-"""The lane of one table: what waits while a commit runs becomes the next, one Lance version a column."""
+"""The commit queue of one table: what waits while a commit runs becomes the next, one Lance version a column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from commit_coordinator.requests import (
 )
 from commit_coordinator.views import commits as views
 from commit_coordinator.views.checks import Prepared, ViewChecks
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest
+from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
 from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool
 
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the lanes. `max_queued_requests` is for one table; an idle lane closes its table."""
+    """Bounds of the commit queues. `max_queued_requests` is for one table; an idle commit queue closes its table."""
 
     version_conflict_max_retries: int = 10
     max_queued_requests: int = 256
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A request that waits in a lane."""
+    """A request that waits in a commit queue."""
 
     request: CommitRequest
     answer: asyncio.Future[CommitResult]
@@ -58,15 +58,15 @@ class _Ticket:
     prepared: Prepared | None = None
 
     def settle(self) -> None:
-        """Answers once there is a verdict on every fragment."""
-        verdicts = [c.verdict for c in self.candidates]
-        if not verdicts or any(v is None for v in verdicts):
+        """Answers once there is a decision on every fragment."""
+        decisions = [c.decision for c in self.candidates]
+        if not decisions or any(v is None for v in decisions):
             return
-        error = next((v for v in verdicts if isinstance(v, LemanError)), None)
+        error = next((v for v in decisions if isinstance(v, LemanError)), None)
         if error is not None:
             self.fail(error)
         else:
-            outcomes = tuple(v for v in verdicts if isinstance(v, Outcome))
+            outcomes = tuple(v for v in decisions if isinstance(v, Outcome))
             self.succeed(CommitResult(max(o.version for o in outcomes), outcomes))
 
     def succeed(self, result: CommitResult) -> None:
@@ -78,7 +78,7 @@ class _Ticket:
             self.answer.set_exception(error)
 
 
-class Lane:
+class CommitQueue:
     """The commits of one table, one after the other."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Lane:
         self._open = 0
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Checks the files beside the lane, then waits for its turn.
+        """Checks the files beside the commit queue, then waits for its turn.
 
         Raises what `CommitService.SubmitCommit` (protos/leman/v1/commit.proto) names.
         """
@@ -107,7 +107,7 @@ class Lane:
             if isinstance(request, ReplaceRequest):
                 _check_fragments(request)
                 ticket.candidates = await self._checks.candidates(request)
-            elif isinstance(request, LayRequest | FillRequest | SpliceRequest):
+            elif isinstance(request, CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest):
                 ticket.prepared = await self._view_checks.prepared(request)
             self._queue.append(ticket)
             self._arrived.set()
@@ -149,13 +149,13 @@ class Lane:
                 ticket.settle()
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Tries until there is a verdict on every candidate; each try begins with a look at the table."""
+        """Tries until there is a decision on every candidate; each try begins with a look at the table."""
         try:
             await self._retrying(group_commit.install, turn)
         except CommitConflict as conflict:
             lost = Rejection("CONFLICT", f"Other writers of the table came first each time: {conflict}")
             for candidate in turn:
-                candidate.verdict = candidate.verdict or preconditions.rejected(candidate, lost)
+                candidate.decision = candidate.decision or preconditions.rejected(candidate, lost)
         except LemanError as error:
             await self._look_once_more(turn)
             _close_all(turn, error)
@@ -184,7 +184,7 @@ class Lane:
         return CommitResult(await self._retrying(step, request), operation=operation)
 
     async def _change_view(self, work: Prepared) -> CommitResult:
-        if isinstance(work.request, LayRequest) and work.request.create:
+        if isinstance(work.request, CreatePlaceholdersRequest) and work.request.create:
             return await self._repeated(lambda: _without_panics(views.create, work))
         return await self._retrying(views.change, work)
 
@@ -228,7 +228,7 @@ def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
-    """A panic in Lance's Rust is no Exception, and would end the lane."""
+    """A panic in Lance's Rust is no Exception, and would end the commit queue."""
     try:
         return step(*subject, **named)
     except Exception:
@@ -238,14 +238,14 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
 
 
 def _check_fragments(request: ReplaceRequest) -> None:
-    """No verdict on any fragment would ever answer a request without one."""
+    """No decision on any fragment would ever answer a request without one."""
     if not request.replacements:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
 
 
 def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
     for candidate in turn:
-        candidate.verdict = candidate.verdict or error
+        candidate.decision = candidate.decision or error
 
 
 def _failure(error: Exception) -> LemanError:

@@ -1,4 +1,4 @@
-"""The lanes of all tables, one for each."""
+"""The commit queues of all tables, one for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from weakref import WeakValueDictionary
 
-from commit_coordinator.commit_queue import Lane, Limits
+from commit_coordinator.commit_queue import CommitQueue, Limits
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
@@ -16,25 +16,25 @@ from core.rpc.blocking import BlockingPool
 
 COMMIT_THREADS = 8
 CHECK_THREADS = 8
-#: The lanes bound what waits; a pool that refused would lose the outcome of a commit.
+#: The commit queues bound what waits; a pool that refused would lose the outcome of a commit.
 UNBOUNDED = 1 << 40
 
 
-class Lanes:
-    """All lanes of a process: made when a table is first written to, gone when it was idle for a while."""
+class CommitQueues:
+    """All commit queues of a process: made when a table is first written to, gone when it was idle for a while."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._commits = BlockingPool(COMMIT_THREADS, max_queued=UNBOUNDED, name="commit")
         self._checks = BlockingPool(CHECK_THREADS, max_queued=UNBOUNDED, name="check")
-        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, CommitQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """See `Lane.submit`."""
+        """See `CommitQueue.submit`."""
         async with self._gate(request.uri).together():
-            return await self._lane(request).submit(request)
+            return await self._queue(request).submit(request)
 
     @contextlib.asynccontextmanager
     async def alone(self, uri: str) -> AsyncIterator[None]:
@@ -45,35 +45,35 @@ class Lanes:
     def _gate(self, uri: str) -> Gate:
         return self._gates.setdefault(uri, Gate())
 
-    def _lane(self, request: CommitRequest) -> Lane:
-        lane = self._lanes.get(request.uri)
-        if lane is None:
+    def _queue(self, request: CommitRequest) -> CommitQueue:
+        queue = self._queues.get(request.uri)
+        if queue is None:
             uri = request.uri
             files, view_files = (
                 FileChecks(uri, self._checks, CHECK_THREADS),
                 ViewChecks(uri, self._checks, CHECK_THREADS),
             )
-            lane = self._lanes[uri] = Lane(uri, self._limits, self._commits, files, view_files)
-            task = asyncio.create_task(self._serve(uri, lane))
+            queue = self._queues[uri] = CommitQueue(uri, self._limits, self._commits, files, view_files)
+            task = asyncio.create_task(self._serve(uri, queue))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return lane
+        return queue
 
     @property
     def tables(self) -> frozenset[str]:
-        """Uris of the tables that have a lane now."""
-        return frozenset(self._lanes)
+        """Uris of the tables that have a commit queue now."""
+        return frozenset(self._queues)
 
     async def close(self) -> None:
-        """Ends the lanes. What is being committed is: wait for it before."""
+        """Ends the commit queues. What is being committed is: wait for it before."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._commits.close()
         self._checks.close()
 
-    async def _serve(self, uri: str, lane: Lane) -> None:
+    async def _serve(self, uri: str, queue: CommitQueue) -> None:
         try:
-            await lane.serve()
-        finally:  # no await since the lane found itself idle: nothing can have come in between
-            del self._lanes[uri]
+            await queue.serve()
+        finally:  # no await since the commit queue found itself idle: nothing can have come in between
+            del self._queues[uri]

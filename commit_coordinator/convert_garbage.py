@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from google.protobuf import timestamp_pb2
 
-from core.domain.garbage import Collection, Fate, StoredFile, StoredKind, Use, Verdict
+from core.domain.garbage import Collection, Fate, RetentionDecision, StoredFile, StoredKind, Use
 from core.rpc.convert import range_to_proto
 from leman.v1 import commit_pb2
 
@@ -20,10 +20,10 @@ def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int
     """The answer of CollectGarbage."""
     removed = {(f.folder, f.name) for f in found.removed}
     counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
-    for verdict in found.verdicts:
-        counts[verdict.kind, verdict.use, verdict.fate].append(verdict.file.size_bytes)
-    stay = [v.file.size_bytes for v in found.verdicts if _place(v.file) not in removed]
-    wanted = [v for v in found.verdicts if include_kept or v.fate is Fate.GARBAGE]
+    for decision in found.decisions:
+        counts[decision.kind, decision.use, decision.fate].append(decision.file.size_bytes)
+    stay = [v.file.size_bytes for v in found.decisions if _place(v.file) not in removed]
+    wanted = [v for v in found.decisions if include_kept or v.fate is Fate.GARBAGE]
     named = sorted(wanted, key=lambda v: _place(v.file))[:max_files]
     return commit_pb2.CollectGarbageResponse(
         version=found.version,
@@ -45,15 +45,15 @@ def _place(file: StoredFile) -> tuple[str, str]:
     return file.folder, file.name
 
 
-def _file(verdict: Verdict, *, removed: bool) -> commit_pb2.StoredFile:
-    file, purpose = verdict.file, verdict.purpose
+def _file(decision: RetentionDecision, *, removed: bool) -> commit_pb2.StoredFile:
+    file, purpose = decision.file, decision.purpose
     modified = timestamp_pb2.Timestamp()
     modified.FromNanoseconds(int(file.modified * 1e9))
     return _File(
         path=f"{file.folder}/{file.name}",
-        kind=_KIND[verdict.kind],
-        use=_USE[verdict.use],
-        fate=_FATE[verdict.fate],
+        kind=_KIND[decision.kind],
+        use=_USE[decision.use],
+        fate=_FATE[decision.fate],
         size_bytes=file.size_bytes,
         modified=modified,
         key=file.key,

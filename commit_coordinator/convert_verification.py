@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commit_coordinator.verification.report import Finding, Flaw, Subject, Tally
+from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Subject
 from leman.v1 import commit_pb2
 
 _Finding = commit_pb2.VerificationFinding
@@ -10,7 +10,7 @@ _SUBJECT = {subject: _Finding.Subject.Value(f"SUBJECT_{subject.name}") for subje
 _FLAW = {flaw: _Finding.Flaw.Value(f"FLAW_{flaw.name}") for flaw in Flaw}
 
 
-def report_to_proto(tally: Tally, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
+def report_to_proto(tally: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
     """One message of VerifyDatabase."""
     counts = [
         commit_pb2.VerifiedCount(

@@ -1,4 +1,4 @@
-"""Looks at the content of staged files, beside the lane and several at once."""
+"""Looks at the content of staged files, beside the commit queue and several at once."""
 
 from __future__ import annotations
 

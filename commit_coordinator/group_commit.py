@@ -24,14 +24,14 @@ HISTORY_LIMIT = 256
 
 @dataclass(slots=True, eq=False)
 class Candidate(Item):
-    """An item on its way. `file`: what the check of its content gave; `verdict`: what became of it."""
+    """An item on its way. `file`: what the check of its content gave; `decision`: what became of it."""
 
     file: InstallableFile | Rejection
-    verdict: Outcome | LemanError | None = None
+    decision: Outcome | LemanError | None = None
 
 
 def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Gives verdicts to all candidates, which are for the same column and for a fragment at most once.
+    """Gives decisions to all candidates, which are for the same column and for a fragment at most once.
 
     Raises CommitConflict and CommitUnclear, then some are still open; and what `TableHandle.latest` raises.
     """
@@ -49,14 +49,14 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     )
     crash_point("coordinator.after_commit")
     for candidate in ready:
-        candidate.verdict = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
+        candidate.decision = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
     if version > base.table.version + 1:
         after = table.current([fragment_id for fragment_id, _ in files])
         _recheck_inputs(Base(after, _past(table, ready)), ready)
 
 
 def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Gives verdicts where no commit is needed: an unclear failure may have left the files in the table."""
+    """Gives decisions where no commit is needed: an unclear failure may have left the files in the table."""
     _look(table, candidates)
 
 
@@ -97,17 +97,17 @@ def _base(table: TableHandle, request: AddColumnsRequest | BeginAttemptRequest |
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:
     """The base, and the candidates that may be installed on it. Decides about the others."""
-    undecided = [c for c in candidates if c.verdict is None]
+    undecided = [c for c in candidates if c.decision is None]
     base = Base(table.latest({c.replacement.fragment_id for c in undecided}), _past(table, undecided))
     for candidate in undecided:
         refusal = preconditions.refuse_request(base, candidate)
-        candidate.verdict = refusal or preconditions.decide(base, candidate)
+        candidate.decision = refusal or preconditions.decide(base, candidate)
     _honour_history(table, [c for c in undecided if _is_rejected(c)])
     for candidate in undecided:
         rejection = _file_rejection(table, candidate)
-        if candidate.verdict is None and rejection is not None:
-            candidate.verdict = preconditions.rejected(candidate, rejection)
-    return base, [c for c in undecided if c.verdict is None]
+        if candidate.decision is None and rejection is not None:
+            candidate.decision = preconditions.rejected(candidate, rejection)
+    return base, [c for c in undecided if c.decision is None]
 
 
 def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, TableSnapshot]:
@@ -131,7 +131,7 @@ def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | Non
 
 
 def _is_rejected(candidate: Candidate) -> bool:
-    return isinstance(candidate.verdict, Outcome) and candidate.verdict.status is Status.REJECTED
+    return isinstance(candidate.decision, Outcome) and candidate.decision.status is Status.REJECTED
 
 
 def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
@@ -150,7 +150,7 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
         fragment_id, file = candidate.replacement.fragment_id, candidate.replacement.staged.file
         version = installed.get((candidate.request.request_id, fragment_id, file))
         if version is not None:
-            candidate.verdict = Outcome(fragment_id, Status.COMMITTED, version=version)
+            candidate.decision = Outcome(fragment_id, Status.COMMITTED, version=version)
 
 
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
@@ -162,4 +162,4 @@ def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
     for candidate in installed:
         rejection = SameInputs().check(after, candidate)
         if rejection is not None:
-            candidate.verdict = preconditions.rejected(candidate, rejection)
+            candidate.decision = preconditions.rejected(candidate, rejection)

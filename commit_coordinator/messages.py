@@ -17,7 +17,12 @@ from commit_coordinator.requests import (
     ReplaceRequest,
     Status,
 )
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from commit_coordinator.views.requests import (
+    ApplyDeltaRequest,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
+    ViewFile,
+)
 from core import keys
 from core.errors import InvalidArgument
 from core.lance_io.commit_history import CommitRecord
@@ -44,12 +49,12 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
         return BindColumnsRequest(uri, message.incarnation, request_id, schema)
     if message.HasField("begin_attempt"):
         return _begin_from_proto(uri, message)
-    if message.HasField("lay_placeholders"):
+    if message.HasField("create_placeholders"):
         return _lay_from_proto(uri, message)
     if message.HasField("fill_placeholders"):
         return _fill_from_proto(uri, message)
-    if message.HasField("splice_view"):
-        return _splice_from_proto(uri, message)
+    if message.HasField("apply_view_delta"):
+        return _delta_from_proto(uri, message)
     required(message.WhichOneof("operation") or "", "operation")
     replace = message.replace_column
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
@@ -78,12 +83,12 @@ def _begin_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Begi
     return BeginAttemptRequest(uri, message.incarnation, message.request_id, job_id, message.attempt)
 
 
-def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayRequest:
-    wanted = message.lay_placeholders
+def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> CreatePlaceholdersRequest:
+    wanted = message.create_placeholders
     if wanted.max_rows_per_fragment < 0:
         field = "lay_placeholders.max_rows_per_fragment"
         raise InvalidArgument("BAD_NUMBER", "max_rows_per_fragment cannot be negative", field=field)
-    return LayRequest(
+    return CreatePlaceholdersRequest(
         uri=uri,
         incarnation="" if wanted.create else message.incarnation,
         request_id=message.request_id,
@@ -96,12 +101,12 @@ def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> LayReq
     )
 
 
-def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillRequest:
+def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillPlaceholdersRequest:
     field = "fill_placeholders.fragments"
     fragments = _view_files(message.fill_placeholders.fragments, field)
     if not fragments:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field=field)
-    return FillRequest(
+    return FillPlaceholdersRequest(
         uri=uri,
         incarnation=message.incarnation,
         request_id=message.request_id,
@@ -112,15 +117,17 @@ def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillR
     )
 
 
-def _splice_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> SpliceRequest:
-    wanted = message.splice_view
+def _delta_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> ApplyDeltaRequest:
+    wanted = message.apply_view_delta
     if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
         field = "splice_view.evictions_file"
         raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
-    if foreign := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
+    if external := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
         field = "splice_view.metadata"
-        raise InvalidArgument("BAD_METADATA", f"'{foreign[0]}' does not begin with {view_metadata.PREFIX}", field=field)
-    return SpliceRequest(
+        raise InvalidArgument(
+            "BAD_METADATA", f"'{external[0]}' does not begin with {view_metadata.PREFIX}", field=field
+        )
+    return ApplyDeltaRequest(
         uri=uri,
         incarnation=message.incarnation,
         request_id=message.request_id,
@@ -170,7 +177,8 @@ def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacem
 
 
 def uri_of(text: str) -> str:
-    """Of a table, as lanes know it. Raises InvalidArgument (MISSING_FIELD, and as `core.locations.canonical_table`)."""
+    """Of a table, as commit queues know it. Raises InvalidArgument (MISSING_FIELD, and as
+    `core.locations.canonical_table`)."""
     return canonical_table(required(text, "uri"))
 
 

@@ -1,4 +1,4 @@
-"""Brings indexes up to date, beside the lanes: it takes long, and Lance sees to it that nothing is lost.
+"""Brings indexes up to date, beside the commit queues: it takes long, and Lance sees to it that nothing is lost.
 
 A commit that comes in between takes its fragments out of the new index too, or makes Lance refuse the index as a
 conflict; then it is tried again.

@@ -12,7 +12,7 @@ import grpc
 
 from commit_coordinator import messages, optimizing
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_garbage import collection_to_proto
 from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
@@ -63,7 +63,7 @@ class CommitCoordinator:
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Adds CommitService."""
-        self._servicer = CommitServicer(Lanes(self._limits), self._draining)
+        self._servicer = CommitServicer(CommitQueues(self._limits), self._draining)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         return [_SERVICE]
 
@@ -76,8 +76,8 @@ class CommitCoordinator:
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     """The RPCs. Their contracts stand in protos/leman/v1/commit.proto."""
 
-    def __init__(self, lanes: Lanes, draining: asyncio.Event) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: CommitQueues, draining: asyncio.Event) -> None:
+        self._queues = queues
         self._draining = draining
         self._memory = RequestMemory(REMEMBERED)
         self._readers = BlockingPool(_READERS, name="history")
@@ -87,7 +87,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
 
     async def close(self) -> None:
         await self._memory.settled()
-        await self._lanes.close()
+        await self._queues.close()
         self._readers.close()
         self._collectors.close()
         self._verifiers.close()
@@ -100,7 +100,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
         wanted = messages.request_from_proto(request)
         body = body_digest(request)
-        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._lanes.submit(wanted))
+        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
         return commit_pb2.SubmitCommitResponse(
             version=result.version, outcomes=[messages.outcome_to_proto(outcome) for outcome in result.outcomes]
         )
@@ -173,20 +173,20 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
 
     async def _drop(self, database: str, name: str, *, force: bool) -> None:
-        async with self._lanes.alone(table_uri(database, name)):
+        async with self._queues.alone(table_uri(database, name)):
             await self._collectors.run(functools.partial(view_drop.check, database, name, force=force))
             await self._collectors.run(view_drop.drop, database, name)
 
     async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
         collector = GarbageCollector(uri, age)
-        version, verdicts = await self._collectors.run(collector.look)
-        removed = [v.file for v in verdicts if v.fate is Fate.GARBAGE]
+        version, decisions = await self._collectors.run(collector.look)
+        removed = [v.file for v in decisions if v.fate is Fate.GARBAGE]
         if removed and not dry_run:
-            async with self._lanes.alone(uri):
-                removed = await self._collectors.run(collector.sweep, verdicts)
+            async with self._queues.alone(uri):
+                removed = await self._collectors.run(collector.sweep, decisions)
         if not dry_run:
             await self._collectors.run(collector.fold_notes)
-        return Collection(version, tuple(verdicts), tuple(removed), dry_run)
+        return Collection(version, tuple(decisions), tuple(removed), dry_run)
 
 
 def _place(key: paging.Key | None) -> Place | None:

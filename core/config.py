@@ -124,7 +124,7 @@ class Spark(_Section):
     """Host name or address under which Spark's workers reach the executor; empty: SPARK_LOCAL_IP, else the address that
     this machine has towards the master. Loopback where Spark runs on this machine alone."""
     callback_port: int = Field(default=0, ge=0, le=65533)
-    """First of three ports on which Spark's workers call the executor back: the driver, its blocks, Leman's lanes; 0:
+    """First of three ports on which Spark's workers call the executor back: the driver, its blocks, Leman's workers; 0:
     any free ones."""
     start_seconds: float = Field(default=60.0, gt=0)
     """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
@@ -191,12 +191,12 @@ class Writer(_Section):
 
 
 class Commit(_Section):
-    """The commit coordinator's lanes."""
+    """The commit coordinator's workers."""
 
     version_conflict_max_retries: int = Field(default=10, ge=0)
     """How often a commit that lost against another writer is checked anew and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)
-    """Requests that may wait in the lane of one table; more are refused with RESOURCE_EXHAUSTED."""
+    """Requests that may wait in the worker of one table; more are refused with RESOURCE_EXHAUSTED."""
 
 
 class Embedded(_Section):

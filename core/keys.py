@@ -165,7 +165,7 @@ def record_key(prefix: str, fragment_id: int) -> str:
     return f"{prefix}_frag-{fragment_id}_file"
 
 
-def followed_key(function_part_: str) -> str:
+def traced_key(function_part_: str) -> str:
     """Key of the records that say which rows of compacted fragments are settled, for a function version and column.
 
     The column's name is no part of it: a rename moves no row.

@@ -1,8 +1,8 @@
 """Where databases and tables are: one canonical form for the many ways to spell a place.
 
-Everything that is remembered by place (lanes, reservations, job histories, request ids) is remembered under this form,
-so `/x`, `/x/`, `/x/../x`, a link to it and `file:///x` are one database. The folder that Leman keeps in a database for
-itself is no database, and what it holds are no tables.
+Everything that is remembered by place (workers, reservations, job histories, request ids) is remembered under this
+form, so `/x`, `/x/`, `/x/../x`, a link to it and `file:///x` are one database. The folder that Leman keeps in a
+database for itself is no database, and what it holds are no tables.
 
 Standard library only: nothing here reads a table.
 """

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
-from core.domain.work import Hint, RowFailure, Sign
+from core.domain.work import InFlightRows, ProgressReport, RowFailure
 
 
 class CheckpointStore(Protocol):
@@ -95,11 +95,11 @@ class ErrorSink(Protocol):
     def store(self, failures: Sequence[RowFailure]) -> None: ...
 
 
-class HintSink(Protocol):
+class ProgressSink(Protocol):
     """Hints from a unit while it runs. Losing them delays a display, never a value."""
 
-    def send(self, hint: Hint) -> None: ...
+    def send(self, report: ProgressReport) -> None: ...
 
-    def sign(self, sign: Sign) -> None:
+    def in_flight(self, in_flight: InFlightRows) -> None:
         """Says what the unit is about to do, in case its worker dies over it."""
         ...

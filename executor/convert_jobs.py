@@ -44,7 +44,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
 
 def _stall(stall: Stall) -> jobs_pb2.Stall:
     return jobs_pb2.Stall(
-        lane=stall.lane,
+        worker=stall.worker,
         fragment_id=stall.fragment_id,
         rows=convert.range_to_proto(stall.rows),
         idle_seconds=stall.idle_seconds,

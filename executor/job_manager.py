@@ -23,14 +23,14 @@ from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import check_body
 from core.storage import failed
 from executor.coordination.leases import Answer, JobLeases
-from executor.jobs.backfill_run import JobRun
-from executor.jobs.cost_estimates import Costs
+from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.cost_estimates import CostEstimates
 from executor.jobs.history_writer import HistoryWriter
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from executor.jobs.job_queue import JobQueue
 from executor.jobs.job_status import JobBoard
 from executor.jobs.known_jobs import Age, KnownJobs
-from executor.jobs.request_memory import Requests
+from executor.jobs.request_memory import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
 from executor.jobs.row_errors import Place, RowErrors
 from executor.jobs.services import Services
@@ -59,7 +59,7 @@ class _Database:
     """Jobs of one database, as history and memory have them."""
 
     def __init__(self, path: str, pool: BlockingPool) -> None:
-        self.history = History(path)
+        self.history = JobHistory(path)
         self.writer = HistoryWriter(self.history, pool)
         self.row_errors = RowErrors(path)
         self.jobs = KnownJobs()
@@ -109,14 +109,14 @@ class JobManager:
         self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
         self._id = uuid.uuid4().hex
         self._databases: dict[str, _Database] = {}
-        self._runs: dict[str, JobRun | RefreshRun] = {}
+        self._runs: dict[str, BackfillRun | RefreshRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._losing: set[asyncio.Task[None]] = set()
         self._lost: set[str] = set()
         self._unsaved: dict[str, asyncio.Task[None]] = {}
-        self._costs = Costs()
-        self._requests = Requests()
+        self._costs = CostEstimates()
+        self._requests = JobRequests()
         self._queue = JobQueue(settings.executor.max_running_jobs, settings.executor.max_waiting_jobs)
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._telling: set[asyncio.Task[None]] = set()
@@ -163,14 +163,14 @@ class JobManager:
         return await self._requests.once((path, request_id), body, known, make)
 
     async def _create(self, asked: _Asked) -> Job:
-        self._queue.check_room()
+        self._queue.check_capacity()
         run = self._run_of(asked.job())
         async with self._planning:
             plan: Any = await run.plan()
         if asked.retry_of is not None:
             check_worth(asked.retry_of, plan)
         await self._pool.run(self._databases[asked.spec.database].history.prepare)
-        job_id = run.board.job.job_id
+        job_id = run.status.job.job_id
         self._runs[job_id] = run
         try:
             job = await self._begin(run, plan)
@@ -181,31 +181,31 @@ class JobManager:
             self._leave_queue(job_id)
             await self._leases.release(job_id)
             raise
-        return await self._made_elsewhere(asked, job_id) if run.board.lost else job
+        return await self._made_elsewhere(asked, job_id) if run.status.lost else job
 
-    async def _begin(self, run: JobRun | RefreshRun, plan: Any) -> Job:
+    async def _begin(self, run: BackfillRun | RefreshRun, plan: Any) -> Job:
         """Ends a job that has nothing to do, has it run, or has it wait for its turn; unless another executor was given
         the same request and has it: then it is lost here."""
-        job = run.board.job
-        run.know_cost(self._costs.of(job))
+        job = run.status.job
+        run.set_cost_estimate(self._costs.of(job))
         if await run.ended_at_once(plan):
-            return run.board.job
+            return run.status.job
         run.check_resources(plan)
         if await self._is_made_elsewhere(job):
-            run.board.lose()
+            run.status.lose()
             return job
         turn = self._queue.join(job.job_id, job.created_at)
         at_once = turn.done()
         if at_once:
-            run.look_ahead(plan)
+            run.prefetch(plan)
         else:
-            run.board.note("queue", "as many jobs run as may: it waits for its turn")
-        await run.board.move(JobState.RUNNING if at_once else JobState.PENDING)
-        await self._save(run.board.job)
-        if not run.board.lost:
+            run.status.note("queue", "as many jobs run as may: it waits for its turn")
+        await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
+        await self._save(run.status.job)
+        if not run.status.lost:
             self._start(run, run.run(plan) if at_once else self._in_turn(run, turn))
             self._tell_places()
-        return run.board.snapshot()
+        return run.status.snapshot()
 
     async def _is_made_elsewhere(self, job: Job) -> bool:
         """Takes the lease of a new job. Who finds it held waits until its holder has written the job down, or has given
@@ -231,20 +231,20 @@ class JobManager:
         check_body(asked.request_id, job.request_body, asked.body)
         return job
 
-    async def _in_turn(self, run: JobRun | RefreshRun, turn: asyncio.Future[bool]) -> None:
+    async def _in_turn(self, run: BackfillRun | RefreshRun, turn: asyncio.Future[bool]) -> None:
         """Has a job run once its turn has come: from the plan on, as the table may have changed while it waited."""
-        job = run.board.job
+        job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
-            await run.board.move(JobState.PENDING)
-            await self._save(run.board.job)
+            await run.status.move(JobState.PENDING)
+            await self._save(run.status.job)
         self._tell_places()
         if not await turn:
             await run.end(JobState.CANCELLED)
             return
-        run.board.queue(0)
-        if run.board.job.state is JobState.PENDING:  # from now on it counts when its executor dies
-            await run.board.move(JobState.PLANNING)
-            await self._save(run.board.job)
+        run.status.queue(0)
+        if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
+            await run.status.move(JobState.PLANNING)
+            await self._save(run.status.job)
         await run.replan_and_run()
 
     def _leave_queue(self, job_id: str) -> None:
@@ -253,58 +253,64 @@ class JobManager:
 
     def _tell_places(self) -> None:
         """Tells those who watch jobs that wait how far these are."""
-        boards = ((self._runs[job_id].board, place) for job_id, place in self._queue.places() if job_id in self._runs)
-        moved = [board for board, place in boards if board.queue(place)]
+        statuses = (
+            (self._runs[job_id].status, place) for job_id, place in self._queue.places() if job_id in self._runs
+        )
+        moved = [status for status, place in statuses if status.queue(place)]
         if moved:
             task = asyncio.create_task(_publish(moved))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
-    def _run_of(self, job: Job) -> JobRun | RefreshRun:
+    def _run_of(self, job: Job) -> BackfillRun | RefreshRun:
         job = replace(job, executor=self._id)
-        return JobRun(job, self._services, self._failed_in) if job.refresh is None else RefreshRun(job, self._services)
+        return (
+            BackfillRun(job, self._services, self._failed_in)
+            if job.refresh is None
+            else RefreshRun(job, self._services)
+        )
 
-    def _start(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, run: BackfillRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._supervise(run, work))
-        self._tasks[run.board.job.job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(run.board.job.job_id, None))
+        self._tasks[run.status.job.job_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run.status.job.job_id, None))
 
-    async def _supervise(self, run: JobRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
+    async def _supervise(self, run: BackfillRun | RefreshRun, work: Coroutine[Any, Any, None]) -> None:
         beat = asyncio.create_task(self._heartbeat(run))
         try:
             await work
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
-            _log.exception("job failed on a bug", job_id=run.board.job.job_id)
+            _log.exception("job failed on a bug", job_id=run.status.job.job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
-            await run.board.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._save)
+            await run.status.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._save)
         finally:
             beat.cancel()
-            self._services.spark.forget(run.board.job.job_id)
-            self._services.local.forget(run.board.job.job_id)
-            self._leave_queue(run.board.job.job_id)
-        if run.board.job.job_id not in self._unsaved:
-            await self._leases.release(run.board.job.job_id)
-        if run.board.lost:
-            self._runs.pop(run.board.job.job_id, None)
+            self._services.spark.forget(run.status.job.job_id)
+            self._services.local.forget(run.status.job.job_id)
+            self._leave_queue(run.status.job.job_id)
+        if run.status.job.job_id not in self._unsaved:
+            await self._leases.release(run.status.job.job_id)
+        if run.status.lost:
+            self._runs.pop(run.status.job.job_id, None)
             return
-        self._costs.learn(run.board.job, run.board.tally.seconds_per_row)
+        self._costs.learn(run.status.job, run.status.metrics.seconds_per_row)
         ended = [job_id for job_id in self._runs if job_id not in self._tasks and job_id not in self._unsaved]
         for job_id in ended[:-_RUNS_KEPT]:  # their watchers have seen the end, and history has it
             del self._runs[job_id]
 
-    async def _heartbeat(self, run: JobRun | RefreshRun) -> None:
+    async def _heartbeat(self, run: BackfillRun | RefreshRun) -> None:
         """Keeps the lease. Where it was not kept all the time, history says whether the job is still ours."""
         beaten = time.monotonic()
         while True:
             await asyncio.sleep(self._leases.lease_seconds / 3)
             in_time = time.monotonic() - beaten < self._leases.lease_seconds
             beaten = time.monotonic()
-            kept = await self._leases.renew(run.board.job.job_id)
+            kept = await self._leases.renew(run.status.job.job_id)
             if not (kept and in_time):
                 await self._check_ours(run)
 
-    async def _check_ours(self, run: JobRun | RefreshRun) -> None:
-        job = run.board.job
+    async def _check_ours(self, run: BackfillRun | RefreshRun) -> None:
+        job = run.status.job
         database = self._databases[job.spec.database]
         try:
             stored = await self._pool.run(database.history.find, job.job_id)
@@ -356,19 +362,19 @@ class JobManager:
         if run is None:
             return
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
-        run.board.lose()
+        run.status.lose()
         self._lost.add(job_id)
         stopping = asyncio.create_task(asyncio.to_thread(run.cancel))
         self._losing.add(stopping)
         stopping.add_done_callback(self._losing.discard)
 
-    def _here(self, job_id: str) -> JobRun | RefreshRun | None:
+    def _here(self, job_id: str) -> BackfillRun | RefreshRun | None:
         """The run of a job that this executor has, or had when it ended."""
         run = self._runs.get(job_id)
-        return None if run is None or run.board.lost else run
+        return None if run is None or run.status.lost else run
 
     def _failed_in(self, job: Job) -> tuple[str, ...]:
-        """See `JobRun`; of the jobs that history knew when it was read last."""
+        """See `BackfillRun`; of the jobs that history knew when it was read last."""
         function = job.spec.table, job.spec.column, job.udf_name, job.udf_version
 
         def failed(other: Job) -> bool:
@@ -382,7 +388,7 @@ class JobManager:
     def current(self, job: Job) -> Job:
         """The live state of a job that runs here, else what history says."""
         run = self._here(job.job_id)
-        return run.board.snapshot() if run is not None else job
+        return run.status.snapshot() if run is not None else job
 
     async def get(self, database: str, job_id: str) -> Job:
         """Raises NotFound (JOB_NOT_FOUND)."""
@@ -412,17 +418,17 @@ class JobManager:
     async def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
     ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """See `JobBoard.follow`; a job that another executor runs is followed through history."""
+        """See `JobStatus.follow`; a job that another executor runs is followed through history."""
         sequence = after
         while True:
             job = await self.get(database, job_id)
             run = self._here(job_id)
             if run is not None:
-                async with contextlib.aclosing(run.board.follow(after, heartbeat_seconds)) as messages:
+                async with contextlib.aclosing(run.status.follow(after, heartbeat_seconds)) as messages:
                     async for message in messages:
                         sequence = message[0]
                         yield message
-                if not run.board.lost:
+                if not run.status.lost:
                     return
                 continue
             sequence += 1
@@ -441,15 +447,15 @@ class JobManager:
         if run is None:
             raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
         if not run.cancelling:
-            await run.board.move(JobState.CANCELLING)
-            await self._save_cancelling(run.board.job)
-            if run.board.lost or run.board.job.state.terminal:
+            await run.status.move(JobState.CANCELLING)
+            await self._save_cancelling(run.status.job)
+            if run.status.lost or run.status.job.state.terminal:
                 return await self.get(database, job_id)
             if self._queue.waits(job_id):
                 self._leave_queue(job_id)
             else:
                 await asyncio.to_thread(run.cancel)
-        return run.board.snapshot()
+        return run.status.snapshot()
 
     async def _save_cancelling(self, job: Job) -> None:
         """Where nothing can be written the job is stopped all the same; another executor would not know of it."""
@@ -561,7 +567,7 @@ class JobManager:
             await self._end_for_another(replace(job, state=JobState.FAILED, error=error))
             return
         run = self._run_of(job)
-        run.board.note("state", "taken over from an executor that died or was stopped")
+        run.status.note("state", "taken over from an executor that died or was stopped")
         self._runs[job.job_id] = run
         turn = self._queue.join(job.job_id, job.created_at, always=True)
         self._start(run, self._in_turn(run, turn))
@@ -601,7 +607,7 @@ class JobManager:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(self._hand_back(self._runs[job_id].board.job) for job_id in running))
+        await asyncio.gather(*(self._hand_back(self._runs[job_id].status.job) for job_id in running))
         for job_id in list(self._runs):
             await self._leases.release(job_id)
         await self._leases.close()
@@ -610,6 +616,6 @@ class JobManager:
         self._writers.close()
 
 
-async def _publish(boards: Sequence[JobBoard]) -> None:
-    for board in boards:
-        await board.publish()
+async def _publish(statuses: Sequence[JobBoard]) -> None:
+    for status in statuses:
+        await status.publish()

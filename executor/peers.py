@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import grpc
 import pyarrow as pa
 
-from core.domain.job import Attempt, FragmentVerdict
+from core.domain.job import Attempt, FragmentOutcome
 from core.domain.plan import (
     BackfillSpec,
-    CarriedRows,
-    FollowedFile,
     FragmentTask,
+    MigratedRows,
     OutputField,
     Plan,
     PlanHeader,
     StagedFile,
+    TracedFile,
 )
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
 from core.rpc import convert, convert_views
-from core.rpc.convert_carried import carried_from_proto
+from core.rpc.convert_carried import migrated_from_proto
 from core.rpc.status import error_from_rpc
 from leman.v1 import (
     catalog_pb2,
@@ -62,24 +62,24 @@ class PlannerClient:
         """The whole plan. Raises what the planner says, as `core.errors`."""
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
-        followed: list[FollowedFile] = []
-        carried: list[CarriedRows] = []
+        traced: list[TracedFile] = []
+        migrated: list[MigratedRows] = []
         try:
             request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
             async for message in self._stub.CreatePlan(request):
                 if message.HasField("header"):
                     header = convert.header_from_proto(message.header)
-                elif message.HasField("followed"):
-                    followed.extend(convert.followed_from_proto(f) for f in message.followed.files)
-                elif message.HasField("carried"):
-                    carried.extend(carried_from_proto(c) for c in message.carried.rows)
+                elif message.HasField("traced"):
+                    traced.extend(convert.traced_from_proto(f) for f in message.traced.files)
+                elif message.HasField("migrated"):
+                    migrated.extend(migrated_from_proto(c) for c in message.migrated.rows)
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, tuple(tasks), tuple(followed), tuple(carried))
+        return Plan(header, tuple(tasks), tuple(traced), tuple(migrated))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
         """A registered function; of several versions the last, where none is named. Raises NotFound."""
@@ -136,8 +136,8 @@ class CommitClient:
         *,
         attempt: Attempt,
         request_id: str,
-    ) -> tuple[int, list[FragmentVerdict]]:
-        """(table version or 0, a verdict for each fragment). Raises what the coordinator says, as `core.errors`;
+    ) -> tuple[int, list[FragmentOutcome]]:
+        """(table version or 0, a decision for each fragment). Raises what the coordinator says, as `core.errors`;
         after Unavailable the outcome is unknown and the same request may be sent again."""
         request = commit_pb2.SubmitCommitRequest(
             uri=header.uri,
@@ -176,7 +176,7 @@ class CommitClient:
         )
         return (await self._submit(request)).version
 
-    async def lay_placeholders(
+    async def create_placeholders(
         self,
         plan: RefreshPlan,
         schema: pa.Schema,
@@ -188,21 +188,22 @@ class CommitClient:
         """Lays a view's placeholders anew, for the definition in the schema's metadata; the view's version after it.
         Raises like `replace_column`."""
         request = _view_request(plan, attempt, request_id)
-        request.lay_placeholders.schema = convert.schema_to_bytes(schema)
-        request.lay_placeholders.max_rows_per_fragment = max_rows_per_fragment
+        request.create_placeholders.schema = convert.schema_to_bytes(schema)
+        request.create_placeholders.max_rows_per_fragment = max_rows_per_fragment
         return (await self._submit(request)).version
 
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
-    ) -> tuple[int, list[FragmentVerdict]]:
-        """(view's version or 0, a verdict for each fragment). `files` with the fragments that they are for. Raises like
+    ) -> tuple[int, list[FragmentOutcome]]:
+        """(view's version or 0, a decision for each fragment). `files` with the fragments that they are for. Raises
+        like
         `replace_column`."""
         request = _view_request(plan, attempt, request_id)
         request.fill_placeholders.fragments.extend(_view_files(files))
         answer = await self._submit(request)
         return answer.version, _verdicts(answer)
 
-    async def splice_view(
+    async def apply_view_delta(
         self,
         plan: RefreshPlan,
         *,
@@ -215,10 +216,10 @@ class CommitClient:
         request_id: str,
     ) -> int:
         """The view's version with everything that the refresh changed. `swapped` with the fragments that they are for;
-        `evictions`: the file with the rows that leave, and its digest, or two empty texts. See `SpliceView` in
+        `evictions`: the file with the rows that leave, and its digest, or two empty texts. See `ApplyViewDelta` in
         protos/leman/v1/commit.proto. Raises like `replace_column`; Aborted (VIEW_CHANGED) where the view is at another
         version than the plan's."""
-        operation = commit_pb2.SpliceView(
+        operation = commit_pb2.ApplyViewDelta(
             appended=_view_files((-1, file) for file in appended),
             swapped=_view_files(swapped),
             evictions_file=evictions[0],
@@ -227,7 +228,7 @@ class CommitClient:
             metadata=metadata,
         )
         request = _view_request(plan, attempt, request_id)
-        request.splice_view.CopyFrom(operation)
+        request.apply_view_delta.CopyFrom(operation)
         return (await self._submit(request)).version
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
@@ -261,5 +262,5 @@ def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[commit_pb2.View
     return [commit_pb2.ViewFile(fragment_id=i, file=convert.staged_to_proto(file)) for i, file in files]
 
 
-def _verdicts(answer: commit_pb2.SubmitCommitResponse) -> list[FragmentVerdict]:
-    return [FragmentVerdict(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]
+def _verdicts(answer: commit_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
+    return [FragmentOutcome(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]

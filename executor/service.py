@@ -36,8 +36,8 @@ from executor.coordination.leases import JobLeases
 from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
 from executor.jobs import job_errors
-from executor.jobs.checkpoint_migration import carry_over
-from executor.jobs.compaction_records import store_followed
+from executor.jobs.checkpoint_migration import migrate_checkpoints
+from executor.jobs.compaction_records import store_traced
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.known_jobs import age
 from executor.jobs.retry import Retry
@@ -102,10 +102,10 @@ class ExecutorService:
             settings.executor.slots or os.cpu_count() or 1,
             forget_file=self._forget_file,
             save_error=self._save_error,
-            save_followed=self._save_followed,
+            save_traced=self._save_traced,
             release=self._release,
             keep=self._keep,
-            carry_over=self._carry_over,
+            migrate_checkpoints=self._migrate_checkpoints,
         )
         # an embedded database has one executor at a time: what the last one held is ours at once
         owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
@@ -120,7 +120,7 @@ class ExecutorService:
                 _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
         if settings.executor.compaction_watch_seconds:
             watch = CompactionWatch(
-                PlannerClient(planner), self._save_followed, self._manager.columns, self._latest_version
+                PlannerClient(planner), self._save_traced, self._manager.columns, self._latest_version
             )
             self._watching = asyncio.create_task(watch.run(settings.executor.compaction_watch_seconds))
         if self._spark.lacks_archive:
@@ -164,9 +164,9 @@ class ExecutorService:
         store = LanceCheckpointStore(checkpoint_root(uri))
         await self._pool.run(forget_file, store, task.checkpoint_prefix, task.fragment_id, file)
 
-    async def _save_followed(self, plan: Plan) -> None:
+    async def _save_traced(self, plan: Plan) -> None:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
-        await self._pool.run(store_followed, store, plan)
+        await self._pool.run(store_traced, store, plan)
 
     async def _latest_version(self, database: str, table: str) -> int:
         return await self._pool.run(LanceTables().latest_version, table_uri(database, table))
@@ -177,9 +177,9 @@ class ExecutorService:
     async def _release(self, holder: str, scopes: Sequence[str]) -> None:
         await self._pool.run(self._reservations.release_all, scopes, holder)
 
-    async def _carry_over(self, plan: Plan, stopped: Callable[[], bool]) -> int:
+    async def _migrate_checkpoints(self, plan: Plan, stopped: Callable[[], bool]) -> int:
         store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
-        return await self._pool.run(carry_over, store, plan, stopped)
+        return await self._pool.run(migrate_checkpoints, store, plan, stopped)
 
     async def _save_error(self, job: Job, row: RowFailure) -> None:
         errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from core import keys
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
-from core.domain.view import STAGE_PREFIX
+from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, InvalidArgument
 from core.lance_io.tables import LanceTables
 from core.locations import canonical_database, table_uri
@@ -51,9 +51,9 @@ def check_not_scratch(name: str, *, field: str) -> None:
 
     Raises InvalidArgument (RESERVED_NAME).
     """
-    if name.startswith(STAGE_PREFIX):
+    if name.startswith(SCRATCH_PREFIX):
         raise InvalidArgument(
-            "RESERVED_NAME", f"'{name}': names that begin with {STAGE_PREFIX} are Leman's own", field=field
+            "RESERVED_NAME", f"'{name}': names that begin with {SCRATCH_PREFIX} are Leman's own", field=field
         )
 
 
@@ -75,7 +75,7 @@ class Catalog:
 
     def tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted; without those that a refresh computes in."""
-        return [name for name in self._tables.list_tables(database) if not name.startswith(STAGE_PREFIX)]
+        return [name for name in self._tables.list_tables(database) if not name.startswith(SCRATCH_PREFIX)]
 
     def addition(
         self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""

@@ -102,7 +102,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
                 incarnation=change.incarnation,
                 read_version=change.version,
                 request_id=change.request_id,
-                splice_view=commit_pb2.SpliceView(metadata=change.metadata),
+                apply_view_delta=commit_pb2.ApplyViewDelta(metadata=change.metadata),
             )
         )
 
@@ -150,10 +150,10 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         asked = request.request_id or uuid.uuid4().hex
         made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked, rows)
         if not made.done:
-            laid = commit_pb2.LayPlaceholders(
+            laid = commit_pb2.CreatePlaceholders(
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
             )
-            await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, lay_placeholders=laid))
+            await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=laid))
             crash_point("planner.view_made")
         view = await self._pool.run(self._views.view, request.database, request.name)
         return catalog_pb2.CreateMaterializedViewResponse(

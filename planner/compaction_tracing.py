@@ -13,50 +13,58 @@ import structlog
 
 from core import keys
 from core.checkpoints.records import FragmentRecord, read_record, unpack
-from core.domain.compactions import Trail
-from core.domain.plan import CarriedRows, Plan
+from core.domain.compactions import CompactionHistory
+from core.domain.plan import MigratedRows, Plan
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import column_files, compactions
 from core.ports import CheckpointStore
 from core.storage import error_number, failed
-from planner.checkpoint_migration import Carrier, origin
-from planner.request_resolution import Question
-from planner.reuse_decision import Sight, unnamed
-from planner.row_tracing import Lineage, Live, further
-from planner.stored_work import Evidence, Slot
+from planner.checkpoint_migration import CheckpointMigrator, origin
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, unnamed
+from planner.row_tracing import Live, RowTracer, further
+from planner.stored_work import Slot, StoredWork
 
 _log = structlog.get_logger(__name__)
 
 
-def follow(question: Question, sights: list[Sight], store: CheckpointStore) -> list[Sight]:
+def trace_files(
+    resolved: ResolvedRequest, statuses: list[FragmentStatus], store: CheckpointStore
+) -> list[FragmentStatus]:
     """The sights in the same order; those of compacted fragments with what is known of their rows."""
-    archive = _Archive(question, store)
-    wanted = [sight for sight in sights if unnamed(question, sight)]
-    files = {sight.current_file for sight in wanted if archive.record(sight) is None}
-    more = further(question, lambda sight: archive.record(sight) is not None)
-    trail = _trace(question, more, files) if files else Trail()
-    lineage = Lineage(question, trail, archive)
-    return [lineage.follow(sight) if unnamed(question, sight) else sight for sight in sights]
+    archive = _Archive(resolved, store)
+    wanted = [status for status in statuses if unnamed(resolved, status)]
+    files = {status.current_file for status in wanted if archive.record(status) is None}
+    more = further(resolved, lambda status: archive.record(status) is not None)
+    compactions = _trace(resolved, more, files) if files else CompactionHistory()
+    tracer = RowTracer(resolved, compactions, archive)
+    return [tracer.follow(status) if unnamed(resolved, status) else status for status in statuses]
 
 
-def carried(
-    question: Question, plan: Plan, sights: list[Sight], evidence: Evidence, store: CheckpointStore
-) -> tuple[CarriedRows, ...]:
+def migrated(
+    resolved: ResolvedRequest,
+    plan: Plan,
+    statuses: list[FragmentStatus],
+    stored_work: StoredWork,
+    store: CheckpointStore,
+) -> tuple[MigratedRows, ...]:
     """What the plan's fragments lack and what is stored elsewhere."""
-    carrier = Carrier(question, evidence, _Shelf(question, store, evidence.records))
-    found = list(carrier.replaced(plan, sights))
-    if evidence.gone:
-        by_id = {fragment.fragment_id: fragment for fragment in question.table.fragments}
-        files = {origin(question, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
-        trail = _trace(question, lambda fragment: origin(question, fragment), files) if files else Trail()
-        found += carrier.moved(plan, sights, trail)
+    carrier = CheckpointMigrator(resolved, stored_work, _CheckpointReader(resolved, store, stored_work.records))
+    found = list(carrier.replaced(plan, statuses))
+    if stored_work.gone:
+        by_id = {fragment.fragment_id: fragment for fragment in resolved.table.fragments}
+        files = {origin(resolved, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
+        compactions = (
+            _trace(resolved, lambda fragment: origin(resolved, fragment), files) if files else CompactionHistory()
+        )
+        found += carrier.moved(plan, statuses, compactions)
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
-def _trace(question: Question, more: Callable[[Fragment], str], files: set[str]) -> Trail:
-    table = question.table
+def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: set[str]) -> CompactionHistory:
+    table = resolved.table
     most = compactions.versions_to_look_at(len(table.fragments))
     try:
         return compactions.trace(table.uri, table.version, files, more, most)
@@ -64,7 +72,7 @@ def _trace(question: Question, more: Callable[[Fragment], str], files: set[str])
         if error_number(error) not in (None, errno.ENOENT):  # it may be whole: without it rows are computed again
             raise failed(error, f"The history of {table.uri} cannot be read now: {error}", table.uri) from None
         _log.warning("history cannot be read", uri=table.uri, version=table.version, error=str(error))
-        return Trail(lost=frozenset(files))
+        return CompactionHistory(lost=frozenset(files))
 
 
 class _OldVersions:
@@ -84,11 +92,11 @@ class _OldVersions:
             return None
 
 
-class _Shelf(_OldVersions):
+class _CheckpointReader(_OldVersions):
     """See `planner.checkpoint_migration.Shelf`."""
 
-    def __init__(self, question: Question, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
-        super().__init__(question.table.uri)
+    def __init__(self, resolved: ResolvedRequest, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
+        super().__init__(resolved.table.uri)
         self._store = store
         self._known = known
 
@@ -99,58 +107,58 @@ class _Shelf(_OldVersions):
 class _Archive(_OldVersions):
     """See `planner.row_tracing.Archive`."""
 
-    def __init__(self, question: Question, store: CheckpointStore) -> None:
-        super().__init__(question.table.uri)
-        self._question = question
+    def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
+        super().__init__(resolved.table.uri)
+        self._resolved = resolved
         self._store = store
         self._records: dict[tuple[str, str], FragmentRecord] | None = None
         self._buffers: dict[str, bytes | None] = {}
 
-    def record(self, sight: Sight) -> FragmentRecord | None:
+    def record(self, status: FragmentStatus) -> FragmentRecord | None:
         """None too where it is about another output column, or other inputs."""
-        output = self._question.output
+        output = self._resolved.output
         if self._records is None:
             self._records = self._read_records()
-        inputs = sight.fingerprint[16:]
-        found = [self._records.get((sight.current_file, part + inputs)) for part in self._question.versions]
+        inputs = status.fingerprint[16:]
+        found = [self._records.get((status.current_file, part + inputs)) for part in self._resolved.versions]
         record = next((r for r in found if r is not None), None)
         if (
             record is None
             or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
-            or record.physical_rows != sight.fragment.physical_rows
-            or tuple(sorted(record.src_data_files)) != self._question.input_files(sight.fragment)
+            or record.physical_rows != status.fragment.physical_rows
+            or tuple(sorted(record.src_data_files)) != self._resolved.input_files(status.fragment)
         ):
             return None
         return record
 
-    def states(self, sight: Sight) -> bytes | None:
+    def states(self, status: FragmentStatus) -> bytes | None:
         """From the file, or from the record that was stored with it."""
-        file = sight.current_file
+        file = status.current_file
         if file not in self._buffers:
             try:
-                self._buffers[file] = column_files.read_states_buffer(self._question.table.uri, file)
+                self._buffers[file] = column_files.read_states_buffer(self._resolved.table.uri, file)
             except (FileNotFoundError, ValueError, KeyError) as error:
-                self._buffers[file] = self._stored_states(sight)
+                self._buffers[file] = self._stored_states(status)
                 if self._buffers[file] is None:
                     _log.warning("row states cannot be read", file=file, error=str(error))
             except OSError as error:
-                uri = self._question.table.uri
+                uri = self._resolved.table.uri
                 raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
         return self._buffers[file]
 
-    def _stored_states(self, sight: Sight) -> bytes | None:
-        slot = (sight.sources, sight.fragment.fragment_id)
+    def _stored_states(self, status: FragmentStatus) -> bytes | None:
+        slot = (status.sources, status.fragment.fragment_id)
         for key in self._record_keys.get(slot, ()):
             record = read_record(self._store, key)
-            if record is not None and record.file == sight.current_file and record.states:
+            if record is not None and record.file == status.current_file and record.states:
                 return record.states
         return None
 
     @cached_property
     def _record_keys(self) -> dict[Slot, list[str]]:
-        """Of fragments, under any filter, for the question's version and those that are kept."""
+        """Of fragments, under any filter, for the request's version and those that are kept."""
         found: dict[Slot, list[str]] = defaultdict(list)
-        for family in self._question.families:
+        for family in self._resolved.families:
             for parsed in family.parse_all(self._store.list_keys(family.head)):
                 if parsed.range is None:
                     found[parsed.sources, parsed.fragment_id].append(parsed.key)
@@ -158,8 +166,8 @@ class _Archive(_OldVersions):
 
     def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
         records: dict[tuple[str, str], FragmentRecord] = {}
-        for part in self._question.versions:
+        for part in self._resolved.versions:
             with contextlib.suppress(KeyError):
-                stored = unpack(self._store[keys.followed_key(part)])
+                stored = unpack(self._store[keys.traced_key(part)])
                 records |= {(record.file, record.fingerprint): record for record in stored}
         return records

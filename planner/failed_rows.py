@@ -13,8 +13,8 @@ from core.domain.ranges import RowRange
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States, StateSummary
-from planner.request_resolution import Question
-from planner.reuse_decision import Sight, judge
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, decide
 from planner.stored_work import FailedNow
 
 #: Of more failed rows it is not found out which of them a filter matches.
@@ -23,16 +23,18 @@ MOST_ASKED = 10_000
 Offsets = npt.NDArray[np.int64]
 
 
-def failed_now(question: Question, sights: Iterable[Sight], states: dict[str, StateSummary]) -> dict[int, FailedNow]:
+def failed_now(
+    resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: dict[str, StateSummary]
+) -> dict[int, FailedNow]:
     """The failed rows of fragments of which a header alone does not tell how many still count: some rows are deleted,
     or a filter may leave them out. By id of the fragment."""
-    where = "" if question.past is not None else question.filter.where  # an older version's rows are another matter
-    unsure = [sight for sight in sights if where or sight.fragment.deleted_rows]
-    unsure = [sight for sight in unsure if (known := judge(question, sight, states).states) and known.failed]
+    where = "" if resolved.past is not None else resolved.filter.where  # an older version's rows are another matter
+    unsure = [status for status in statuses if where or status.fragment.deleted_rows]
+    unsure = [status for status in unsure if (known := decide(resolved, status, states).states) and known.failed]
     if not unsure:
         return {}
-    reader = FragmentReader(question.table.uri, question.table.version)
-    live = {sight.fragment.fragment_id: _live_failures(question, sight, reader) for sight in unsure}
+    reader = FragmentReader(resolved.table.uri, resolved.table.version)
+    live = {status.fragment.fragment_id: _live_failures(resolved, status, reader) for status in unsure}
     counts = {fragment_id: len(offsets) for fragment_id, offsets in live.items()}
     asked = counts
     if where and sum(counts.values()) <= MOST_ASKED:
@@ -40,13 +42,13 @@ def failed_now(question: Question, sights: Iterable[Sight], states: dict[str, St
     return {fragment_id: FailedNow(rows, asked[fragment_id]) for fragment_id, rows in counts.items()}
 
 
-def _live_failures(question: Question, sight: Sight, reader: FragmentReader) -> Offsets:
-    """Offsets of the rows that failed under the question's version and that are not deleted."""
-    offsets: Offsets = np.flatnonzero(states_of(question, sight) == RowState.FAILED)
-    if not sight.fragment.deleted_rows or not len(offsets):
+def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Offsets:
+    """Offsets of the rows that failed under the request's version and that are not deleted."""
+    offsets: Offsets = np.flatnonzero(states_of(resolved, status) == RowState.FAILED)
+    if not status.fragment.deleted_rows or not len(offsets):
         return offsets
     first, last = int(offsets[0]), int(offsets[-1])
-    return offsets[reader.live(sight.fragment.fragment_id, RowRange(first, last + 1))[offsets - first]]
+    return offsets[reader.live(status.fragment.fragment_id, RowRange(first, last + 1))[offsets - first]]
 
 
 def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:
@@ -60,27 +62,27 @@ def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> d
     return {**dict.fromkeys(rows, 0), **dict(zip(fragments.tolist(), counts.tolist(), strict=True))}
 
 
-def states_of(question: Question, sight: Sight) -> States:
+def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
     """One for each physical row, as the column's function sees them."""
-    rows = sight.fragment.physical_rows
-    if sight.moved is not None:
-        if not sight.moved.states:
+    rows = status.fragment.physical_rows
+    if status.moved is not None:
+        if not status.moved.states:
             return np.full(rows, RowState.COMPUTED, np.uint8)
-        return row_states.decode_for(sight.moved.states, question.versions[0], question.versions)
-    if sight.reason is Reason.PARTIAL:
-        return _of_partial_file(question, sight)
-    if sight.reason in SETTLED:
-        return np.full(rows, row_states.of_version(RowState.COMPUTED, sight.version), np.uint8)
+        return row_states.decode_for(status.moved.states, resolved.versions[0], resolved.versions)
+    if status.reason is Reason.PARTIAL:
+        return _of_partial_file(resolved, status)
+    if status.reason in SETTLED:
+        return np.full(rows, row_states.of_version(RowState.COMPUTED, status.version), np.uint8)
     return np.zeros(rows, np.uint8)
 
 
-def _of_partial_file(question: Question, sight: Sight) -> States:
+def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> States:
     """What cannot be read is worth nothing: the planner has it computed again."""
-    name = keys.parse_column_file_name(sight.current_file)
+    name = keys.parse_column_file_name(status.current_file)
     try:
-        buffer = column_files.read_states_buffer(question.table.uri, sight.current_file)
+        buffer = column_files.read_states_buffer(resolved.table.uri, status.current_file)
     except (OSError, ValueError, RuntimeError, KeyError):
         buffer = None
     if buffer is None or name is None:
-        return np.zeros(sight.fragment.physical_rows, np.uint8)
-    return row_states.decode_for(buffer, name.function_part, question.versions)
+        return np.zeros(status.fragment.physical_rows, np.uint8)
+    return row_states.decode_for(buffer, name.function_part, resolved.versions)

@@ -11,16 +11,16 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.row_states import StateSummary
-from planner.request_resolution import Question
-from planner.reuse_decision import Sight, Verdict
-from planner.stored_work import Evidence
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, ReuseDecision
+from planner.stored_work import StoredWork
 
 
-class Opening(NamedTuple):
+class PendingFragment(NamedTuple):
     """A fragment with work: what is stored of it, and what is missing. `failed_before`: rows that failed and are not to
     be tried again."""
 
-    sight: Sight
+    status: FragmentStatus
     reason: Reason
     extends: bool
     missing: tuple[RowRange, ...]
@@ -32,12 +32,12 @@ class Opening(NamedTuple):
 class Tasks(Sequence[FragmentTask]):
     """The tasks of openings, each made when it is looked at and not kept: a plan may have very many."""
 
-    def __init__(self, question: Question, openings: Sequence[Opening]) -> None:
-        self._question = question
-        self._openings = openings
+    def __init__(self, resolved: ResolvedRequest, pending: Sequence[PendingFragment]) -> None:
+        self._resolved = resolved
+        self._pending = pending
 
     def __len__(self) -> int:
-        return len(self._openings)
+        return len(self._pending)
 
     @overload
     def __getitem__(self, at: int) -> FragmentTask: ...
@@ -45,12 +45,12 @@ class Tasks(Sequence[FragmentTask]):
     def __getitem__(self, at: slice) -> Tasks: ...
     def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
         if isinstance(at, slice):
-            return Tasks(self._question, self._openings[at])
-        return _task(self._question, self._openings[at], _Prefixes(self._question.family))
+            return Tasks(self._resolved, self._pending[at])
+        return _task(self._resolved, self._pending[at], _Prefixes(self._resolved.family))
 
     def __iter__(self) -> Iterator[FragmentTask]:
-        question, prefixes = self._question, _Prefixes(self._question.family)
-        return (_task(question, opening, prefixes) for opening in self._openings)
+        resolved, prefixes = self._resolved, _Prefixes(self._resolved.family)
+        return (_task(resolved, pending, prefixes) for pending in self._pending)
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, Tasks) else other)
@@ -63,44 +63,44 @@ class Tasks(Sequence[FragmentTask]):
 
 
 def open_fragment(
-    question: Question,
-    sight: Sight,
-    verdict: Verdict,
-    evidence: Evidence,
+    resolved: ResolvedRequest,
+    status: FragmentStatus,
+    decision: ReuseDecision,
+    stored_work: StoredWork,
     records: Sequence[tuple[str, FragmentRecord]],
-) -> Opening:
+) -> PendingFragment:
     """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
-    extends = verdict.states is not None
+    extends = decision.states is not None
     failed = 0
-    if verdict.states is not None and not question.failed_only:
-        failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states).live
-    rows = sight.fragment.physical_rows
-    staged = _staged(question, sight, records, evidence) if records else None
+    if decision.states is not None and not resolved.failed_only:
+        failed = stored_work.failed_now(status.fragment.fragment_id, decision.states).live
+    rows = status.fragment.physical_rows
+    staged = _staged(resolved, status, records, stored_work) if records else None
     if staged is not None:
-        return Opening(sight, Reason.STAGED, extends, (), (), staged.staged, failed)
-    found = evidence.found.get(sight.fragment.fragment_id)
+        return PendingFragment(status, Reason.STAGED, extends, (), (), staged.staged, failed)
+    found = stored_work.found.get(status.fragment.fragment_id)
     if not found:
-        return Opening(sight, verdict.reason, extends, _all_of(rows), (), None, failed)
-    filter_id = keys.md5_of_few(question.filter_identity(sight.fragment))
-    if question.failed_only:  # others' checkpoints hold the failures that are to be tried again
+        return PendingFragment(status, decision.reason, extends, _all_of(rows), (), None, failed)
+    filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))
+    if resolved.failed_only:  # others' checkpoints hold the failures that are to be tried again
         found = [entry for entry in found if entry.filter_id == filter_id]
-    refs, missing = _cover(rows, filter_id if _settles(question, sight, verdict) else None, found)
-    return Opening(
-        sight, Reason.PARTIAL if refs else verdict.reason, extends, tuple(missing), tuple(refs), None, failed
+    refs, missing = _cover(rows, filter_id if _settles(resolved, status, decision) else None, found)
+    return PendingFragment(
+        status, Reason.PARTIAL if refs else decision.reason, extends, tuple(missing), tuple(refs), None, failed
     )
 
 
-def _task(question: Question, opening: Opening, prefixes: _Prefixes) -> FragmentTask:
-    sight, reason, extends, missing, checkpoints, staged, failed_before = opening
-    fragment, _, fingerprint, sources, current_file, moved, _ = sight
+def _task(resolved: ResolvedRequest, pending: PendingFragment, prefixes: _Prefixes) -> FragmentTask:
+    status, reason, extends, missing, checkpoints, staged, failed_before = pending
+    fragment, _, fingerprint, sources, current_file, moved, _ = status
     return FragmentTask(
         fragment.fragment_id,
         fragment.physical_rows,
         fragment.deleted_rows,
         reason,
         fingerprint,
-        prefixes[question.filter_identity(fragment)] + sources,
-        question.input_files(fragment),
+        prefixes[resolved.filter_identity(fragment)] + sources,
+        resolved.input_files(fragment),
         current_file,
         extends,
         missing,
@@ -128,13 +128,13 @@ def _all_of(rows: int) -> tuple[RowRange, ...]:
     return (RowRange(0, rows),)
 
 
-def _settles(question: Question, sight: Sight, verdict: Verdict) -> bool:
+def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseDecision) -> bool:
     """Whether checkpoints of the same filter say of all rows of their range what is to become of them."""
-    if question.failed_only:
+    if resolved.failed_only:
         return True  # the file whose rows the filter reads is part of its identity
     # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
-    others = question.selective and sight.current_file and verdict.states is None
-    return not question.filter.reads_output and not others
+    others = resolved.selective and status.current_file and decision.states is None
+    return not resolved.filter.reads_output and not others
 
 
 def _cover(
@@ -174,44 +174,48 @@ def _by_range(found: keys.FamilyKey) -> tuple[int, int, str]:
 
 
 def _staged(
-    question: Question,
-    sight: Sight,
+    resolved: ResolvedRequest,
+    status: FragmentStatus,
     candidates: Sequence[tuple[str, FragmentRecord]],
-    evidence: Evidence,
+    stored_work: StoredWork,
 ) -> FragmentRecord | None:
     """A finished file that only has to be committed; of several the one with the most values."""
 
     def states(record: FragmentRecord) -> StateSummary | None:
-        found = evidence.states.get(record.file)
-        return found and row_states.seen_from(found, keys.function_of(sight.fingerprint), question.versions)
+        found = stored_work.states.get(record.file)
+        return found and row_states.seen_from(found, keys.function_of(status.fingerprint), resolved.versions)
 
-    valid = [r for filter_id, r in candidates if _usable(question, sight, filter_id, r, states(r))]
+    valid = [r for filter_id, r in candidates if _usable(resolved, status, filter_id, r, states(r))]
     return max(valid, key=lambda r: (r.rows_computed, r.file), default=None)
 
 
 def _usable(
-    question: Question, sight: Sight, filter_id: str, record: FragmentRecord, states: StateSummary | None
+    resolved: ResolvedRequest,
+    status: FragmentStatus,
+    filter_id: str,
+    record: FragmentRecord,
+    states: StateSummary | None,
 ) -> bool:
     name = keys.parse_column_file_name(record.file)
     ids = set(record.output_field_ids)
     if (
         name is None
-        or name.fingerprint != sight.fingerprint
-        or record.fingerprint != sight.fingerprint
-        or record.column_id != question.output.column_id
+        or name.fingerprint != status.fingerprint
+        or record.fingerprint != status.fingerprint
+        or record.column_id != resolved.output.column_id
         or not ids
-        or not ids.issubset(question.output.field.field_ids)
-        or tuple(sorted(record.src_data_files)) != question.input_files(sight.fragment)
-        or record.replaces != sight.current_file
-        or record.physical_rows != sight.fragment.physical_rows
+        or not ids.issubset(resolved.output.field.field_ids)
+        or tuple(sorted(record.src_data_files)) != resolved.input_files(status.fragment)
+        or record.replaces != status.current_file
+        or record.physical_rows != status.fragment.physical_rows
     ):
         return False
-    wanted = keys.md5_of_few(question.filter_identity(sight.fragment))
-    if (question.selective or question.failed_only) and filter_id != wanted:
+    wanted = keys.md5_of_few(resolved.filter_identity(status.fragment))
+    if (resolved.selective or resolved.failed_only) and filter_id != wanted:
         return False
-    if question.failed_only:
+    if resolved.failed_only:
         return True
-    return not name.partial or _covers(states, wanted if question.selective else "")
+    return not name.partial or _covers(states, wanted if resolved.selective else "")
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:

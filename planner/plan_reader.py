@@ -15,7 +15,7 @@ from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
-from core.domain.plan import BackfillSpec, FollowedFile, Plan, Reason
+from core.domain.plan import BackfillSpec, Plan, Reason, TracedFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import LemanError, NotFound
@@ -31,11 +31,11 @@ from core.sql.relative_time import pin
 from core.storage import failed
 from core.udf import binding
 from core.udf.registry import UdfRegistry
-from planner.compaction_tracing import carried, follow
+from planner.compaction_tracing import migrated, trace_files
 from planner.failed_rows import failed_now
-from planner.planning import draft, followed
+from planner.planning import draft, traced
 from planner.request_resolution import (
-    Question,
+    ResolvedRequest,
     at_version,
     check_format,
     check_spec,
@@ -43,8 +43,8 @@ from planner.request_resolution import (
     resolve,
     with_filter,
 )
-from planner.reuse_decision import Sight, look, unnamed
-from planner.stored_work import Evidence, open_inputs, sift
+from planner.reuse_decision import FragmentStatus, inspect, unnamed
+from planner.stored_work import StoredWork, open_inputs, select_relevant
 
 _log = structlog.get_logger(__name__)
 
@@ -81,24 +81,24 @@ class PlanReader:
     def plan(self, spec: BackfillSpec) -> Plan:
         """Raises what `PlannerService.CreatePlan` (protos/leman/v1/planner.proto) names."""
         with collector_paused():
-            question = self.question(spec)
-            sights = self.sights(question)
-            evidence = self.evidence(question, sights)
-            plan, *collected = draft(question, sights, evidence)
-            if plan.followed:
-                others = self._followed_of_others(question, spec.database)
-                plan = replace(plan, followed=(*plan.followed, *others))
-            elsewhere = (evidence.records or evidence.gone) and not (question.failed_only or question.past)
+            resolved = self.resolved(spec)
+            statuses = self.statuses(resolved)
+            stored_work = self.stored_work(resolved, statuses)
+            plan, *collected = draft(resolved, statuses, stored_work)
+            if plan.traced:
+                others = self._traced_of_others(resolved, spec.database)
+                plan = replace(plan, traced=(*plan.traced, *others))
+            elsewhere = (stored_work.records or stored_work.gone) and not (resolved.failed_only or resolved.past)
             if elsewhere and any(task.missing for task in plan.tasks):
-                store = self._checkpoints(question.table.uri)
-                plan = replace(plan, carried=carried(question, plan, sights, evidence, store))
+                store = self._checkpoints(resolved.table.uri)
+                plan = replace(plan, migrated=migrated(resolved, plan, statuses, stored_work, store))
         if any(collected):
             fragments, rows = collected
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"
-            _log.info(message, column=question.output.name)
+            _log.info(message, column=resolved.output.name)
         return plan
 
-    def question(self, spec: BackfillSpec) -> Question:
+    def resolved(self, spec: BackfillSpec) -> ResolvedRequest:
         """The request, resolved against the latest version of its table."""
         check_spec(spec)
         uri = table_uri(spec.database, spec.table)
@@ -107,61 +107,61 @@ class PlanReader:
         registry = self._registry(canonical_database(spec.database))
         _, bound = defined_column(table, spec.column)
         udf, bound_udf = _functions(registry, spec, bound)
-        question = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
+        resolved = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
         version = self._tables.tagged(uri, spec.read_tag) if spec.read_tag else spec.read_version
         old = self._tables.snapshot(uri, version) if version else None
         if spec.where:
-            question = self._filtered(question, spec.where, old or table)
+            resolved = self._filtered(resolved, spec.where, old or table)
         if old is not None:
-            question = at_version(question, old, lambda fragments: rows_in(uri, table.version, fragments, old.version))
-        return question
+            resolved = at_version(resolved, old, lambda fragments: rows_in(uri, table.version, fragments, old.version))
+        return resolved
 
-    def sights(self, question: Question) -> list[Sight]:
+    def statuses(self, resolved: ResolvedRequest) -> list[FragmentStatus]:
         """All fragments; where compaction wrote the column's files, with what became of the rows."""
-        sights = look(question)
-        if question.past is not None:  # what became of rows since then is another question
-            return sights
-        if not any(unnamed(question, sight) for sight in sights):
-            return sights
-        return follow(question, sights, self._checkpoints(question.table.uri))
+        statuses = inspect(resolved)
+        if resolved.past is not None:  # what became of rows since then is another question
+            return statuses
+        if not any(unnamed(resolved, status) for status in statuses):
+            return statuses
+        return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
 
-    def evidence(self, question: Question, sights: list[Sight]) -> Evidence:
+    def stored_work(self, resolved: ResolvedRequest, statuses: list[FragmentStatus]) -> StoredWork:
         """Row states of partial files; for fragments with work their checkpoint keys and records too."""
-        uri = question.table.uri
-        partial = {s.current_file for s in sights if s.reason is Reason.PARTIAL}
+        uri = resolved.table.uri
+        partial = {s.current_file for s in statuses if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
-        failed = failed_now(question, sights, states)
-        wanted = open_inputs(question, sights, states)
+        failed = failed_now(resolved, statuses, states)
+        wanted = open_inputs(resolved, statuses, states)
         if not wanted:
-            return Evidence(states=states, failed=failed)
+            return StoredWork(states=states, failed=failed)
         store = self._checkpoints(uri)
-        sifted = sift(question, wanted, store.list_keys(question.family.head))
+        sifted = select_relevant(resolved, wanted, store.list_keys(resolved.family.head))
         if sifted.outdated:
             count = len(sifted.outdated)
-            _log.info("Checkpoint data files mismatch", column=question.output.name, fragments=count)
+            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=count)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return Evidence({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone, failed)
+        return StoredWork({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone, failed)
 
-    def _followed_of_others(self, question: Question, database: str) -> Iterator[FollowedFile]:
+    def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
         """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
         them, and a job of theirs may come too late."""
         registry = self._registry(canonical_database(database))
-        asked = (question.output.name, question.udf.name, question.udf.version)
-        for column in question.table.fields:
+        asked = (resolved.output.name, resolved.udf.name, resolved.udf.version)
+        for column in resolved.table.fields:
             with contextlib.suppress(LemanError):  # it is of no use to anybody now
                 bound = binding.read(column.arrow)
                 udf = None if bound is None else registry.find(bound.udf_name, bound.udf_version)
                 if udf is not None and (column.name, udf.name, udf.version) != asked:
-                    other = resolve(BackfillSpec(database, "", column.name), question.table, udf, udf)
-                    yield from followed(other, self.sights(other))
+                    other = resolve(BackfillSpec(database, "", column.name), resolved.table, udf, udf)
+                    yield from traced(other, self.statuses(other))
 
-    def _filtered(self, question: Question, where: str, read: TableSnapshot) -> Question:
+    def _filtered(self, resolved: ResolvedRequest, where: str, read: TableSnapshot) -> ResolvedRequest:
         """`read`: the version in which the filter is evaluated."""
         filters.check(where, read.schema.names)
         pinned = pin(where, self._now())
         self._tables.check_filter(read.uri, pinned, read.version)
-        return with_filter(question, pinned, filters.names(pinned), read.fields)
+        return with_filter(resolved, pinned, filters.names(pinned), read.fields)
 
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
         """Those records whose file lies in the data folder."""

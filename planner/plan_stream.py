@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from core.domain.plan import FragmentTask, Plan
 from core.rpc import convert
-from core.rpc.convert_carried import carried_to_proto
+from core.rpc.convert_carried import migrated_to_proto
 from leman.v1 import planner_pb2
 
 #: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
@@ -24,10 +24,10 @@ def messages(plan: Plan) -> Iterator[planner_pb2.CreatePlanResponse]:
     yield planner_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
     for batch in task_batches(plan.tasks):
         yield planner_pb2.CreatePlanResponse(tasks=batch)
-    for files in _sized(map(convert.followed_to_proto, plan.followed)):
-        yield planner_pb2.CreatePlanResponse(followed=planner_pb2.FollowedFileBatch(files=files))
-    for rows in _sized(map(carried_to_proto, plan.carried)):
-        yield planner_pb2.CreatePlanResponse(carried=planner_pb2.CarriedRowsBatch(rows=rows))
+    for files in _sized(map(convert.traced_to_proto, plan.traced)):
+        yield planner_pb2.CreatePlanResponse(traced=planner_pb2.TracedFileBatch(files=files))
+    for rows in _sized(map(migrated_to_proto, plan.migrated)):
+        yield planner_pb2.CreatePlanResponse(migrated=planner_pb2.MigratedRowsBatch(rows=rows))
 
 
 def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.FragmentTaskBatch]:

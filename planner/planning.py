@@ -1,4 +1,4 @@
-"""From what is there to what is left to do. Pure: the same evidence gives the same plan."""
+"""From what is there to what is left to do. Pure: the same stored work gives the same plan."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import (
     SETTLED,
-    FollowedFile,
     KeptRows,
     Plan,
     PlanHeader,
     Reason,
     ReasonCount,
+    TracedFile,
 )
 from core.domain.ranges import total
 from core.row_states import StateSummary
-from planner.fragment_tasks import Opening, Tasks, open_fragment
-from planner.request_resolution import Question
-from planner.reuse_decision import Sight, Verdict, judge
-from planner.stored_work import NONE_FAILED, Evidence, FailedNow, Slot
+from planner.fragment_tasks import PendingFragment, Tasks, open_fragment
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, ReuseDecision, decide
+from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork
 
 
 @dataclass(slots=True)
@@ -38,17 +38,17 @@ class _Totals:
     rows_collected: int = 0
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def keep(self, question: Question, sight: Sight, states: StateSummary | None) -> None:
+    def keep(self, resolved: ResolvedRequest, status: FragmentStatus, states: StateSummary | None) -> None:
         """Rows with values of earlier versions."""
         if states is not None:
             for part, computed, _ in states.older:
                 self.kept[part] += computed
-        elif sight.version and sight.reason is Reason.REUSED:
-            self.kept[question.versions[sight.version]] += sight.fragment.live_rows
+        elif status.version and status.reason is Reason.REUSED:
+            self.kept[resolved.versions[status.version]] += status.fragment.live_rows
 
-    def settle(self, verdict: Verdict, live: int) -> None:
+    def settle(self, decision: ReuseDecision, live: int) -> None:
         """A fragment with nothing to do."""
-        self.count(verdict.reason, live)
+        self.count(decision.reason, live)
         self.reused += live
 
     def count(self, reason: Reason, live: int) -> None:
@@ -56,13 +56,13 @@ class _Totals:
         self.rows[reason] += live
         self.live += live
 
-    def collect(self, opening: Opening) -> None:
+    def collect(self, pending: PendingFragment) -> None:
         """What is stored of a fragment with work."""
         self.fragments_collected += 1
-        if opening.staged is not None:
-            self.rows_collected += opening.staged.physical_rows
+        if pending.staged is not None:
+            self.rows_collected += pending.staged.physical_rows
         else:
-            self.rows_collected += total([ref.range for ref in opening.checkpoints if ref.settles])
+            self.rows_collected += total([ref.range for ref in pending.checkpoints if ref.settles])
 
     def reasons(self) -> tuple[ReasonCount, ...]:
         return tuple(ReasonCount(r, self.fragments[r], self.rows[r]) for r in Reason if r in self.fragments)
@@ -76,132 +76,132 @@ class Draft(NamedTuple):
     rows_collected: int
 
 
-def make_plan(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Plan:
+def make_plan(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Plan:
     """See `draft`."""
-    return draft(question, sights, evidence).plan
+    return draft(resolved, statuses, stored_work).plan
 
 
-def draft(question: Question, sights: Sequence[Sight], evidence: Evidence) -> Draft:
-    """`sights` are those of `reuse.look(question)`, those of compacted fragments with what is known of their rows.
+def draft(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Draft:
+    """`statuses` are those of `reuse.look(resolved)`, those of compacted fragments with what is known of their rows.
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
     """
-    records = _by_fragment(question, evidence.records)
+    records = _by_fragment(resolved, stored_work.records)
     totals = _Totals()
-    openings: list[Opening] = []
-    ordered = sorted(sights, key=lambda s: s.fragment.fragment_id)
-    for sight in ordered:
-        verdict = judge(question, sight, evidence.states)
-        live = question.rows_asked(sight.fragment)
-        if question.kept:
-            totals.keep(question, sight, verdict.states)
-        if question.failed_only:
-            totals.not_computed += _not_computed(sight, verdict)
-        if verdict.settled:
-            totals.settle(verdict, live)
-            if verdict.states is not None and verdict.states.failed:
-                totals.failed += evidence.failed_now(sight.fragment.fragment_id, verdict.states).asked
+    unsettled: list[PendingFragment] = []
+    ordered = sorted(statuses, key=lambda s: s.fragment.fragment_id)
+    for status in ordered:
+        decision = decide(resolved, status, stored_work.states)
+        live = resolved.rows_asked(status.fragment)
+        if resolved.kept:
+            totals.keep(resolved, status, decision.states)
+        if resolved.failed_only:
+            totals.not_computed += _not_computed(status, decision)
+        if decision.settled:
+            totals.settle(decision, live)
+            if decision.states is not None and decision.states.failed:
+                totals.failed += stored_work.failed_now(status.fragment.fragment_id, decision.states).asked
             continue
-        stored = records.get((sight.sources, sight.fragment.fragment_id), ()) if records else ()
-        opening = open_fragment(question, sight, verdict, evidence, stored)
-        totals.count(opening.reason, live)
-        if question.num_frags and len(openings) >= question.num_frags:
+        stored = records.get((status.sources, status.fragment.fragment_id), ()) if records else ()
+        pending = open_fragment(resolved, status, decision, stored_work, stored)
+        totals.count(pending.reason, live)
+        if resolved.num_frags and len(unsettled) >= resolved.num_frags:
             continue
-        openings.append(opening)
-        if opening.checkpoints or opening.staged is not None:
-            totals.collect(opening)
+        unsettled.append(pending)
+        if pending.checkpoints or pending.staged is not None:
+            totals.collect(pending)
         failed = NONE_FAILED
-        if verdict.states is not None:
-            failed = evidence.failed_now(sight.fragment.fragment_id, verdict.states)
-        left = _rows_left(question, opening, verdict, failed)
+        if decision.states is not None:
+            failed = stored_work.failed_now(status.fragment.fragment_id, decision.states)
+        left = _rows_left(resolved, pending, decision, failed)
         totals.to_compute += left
         totals.reused += live - left
-        totals.failed += 0 if question.failed_only else failed.asked
-    plan = Plan(_header(question, totals), Tasks(question, openings), tuple(followed(question, ordered)))
+        totals.failed += 0 if resolved.failed_only else failed.asked
+    plan = Plan(_header(resolved, totals), Tasks(resolved, unsettled), tuple(traced(resolved, ordered)))
     return Draft(plan, totals.fragments_collected, totals.rows_collected)
 
 
 def _by_fragment(
-    question: Question, stored: Mapping[str, FragmentRecord]
+    resolved: ResolvedRequest, stored: Mapping[str, FragmentRecord]
 ) -> dict[Slot, list[tuple[str, FragmentRecord]]]:
     """Records as (filter id, record)."""
     records = defaultdict(list)
-    for key, filter_id, sources, fragment_id, covered in question.family.parse_all(stored):
+    for key, filter_id, sources, fragment_id, covered in resolved.family.parse_all(stored):
         if covered is None:
             records[sources, fragment_id].append((filter_id, stored[key]))
     return records
 
 
-def followed(question: Question, sights: Iterable[Sight]) -> Iterator[FollowedFile]:
+def traced(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
     """What is news about files that compaction wrote."""
     return (
-        FollowedFile(
-            fragment_id=sight.fragment.fragment_id,
-            file=sight.current_file,
-            physical_rows=sight.fragment.physical_rows,
-            fingerprint=sight.fingerprint,
-            input_files=question.input_files(sight.fragment),
-            row_states=sight.moved.states,
-            rows_computed=sight.moved.summary.computed,
-            rows_failed=sight.moved.summary.failed,
-            column_id=question.output.column_id,
-            output_field_ids=question.output.field.field_ids,
+        TracedFile(
+            fragment_id=status.fragment.fragment_id,
+            file=status.current_file,
+            physical_rows=status.fragment.physical_rows,
+            fingerprint=status.fingerprint,
+            input_files=resolved.input_files(status.fragment),
+            row_states=status.moved.states,
+            rows_computed=status.moved.summary.computed,
+            rows_failed=status.moved.summary.failed,
+            column_id=resolved.output.column_id,
+            output_field_ids=resolved.output.field.field_ids,
         )
-        for sight in sights
-        if sight.moved is not None and not sight.moved.recorded
+        for status in statuses
+        if status.moved is not None and not status.moved.recorded
     )
 
 
-def _not_computed(sight: Sight, verdict: Verdict) -> int:
+def _not_computed(status: FragmentStatus, decision: ReuseDecision) -> int:
     """Rows that a request for failed rows leaves for a plain backfill."""
-    if verdict.states is not None:
-        return min(verdict.states.untouched, sight.fragment.live_rows)
-    return 0 if sight.reason in SETTLED else sight.fragment.live_rows
+    if decision.states is not None:
+        return min(decision.states.untouched, status.fragment.live_rows)
+    return 0 if status.reason in SETTLED else status.fragment.live_rows
 
 
-def _rows_left(question: Question, opening: Opening, verdict: Verdict, failed: FailedNow) -> int:
+def _rows_left(resolved: ResolvedRequest, pending: PendingFragment, decision: ReuseDecision, failed: FailedNow) -> int:
     """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
-    if opening.staged is not None:
+    if pending.staged is not None:
         return 0
-    left = question.rows_asked(opening.sight.fragment)
-    if opening.checkpoints:  # else all of them are missing
-        left = min(left, total(opening.missing))
-    if verdict.states is None:
+    left = resolved.rows_asked(pending.status.fragment)
+    if pending.checkpoints:  # else all of them are missing
+        left = min(left, total(pending.missing))
+    if decision.states is None:
         return left
-    open_rows = failed.asked if question.failed_only else verdict.states.untouched
-    return min(left, open_rows + verdict.states.failed_older)
+    open_rows = failed.asked if resolved.failed_only else decision.states.untouched
+    return min(left, open_rows + decision.states.failed_older)
 
 
-def _header(question: Question, totals: _Totals) -> PlanHeader:
+def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
     return PlanHeader(
-        uri=question.table.uri,
-        read_version=question.table.version,
-        incarnation=question.table.incarnation,
-        output=question.output,
-        input_columns=_input_columns(question),
-        udf=question.udf,
-        bundle_uri=question.bundle_uri,
-        where=question.filter.where,
+        uri=resolved.table.uri,
+        read_version=resolved.table.version,
+        incarnation=resolved.table.incarnation,
+        output=resolved.output,
+        input_columns=_input_columns(resolved),
+        udf=resolved.udf,
+        bundle_uri=resolved.bundle_uri,
+        where=resolved.filter.where,
         reasons=totals.reasons(),
         rows_total=totals.live,
         rows_reused=totals.reused,
         rows_to_compute=totals.to_compute,
         rows_failed_before=totals.failed,
-        input_field_ids=question.input_ids,
-        kept=_kept(question, totals),
-        failed_only=question.failed_only,
+        input_field_ids=resolved.input_ids,
+        kept=_kept(resolved, totals),
+        failed_only=resolved.failed_only,
         rows_not_computed=totals.not_computed,
-        versions=question.versions,
-        input_source=question.source,
-        inputs_version=0 if question.past is None else question.past.version,
+        versions=resolved.versions,
+        input_source=resolved.source,
+        inputs_version=0 if resolved.past is None else resolved.past.version,
     )
 
 
-def _input_columns(question: Question) -> tuple[str, ...]:
+def _input_columns(resolved: ResolvedRequest) -> tuple[str, ...]:
     """As they are called in the version that is read."""
-    return tuple(c.name for c in question.inputs) if question.past is None else question.past.input_columns
+    return tuple(c.name for c in resolved.inputs) if resolved.past is None else resolved.past.input_columns
 
 
-def _kept(question: Question, totals: _Totals) -> tuple[KeptRows, ...]:
-    pairs = zip(question.kept, question.versions[1:], strict=True)
+def _kept(resolved: ResolvedRequest, totals: _Totals) -> tuple[KeptRows, ...]:
+    pairs = zip(resolved.kept, resolved.versions[1:], strict=True)
     return tuple(KeptRows(function, totals.kept[part]) for function, part in pairs if totals.kept.get(part))

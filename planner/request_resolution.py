@@ -47,7 +47,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ResolvedRequest:
     """One column of one table, the function that is to fill it, and the rows asked for.
 
     `input_ids` are the inputs' field ids in parameter order, children included. `keyed_as`: the name that the output
@@ -156,7 +156,7 @@ def resolve(
     udf: UdfDefinition,
     bound_udf: UdfDefinition | None,
     bundle_uri: str = "",
-) -> Question:
+) -> ResolvedRequest:
     """The question for all rows. `udf` computes; the column was added with `bound_udf`, if that still exists.
 
     Raises FailedPrecondition (COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH).
@@ -168,7 +168,7 @@ def resolve(
         inputs = inputs_of(table, bound, udf, bound_udf)
         check_inputs(column.name, inputs, udf)
     validation.check_output_type(column, udf)
-    return Question(
+    return ResolvedRequest(
         table=table,
         output=OutputField(column, bound.column_id),
         udf=udf,
@@ -236,25 +236,25 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
 
 
 def with_filter(
-    question: Question, where: str, names: Collection[str], fields: Iterable[TableField] | None = None
-) -> Question:
+    resolved: ResolvedRequest, where: str, names: Collection[str], fields: Iterable[TableField] | None = None
+) -> ResolvedRequest:
     """The question for the rows that `where` matches. `names`: casefolded, a superset of what it reads; `fields`: the
     columns of the version in which it is evaluated, None: the table's."""
-    output = question.output.field.field_id
-    own = {field.field_id for field in question.inputs} | {output}
-    mentioned = [field for field in fields or question.table.fields if field.name.casefold() in names]
+    output = resolved.output.field.field_id
+    own = {field.field_id for field in resolved.inputs} | {output}
+    mentioned = [field for field in fields or resolved.table.fields if field.name.casefold() in names]
     made = Filter(
         where=where,
         columns=tuple(field for field in mentioned if field.field_id not in own),
         reads_output=any(field.field_id == output for field in mentioned),
         reads_versions=_MOVING_COLUMN in names,
     )
-    return dataclasses.replace(question, filter=made)
+    return dataclasses.replace(resolved, filter=made)
 
 
 def at_version(
-    question: Question, old: TableSnapshot, rows_in: Callable[[Sequence[int]], Mapping[int, int]]
-) -> Question:
+    resolved: ResolvedRequest, old: TableSnapshot, rows_in: Callable[[Sequence[int]], Mapping[int, int]]
+) -> ResolvedRequest:
     """The question for the rows of an older version, with the values that they had then.
 
     A fragment that is in both has the same rows in the same places. Rows that moved are found by their ids.
@@ -264,27 +264,27 @@ def at_version(
     before = {fragment.fragment_id: fragment for fragment in old.fragments}
     same: dict[int, Fragment] = {}
     others: list[int] = []
-    for fragment in question.table.fragments:
+    for fragment in resolved.table.fragments:
         then = before.get(fragment.fragment_id)
         if then is not None and fragment.has_rows_of(then):
             same[fragment.fragment_id] = then
         else:
             others.append(fragment.fragment_id)
     moved: Mapping[int, int] = {}
-    if others and question.table.stable_row_ids and old.stable_row_ids:
+    if others and resolved.table.stable_row_ids and old.stable_row_ids:
         moved = rows_in(others)
     elif others and len(same) < len(before):  # else they were all added since
         raise _rows_moved(old)
-    past = Past(old.version, same, moved, tuple(_name_then(column, old) for column in question.inputs))
-    kept = tuple(f for f in question.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
-    if question.filter.reads_output:
+    past = Past(old.version, same, moved, tuple(_name_then(column, old) for column in resolved.inputs))
+    kept = tuple(f for f in resolved.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
+    if resolved.filter.reads_output:
         raise InvalidArgument(
             "INVALID_FILTER",
-            f"Invalid filter: it reads {question.output.name}, which is to be computed from version {old.version}; "
+            f"Invalid filter: it reads {resolved.output.name}, which is to be computed from version {old.version}; "
             "leave read_version or that column out",
             field="where",
         )
-    return dataclasses.replace(question, table=dataclasses.replace(question.table, fragments=kept), past=past)
+    return dataclasses.replace(resolved, table=dataclasses.replace(resolved.table, fragments=kept), past=past)
 
 
 def _rows_moved(old: TableSnapshot) -> FailedPrecondition:

@@ -10,7 +10,7 @@ from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
 from core.domain.table import Fragment
 from core.row_states import StateSummary
-from planner.request_resolution import Question
+from planner.request_resolution import ResolvedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Moved:
     recorded: bool
 
 
-class Sight(NamedTuple):
+class FragmentStatus(NamedTuple):
     """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide, or those that
-    `moved` has. `version`: whose values a complete file has, as a place in `Question.versions`."""
+    `moved` has. `version`: whose values a complete file has, as a place in `ResolvedRequest.versions`."""
 
     fragment: Fragment
     reason: Reason
@@ -37,7 +37,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReuseDecision:
     """What the fragment's values are worth. `states` where its file holds some of this fingerprint."""
 
     reason: Reason
@@ -50,74 +50,78 @@ class Verdict:
 
 #: What a file with the wanted values says.
 _OF_THIS = frozenset({Reason.REUSED, Reason.PARTIAL})
-_PLAIN = {reason: Verdict(reason) for reason in Reason}
+_PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
 
 
-def look(question: Question) -> list[Sight]:
+def inspect(resolved: ResolvedRequest) -> list[FragmentStatus]:
     """One sight a fragment, in the order of the manifest."""
-    return list(look_at(question, question.table.fragments))
+    return list(inspect_fragment(resolved, resolved.table.fragments))
 
 
-def look_at(question: Question, fragments: Iterable[Fragment]) -> Iterator[Sight]:
+def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
     """The sights of some fragments, not necessarily of the table's latest version."""
-    function = keys.function_part(question.udf.name, question.udf.version, question.output.column_id)
-    output_ids = frozenset(question.output.field.field_ids)
+    function = keys.function_part(resolved.udf.name, resolved.udf.version, resolved.output.column_id)
+    output_ids = frozenset(resolved.output.field.field_ids)
     for fragment in fragments:
-        sources = keys.sources(question.input_pairs(fragment))
+        sources = keys.sources(resolved.input_pairs(fragment))
         fingerprint = keys.fingerprint_of(function, sources)
         files = fragment.files_of(output_ids)
-        reason, version = _reason(question, fragment, files, fingerprint)
-        if reason not in _OF_THIS and question.is_past(fragment):
+        reason, version = _reason(resolved, fragment, files, fingerprint)
+        if reason not in _OF_THIS and resolved.is_past(fragment):
             reason = Reason.PAST_INPUT
-        yield Sight(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)
+        yield FragmentStatus(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)
 
 
-def unnamed(question: Question, sight: Sight) -> str:
+def unnamed(resolved: ResolvedRequest, status: FragmentStatus) -> str:
     """The column's file where its name says nothing: an update wrote it, or a compaction. Empty: it is none such."""
-    if sight.reason is not Reason.FOREIGN_VALUES or keys.parse_column_file_name(sight.current_file) is not None:
+    if status.reason is not Reason.EXTERNAL_WRITE or keys.parse_column_file_name(status.current_file) is not None:
         return ""
-    files = sight.fragment.files_of(question.output.field.field_ids)
-    return sight.current_file if len(files) == 1 else ""
+    files = status.fragment.files_of(resolved.output.field.field_ids)
+    return status.current_file if len(files) == 1 else ""
 
 
-def judge(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> Verdict:
+def decide(resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]) -> ReuseDecision:
     """`states` by file name. A partial file whose states cannot be read is worth nothing."""
     summary = None
-    if sight.reason is Reason.PARTIAL or sight.moved is not None:
-        summary = _summary(question, sight, states)
-    if question.failed_only:
-        return _judge_failed(sight, summary)
-    if sight.reason is not Reason.PARTIAL:
-        return _PLAIN[sight.reason] if summary is None else Verdict(sight.reason, summary)
+    if status.reason is Reason.PARTIAL or status.moved is not None:
+        summary = _summary(resolved, status, states)
+    if resolved.failed_only:
+        return _decide_failed(status, summary)
+    if status.reason is not Reason.PARTIAL:
+        return _PLAIN[status.reason] if summary is None else ReuseDecision(status.reason, summary)
     if summary is None:
-        return Verdict(Reason.FOREIGN_VALUES)
+        return ReuseDecision(Reason.EXTERNAL_WRITE)
     if summary.untouched + summary.failed_older == 0:
-        return Verdict(Reason.REUSED, summary)
-    if question.selective and keys.md5_of_few(question.filter_identity(sight.fragment)) in summary.filters:
-        return Verdict(Reason.REUSED_FILTER, summary)
-    return Verdict(Reason.PARTIAL, summary)
+        return ReuseDecision(Reason.REUSED, summary)
+    if resolved.selective and keys.md5_of_few(resolved.filter_identity(status.fragment)) in summary.filters:
+        return ReuseDecision(Reason.REUSED_FILTER, summary)
+    return ReuseDecision(Reason.PARTIAL, summary)
 
 
-def _summary(question: Question, sight: Sight, states: Mapping[str, StateSummary]) -> StateSummary | None:
-    """Row states as the question's version sees them; None where the fragment has none that count."""
-    if sight.moved is not None:
-        return sight.moved.summary
-    found = states.get(sight.current_file)
-    name = keys.parse_column_file_name(sight.current_file)
+def _summary(
+    resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]
+) -> StateSummary | None:
+    """Row states as the request's version sees them; None where the fragment has none that count."""
+    if status.moved is not None:
+        return status.moved.summary
+    found = states.get(status.current_file)
+    name = keys.parse_column_file_name(status.current_file)
     if found is None or name is None:
         return None
-    return row_states.seen_from(found, name.function_part, question.versions)
+    return row_states.seen_from(found, name.function_part, resolved.versions)
 
 
-def _judge_failed(sight: Sight, summary: StateSummary | None) -> Verdict:
+def _decide_failed(status: FragmentStatus, summary: StateSummary | None) -> ReuseDecision:
     """Where only failed rows are asked for, a fragment without any is settled, whatever it lacks."""
     if summary is not None and summary.failed + summary.failed_older:
-        return Verdict(Reason.PARTIAL, summary)
-    whole = sight.reason in SETTLED or (summary is not None and not summary.untouched)
-    return Verdict(Reason.REUSED if whole else Reason.REUSED_FILTER, summary)
+        return ReuseDecision(Reason.PARTIAL, summary)
+    whole = status.reason in SETTLED or (summary is not None and not summary.untouched)
+    return ReuseDecision(Reason.REUSED if whole else Reason.REUSED_FILTER, summary)
 
 
-def _reason(question: Question, fragment: Fragment, files: tuple[str, ...], fingerprint: str) -> tuple[Reason, int]:
+def _reason(
+    resolved: ResolvedRequest, fragment: Fragment, files: tuple[str, ...], fingerprint: str
+) -> tuple[Reason, int]:
     """Why, and whose values a file has."""
     if fragment.live_rows == 0:
         return Reason.REUSED, 0
@@ -125,9 +129,9 @@ def _reason(question: Question, fragment: Fragment, files: tuple[str, ...], fing
         return Reason.MISSING, 0
     name = keys.parse_column_file_name(files[0])
     if name is None or len(files) > 1:
-        return Reason.FOREIGN_VALUES, 0
-    if name.function_part not in question.versions:
+        return Reason.EXTERNAL_WRITE, 0
+    if name.function_part not in resolved.versions:
         return Reason.UDF_CHANGED, 0
     if name.fingerprint[16:] != fingerprint[16:]:
         return Reason.INPUT_CHANGED, 0
-    return Reason.PARTIAL if name.partial else Reason.REUSED, question.versions.index(name.function_part)
+    return Reason.PARTIAL if name.partial else Reason.REUSED, resolved.versions.index(name.function_part)

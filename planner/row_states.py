@@ -16,7 +16,7 @@ from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
 from planner.failed_rows import states_of
 from planner.plan_reader import PlanReader
-from planner.reuse_decision import Sight
+from planner.reuse_decision import FragmentStatus
 
 _OFFSET_MASK = (1 << 32) - 1
 
@@ -45,17 +45,17 @@ class StatesReader:
 
     def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
         """`listed`: whose addresses are wanted. Raises what `PlanReader.plan` raises."""
-        question = self._plans.question(BackfillSpec(database, table, column))
-        sights = self._plans.sights(question)
-        reader = FragmentReader(question.table.uri, question.table.version)
-        nulls = reader.null_rows(question.output.name)
+        resolved = self._plans.resolved(BackfillSpec(database, table, column))
+        statuses = self._plans.statuses(resolved)
+        reader = FragmentReader(resolved.table.uri, resolved.table.version)
+        nulls = reader.null_rows(resolved.output.name)
         counts = dict.fromkeys(ValueState, 0)
-        kept = np.zeros(len(question.versions), np.int64)
+        kept = np.zeros(len(resolved.versions), np.int64)
         addresses: list[int] = []
-        for sight in sorted(sights, key=lambda s: s.fragment.fragment_id):
-            fragment = sight.fragment
-            states = states_of(question, sight)
-            live = _live(reader, sight)
+        for status in sorted(statuses, key=lambda s: s.fragment.fragment_id):
+            fragment = status.fragment
+            states = states_of(resolved, status)
+            live = _live(reader, status)
             for state, mask in _masks(fragment.physical_rows, states, nulls.get(fragment.fragment_id)):
                 alive = mask & live
                 counts[state] += int(alive.sum())
@@ -65,13 +65,13 @@ class StatesReader:
             computed = states[live & (row_states.kinds(states) == RowState.COMPUTED)]
             kept += np.bincount(row_states.versions(computed), minlength=len(kept))[: len(kept)]
         return ColumnStates(
-            uri=question.table.uri,
-            version=question.table.version,
+            uri=resolved.table.uri,
+            version=resolved.table.version,
             computed=counts[ValueState.COMPUTED],
             null=counts[ValueState.NULL],
             failed=counts[ValueState.FAILED],
             not_computed=counts[ValueState.NOT_COMPUTED],
-            kept=tuple(KeptRows(f, int(n)) for f, n in zip(question.kept, kept[1:], strict=True) if n),
+            kept=tuple(KeptRows(f, int(n)) for f, n in zip(resolved.kept, kept[1:], strict=True) if n),
             addresses=addresses,
         )
 
@@ -85,8 +85,8 @@ class StatesReader:
         return ids
 
 
-def _live(reader: FragmentReader, sight: Sight) -> Mask:
-    fragment = sight.fragment
+def _live(reader: FragmentReader, status: FragmentStatus) -> Mask:
+    fragment = status.fragment
     if not fragment.deleted_rows:
         return np.ones(fragment.physical_rows, np.bool_)
     return reader.live(fragment.fragment_id, RowRange(0, fragment.physical_rows))

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
-from core.domain.compactions import Rewrite, Trail
+from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.plan import Reason
 from core.domain.table import Fragment
 from core.row_states import RowState, States, StateSummary
-from planner.request_resolution import Question
-from planner.reuse_decision import Moved, Sight, look_at, unnamed
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, Moved, inspect_fragment, unnamed
 
 #: Stands for the filter that is asked for: its id is another one for every fragment.
 _ASKED = "asked"
@@ -31,7 +31,7 @@ _GRAVEST = (
     Reason.HISTORY_LOST,
     Reason.UDF_CHANGED,
     Reason.INPUT_CHANGED,
-    Reason.FOREIGN_VALUES,
+    Reason.EXTERNAL_WRITE,
     Reason.MISSING,
 )
 
@@ -42,11 +42,11 @@ Part = TypeVar("Part")
 class Archive(Protocol):
     """Reads what older fragments left. None: it is gone or damaged."""
 
-    def record(self, sight: Sight) -> FragmentRecord | None:
+    def record(self, status: FragmentStatus) -> FragmentRecord | None:
         """What an earlier run recorded about the file that compaction wrote for a fragment."""
         ...
 
-    def states(self, sight: Sight) -> bytes | None:
+    def states(self, status: FragmentStatus) -> bytes | None:
         """Row states of an old fragment's partial column file."""
         ...
 
@@ -58,7 +58,7 @@ class Archive(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows in order. `states` is a single state where all have the same; their versions are places in
-    `Question.versions`. `why`: the reason where nothing is settled. `filters` are settled, None: all are."""
+    `ResolvedRequest.versions`. `why`: the reason where nothing is settled. `filters` are settled, None: all are."""
 
     count: int
     states: States | int
@@ -71,77 +71,77 @@ class _Rows:
         return self.states
 
 
-class Lineage:
+class RowTracer:
     """Follows the fragments of one question along one trail."""
 
-    def __init__(self, question: Question, trail: Trail, archive: Archive) -> None:
-        self._question = question
-        self._trail = trail
+    def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
+        self._resolved = resolved
+        self._compactions = compactions
         self._archive = archive
         self._made: dict[int, _Rows | None] = {}
 
-    def follow(self, sight: Sight) -> Sight:
+    def follow(self, status: FragmentStatus) -> FragmentStatus:
         """The sight of a compacted fragment, with what is known of its rows, or with the reason why nothing is."""
-        record = self._archive.record(sight)
-        rows = self._recorded(sight, record) if record is not None else self._compacted(sight)
+        record = self._archive.record(status)
+        rows = self._recorded(status, record) if record is not None else self._compacted(status)
         if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
-            return sight._replace(reason=rows.why)
-        identity = keys.md5_of_few(self._question.filter_identity(sight.fragment))
+            return status._replace(reason=rows.why)
+        identity = keys.md5_of_few(self._resolved.filter_identity(status.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
-        older = self._question.versions[1:]
+        older = self._resolved.versions[1:]
         summary = row_states.summarize(rows.array(), filters, older)
         whole = summary.computed == rows.count
-        recorded = record is not None and record.fingerprint == sight.fingerprint
+        recorded = record is not None and record.fingerprint == status.fingerprint
         moved = Moved(summary, b"" if whole else row_states.encode(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
             reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
-        return sight._replace(reason=reason, moved=moved)
+        return status._replace(reason=reason, moved=moved)
 
-    def _rows(self, sight: Sight) -> _Rows:
+    def _rows(self, status: FragmentStatus) -> _Rows:
         """Of an older fragment, deleted rows included."""
-        count = sight.fragment.physical_rows
-        if sight.reason is Reason.REUSED:
-            return _Rows(count, row_states.of_version(RowState.COMPUTED, sight.version), Reason.REUSED)
-        if sight.reason is Reason.PARTIAL:
-            own = self._question.versions[sight.version]
-            return self._decoded(sight, self._archive.states(sight), own)
-        if unnamed(self._question, sight):
-            record = self._archive.record(sight)
-            return self._recorded(sight, record) if record is not None else self._compacted(sight)
-        return _untouched(count, sight.reason)
+        count = status.fragment.physical_rows
+        if status.reason is Reason.REUSED:
+            return _Rows(count, row_states.of_version(RowState.COMPUTED, status.version), Reason.REUSED)
+        if status.reason is Reason.PARTIAL:
+            own = self._resolved.versions[status.version]
+            return self._decoded(status, self._archive.states(status), own)
+        if unnamed(self._resolved, status):
+            record = self._archive.record(status)
+            return self._recorded(status, record) if record is not None else self._compacted(status)
+        return _untouched(count, status.reason)
 
-    def _recorded(self, sight: Sight, record: FragmentRecord) -> _Rows:
+    def _recorded(self, status: FragmentStatus, record: FragmentRecord) -> _Rows:
         own = keys.function_of(record.fingerprint)
         if record.states:
-            return self._decoded(sight, record.states, own)
-        state = row_states.of_version(RowState.COMPUTED, self._question.versions.index(own))
-        return _Rows(sight.fragment.physical_rows, state, Reason.REUSED)
+            return self._decoded(status, record.states, own)
+        state = row_states.of_version(RowState.COMPUTED, self._resolved.versions.index(own))
+        return _Rows(status.fragment.physical_rows, state, Reason.REUSED)
 
-    def _decoded(self, sight: Sight, buffer: bytes | None, own: str) -> _Rows:
-        count = sight.fragment.physical_rows
-        accepted = self._question.versions
+    def _decoded(self, status: FragmentStatus, buffer: bytes | None, own: str) -> _Rows:
+        count = status.fragment.physical_rows
+        accepted = self._resolved.versions
         states = None if buffer is None else row_states.decode_for(buffer, own, accepted)
         if buffer is None or states is None or len(states) != count:
             return _untouched(count, Reason.HISTORY_LOST)
         summary = row_states.seen_from(row_states.decode_summary(buffer), own, accepted)
-        return _Rows(count, states, Reason.MISSING, self._filters(sight, summary))
+        return _Rows(count, states, Reason.MISSING, self._filters(status, summary))
 
-    def _filters(self, sight: Sight, summary: StateSummary) -> frozenset[str] | None:
+    def _filters(self, status: FragmentStatus, summary: StateSummary) -> frozenset[str] | None:
         if not summary.untouched + summary.failed_older:
             return None
-        asked = self._question.filter.where and keys.md5_of_few(self._question.filter_identity(sight.fragment))
+        asked = self._resolved.filter.where and keys.md5_of_few(self._resolved.filter_identity(status.fragment))
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
 
-    def _compacted(self, sight: Sight) -> _Rows:
+    def _compacted(self, status: FragmentStatus) -> _Rows:
         """Rows of a fragment that a compaction made, if that is what made it."""
-        fragment, file = sight.fragment, sight.current_file
-        rewrite = self._trail.rewrites.get(file)
+        fragment, file = status.fragment, status.current_file
+        rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
-            lost = file in self._trail.lost
-            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.FOREIGN_VALUES)
+            lost = file in self._compactions.lost
+            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.EXTERNAL_WRITE)
         made, before = rewrite.place_of(file)
-        if self._question.input_pairs(made) != self._question.input_pairs(fragment):
+        if self._resolved.input_pairs(made) != self._resolved.input_pairs(fragment):
             return _untouched(fragment.physical_rows, Reason.INPUT_CHANGED)
         if id(rewrite) not in self._made:
             self._made[id(rewrite)] = self._joined(rewrite)
@@ -149,15 +149,15 @@ class Lineage:
         if joined is None or made.physical_rows != fragment.physical_rows:
             return _untouched(fragment.physical_rows, Reason.HISTORY_LOST)
         rows = _cut(joined, before, made.physical_rows)
-        if self._question.filter_identity(made) != self._question.filter_identity(fragment) and rows.filters:
+        if self._resolved.filter_identity(made) != self._resolved.filter_identity(fragment) and rows.filters:
             return dataclasses.replace(rows, filters=rows.filters - {_ASKED})
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
         """The live rows of the old fragments, one after the other; None where they are not those of the new ones."""
         parts: list[_Rows] = []
-        for sight in look_at(self._question, rewrite.old):
-            part = self._alive(rewrite, sight)
+        for status in inspect_fragment(self._resolved, rewrite.old):
+            part = self._alive(rewrite, status)
             if part is None:
                 return None
             parts.append(part)
@@ -166,11 +166,11 @@ class Lineage:
             return None
         return _join(parts)
 
-    def _alive(self, rewrite: Rewrite, sight: Sight) -> _Rows | None:
-        fragment = sight.fragment
+    def _alive(self, rewrite: Rewrite, status: FragmentStatus) -> _Rows | None:
+        fragment = status.fragment
         if not fragment.live_rows:
             return _Rows(0, RowState.COMPUTED, Reason.REUSED)
-        rows = self._rows(sight)
+        rows = self._rows(status)
         if not fragment.deleted_rows:
             return rows
         if isinstance(rows.states, int):
@@ -203,12 +203,12 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
     return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
 
 
-def further(question: Question, recorded: Callable[[Sight], bool]) -> Callable[[Fragment], str]:
+def further(resolved: ResolvedRequest, recorded: Callable[[FragmentStatus], bool]) -> Callable[[Fragment], str]:
     """For `core.lance_io.compactions.trace`: which file of an old fragment is to be traced too."""
 
     def name(fragment: Fragment) -> str:
-        sight = next(look_at(question, (fragment,)))
-        file = unnamed(question, sight)
-        return "" if file and recorded(sight) else file
+        status = next(inspect_fragment(resolved, (fragment,)))
+        file = unnamed(resolved, status)
+        return "" if file and recorded(status) else file
 
     return name

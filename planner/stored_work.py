@@ -9,8 +9,8 @@ from typing import NamedTuple
 from core.checkpoints.records import FragmentRecord
 from core.keys import FamilyKey
 from core.row_states import StateSummary
-from planner.request_resolution import Question
-from planner.reuse_decision import Sight, judge
+from planner.request_resolution import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, decide
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
@@ -27,10 +27,10 @@ NONE_FAILED = FailedNow(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StoredWork:
     """What was stored by earlier runs.
 
-    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the question's family,
+    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the request's family,
     by id of the fragment, whose input files are still those of the key. `records`: fragment records by key, only of
     files that exist. `gone`: keys of fragments that the table does not have. `failed`: by id of the fragment, where
     fewer failed rows may count than its file's header says.
@@ -48,8 +48,8 @@ class Evidence:
 
 
 @dataclass(slots=True)
-class Sifted:
-    """Keys that matter: `found` and `gone` are those of `Evidence`, `records` the keys of fragment records.
+class RelevantWork:
+    """Keys that matter: `found` and `gone` are those of `StoredWork`, `records` the keys of fragment records.
     `outdated`: fragments with work that have keys under other input files."""
 
     found: dict[int, list[FamilyKey]] = field(default_factory=dict)
@@ -58,17 +58,19 @@ class Sifted:
     outdated: set[int] = field(default_factory=set)
 
 
-def open_inputs(question: Question, sights: Iterable[Sight], states: Mapping[str, StateSummary]) -> dict[int, str]:
+def open_inputs(
+    resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: Mapping[str, StateSummary]
+) -> dict[int, str]:
     """md5 of the inputs by id of the fragments with something to do: only their checkpoints matter."""
-    return {s.fragment.fragment_id: s.sources for s in sights if not judge(question, s, states).settled}
+    return {s.fragment.fragment_id: s.sources for s in statuses if not decide(resolved, s, states).settled}
 
 
-def sift(question: Question, wanted: Mapping[int, str], listed: Iterable[str]) -> Sifted:
+def select_relevant(resolved: ResolvedRequest, wanted: Mapping[int, str], listed: Iterable[str]) -> RelevantWork:
     """`wanted` is what `open_inputs` gives."""
-    present = {fragment.fragment_id for fragment in question.table.fragments}
-    sifted = Sifted()
+    present = {fragment.fragment_id for fragment in resolved.table.fragments}
+    sifted = RelevantWork()
     found = sifted.found
-    for key in question.family.parse_all(listed):
+    for key in resolved.family.parse_all(listed):
         _, _, sources, fragment_id, covered = key
         inputs = wanted.get(fragment_id)
         if inputs == sources:

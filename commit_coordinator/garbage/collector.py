@@ -12,7 +12,7 @@ from commit_coordinator.garbage.references import CHECKPOINTS, DATA, Uses
 from commit_coordinator.garbage.retention import (
     Inventory,
     PartialStates,
-    judge,
+    decide,
     partial_files,
     removal_order,
 )
@@ -29,7 +29,7 @@ from core import keys
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.crash_points import crash_point
-from core.domain.garbage import StoredFile, Verdict
+from core.domain.garbage import RetentionDecision, StoredFile
 from core.lance_io.open_jobs import open_jobs
 
 _log = structlog.get_logger(__name__)
@@ -47,8 +47,8 @@ class GarbageCollector:
         self._store = LanceCheckpointStore(checkpoint_root(uri))
         self._versions: TableVersions | None = None
 
-    def look(self) -> tuple[int, list[Verdict]]:
-        """Version of the table, and verdicts. Files are listed before the versions are read and the jobs last: what is
+    def look(self) -> tuple[int, list[RetentionDecision]]:
+        """Version of the table, and decisions. Files are listed before the versions are read and the jobs last: what is
         written or begins meanwhile is either not listed or known to be in use."""
         TableVersions(self._uri)  # no table: no folders to list
         files = [
@@ -69,14 +69,14 @@ class GarbageCollector:
             states=self._states(partial_files(uses, files)),
             jobs=open_jobs(self._uri),
         )
-        return uses.version, judge(inventory)
+        return uses.version, decide(inventory)
 
-    def sweep(self, verdicts: Iterable[Verdict]) -> list[StoredFile]:
+    def sweep(self, decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
         """Removes the garbage; what is gone now. Stopped anywhere and called again it goes on."""
         if self._versions is None:
             raise RuntimeError("sweep before look")
         committed = self._versions.files_since()
-        wanted = [f for f in removal_order(verdicts) if f.folder != DATA or f.name not in committed]
+        wanted = [f for f in removal_order(decisions) if f.folder != DATA or f.name not in committed]
         gone: list[StoredFile] = []
         for file in remove(self._uri, wanted):
             gone.append(file)

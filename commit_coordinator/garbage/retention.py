@@ -1,4 +1,4 @@
-"""What may be deleted beside a table's data. Pure: the same inventory gives the same verdicts.
+"""What may be deleted beside a table's data. Pure: the same inventory gives the same decisions.
 
 A file goes when nothing can need it any more and it is older than the age asked for. In doubt it stays: a checkpoint
 that stays costs space, one that goes too early costs its rows' computation.
@@ -20,10 +20,10 @@ from core.domain.garbage import (
     Fate,
     OpenJob,
     Purpose,
+    RetentionDecision,
     StoredFile,
     StoredKind,
     Use,
-    Verdict,
 )
 from core.domain.ranges import RowRange
 
@@ -48,7 +48,7 @@ class PartialStates:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything that verdicts rest on.
+    """Everything that decisions rest on.
 
     `files`: the checkpoint folder, and the files of the data folder that look like ours. `records`: by file name,
     None for those without the fields of today. `states`: by name of partial column file; one that is not there could
@@ -64,26 +64,26 @@ class Inventory:
     jobs: Sequence[OpenJob] = ()
 
 
-def judge(inventory: Inventory) -> list[Verdict]:
-    """One verdict a file, in their order; files of the data folder that a version refers to have none."""
+def decide(inventory: Inventory) -> list[RetentionDecision]:
+    """One decision a file, in their order; files of the data folder that a version refers to have none."""
     present = {f.name for f in inventory.files if f.folder == DATA} | inventory.uses.files
-    verdicts = [
-        _verdict(inventory, file, *_checkpoint_use(inventory, file, present))
+    decisions = [
+        _decision(inventory, file, *_checkpoint_use(inventory, file, present))
         for file in inventory.files
         if file.folder == CHECKPOINTS
     ]
     named = {
         record.file
-        for verdict in verdicts
-        if verdict.kind is StoredKind.RECORD and verdict.fate is not Fate.GARBAGE
-        if (record := inventory.records.get(verdict.file.name)) is not None
+        for decision in decisions
+        if decision.kind is StoredKind.RECORD and decision.fate is not Fate.GARBAGE
+        if (record := inventory.records.get(decision.file.name)) is not None
     }
     for file in inventory.files:
         if file.folder == DATA and file.name not in inventory.uses.files:
-            verdicts.append(_verdict(inventory, file, *_data_use(file, named)))
+            decisions.append(_decision(inventory, file, *_data_use(file, named)))
         elif file.folder not in (CHECKPOINTS, DATA) and file.name not in inventory.uses.files:
-            verdicts.append(_verdict(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
-    return verdicts
+            decisions.append(_decision(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
+    return decisions
 
 
 def _checkpoint_use(
@@ -108,7 +108,7 @@ def _checkpoint_use(
 def _range_use(inventory: Inventory, key: str, purpose: Purpose) -> Use:
     found = inventory.uses.slot_of(key)
     if found is None:
-        return _foreign(inventory.uses, purpose)
+        return _external(inventory.uses, purpose)
     _, parsed, slot = found
     if slot is None:
         return Use.NO_SOURCES
@@ -135,7 +135,7 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
         partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
         return Use.OPEN if partial and record.states else Use.SETTLED  # compaction will leave no other word of its rows
     if found is None:
-        return _foreign(inventory.uses, purpose)
+        return _external(inventory.uses, purpose)
     column, _, slot = found
     if slot is None:
         return Use.NO_SOURCES
@@ -144,7 +144,7 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
     return Use.OPEN if record.column_id == column.bound.column_id else Use.NOT_INSTALLABLE
 
 
-def _foreign(uses: Uses, purpose: Purpose) -> Use:
+def _external(uses: Uses, purpose: Purpose) -> Use:
     return Use.OTHER_FUNCTION if purpose.column in uses.column_names else Use.NO_COLUMN
 
 
@@ -158,7 +158,9 @@ def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use
     return StoredKind.OTHER, Use.UNKNOWN, Purpose()
 
 
-def _verdict(inventory: Inventory, file: StoredFile, kind: StoredKind, use: Use, purpose: Purpose) -> Verdict:
+def _decision(
+    inventory: Inventory, file: StoredFile, kind: StoredKind, use: Use, purpose: Purpose
+) -> RetentionDecision:
     def fate() -> Fate:
         if use in IN_USE:
             return Fate.KEPT
@@ -166,7 +168,7 @@ def _verdict(inventory: Inventory, file: StoredFile, kind: StoredKind, use: Use,
             return Fate.JOB
         return Fate.YOUNG if inventory.now - file.modified < _age(inventory, kind, file) else Fate.GARBAGE
 
-    return Verdict(file, kind, use, fate(), purpose)
+    return RetentionDecision(file, kind, use, fate(), purpose)
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
@@ -185,8 +187,8 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
     forced = inventory.older_than == 0 and not inventory.jobs
-    foreign = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
-    return 0.0 if forced and not foreign else max(inventory.older_than, DAY)
+    external = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
+    return 0.0 if forced and not external else max(inventory.older_than, DAY)
 
 
 def purpose_of(uses: Uses, key: str) -> Purpose:
@@ -213,7 +215,7 @@ def partial_files(uses: Uses, files: Iterable[StoredFile]) -> set[str]:
     return {slot.file for _, _, slot in filter(None, found) if slot is not None and slot.state is SlotState.PARTIAL}
 
 
-def removal_order(verdicts: Iterable[Verdict]) -> list[StoredFile]:
+def removal_order(decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
     """The garbage; records before the files that they name, so that after a crash none names a missing file."""
-    garbage = [v for v in verdicts if v.fate is Fate.GARBAGE]
+    garbage = [v for v in decisions if v.fate is Fate.GARBAGE]
     return [v.file for v in sorted(garbage, key=lambda v: v.kind is not StoredKind.RECORD)]

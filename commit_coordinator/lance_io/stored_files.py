@@ -97,7 +97,7 @@ def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
 
 
 def is_installable(name: str) -> bool:
-    """Whether a file of the data folder is one that Leman stages: a column file, or a file of a view."""
+    """Whether a file of the data folder is one that Leman scratch tables: a column file, or a file of a view."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
 
 

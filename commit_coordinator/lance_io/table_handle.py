@@ -19,7 +19,7 @@ from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import column_files
-from core.lance_io.commit_history import CommitRecord, History
+from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.opening import move_to_latest
 from core.lance_io.panics import is_panic, panics_as_errors
@@ -120,7 +120,7 @@ class TableHandle:
         self._uri = uri
         self._past: TableSnapshot | None = None
         self._dataset = open_table(uri)
-        self._history = History()
+        self._history = CommitHistory()
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
         """The latest version, with those of the named fragments that exist.
@@ -135,7 +135,7 @@ class TableHandle:
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from None
         if found.incarnation != before:
-            self._history = History()
+            self._history = CommitHistory()
         return found
 
     def replace_files(

@@ -45,7 +45,7 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Splice:
+class ViewDelta:
     """One version of a view. Files of `appended` with their rows become new fragments, in order; `evicted` are row
     addresses; with `replace_all` nothing of before stays. `metadata`: of the schema, other keys stay."""
 
@@ -158,7 +158,7 @@ def exists(uri: str) -> AlreadyExists:
     return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
 
 
-def splice(dataset: lance.LanceDataset, change: Splice, operation: str, request_id: str, job_id: str) -> int:
+def apply_delta(dataset: lance.LanceDataset, change: ViewDelta, operation: str, request_id: str, job_id: str) -> int:
     """The view's version with the change, on top of that of `dataset`. Nobody else may have committed since, but for
     settings and indexes. Raises CommitConflict and CommitUnclear."""
     fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}

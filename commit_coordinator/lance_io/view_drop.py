@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from core.domain.view import STAGE_PREFIX
+from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
@@ -13,7 +13,7 @@ from core.locations import table_uri
 from core.storage import failed
 from core.views.metadata import QUERY, from_metadata
 
-_STAGE = STAGE_PREFIX + "{}_[0-9a-f]{{16}}"
+_STAGE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
 
 
 def check(database: str, name: str, *, force: bool) -> None:

@@ -78,7 +78,7 @@ class Count:
 
 
 @dataclass(slots=True)
-class Tally:
+class FindingCounts:
     """What was looked at since the last report, and what was found."""
 
     counts: dict[Subject, Count] = field(default_factory=dict)

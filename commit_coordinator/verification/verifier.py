@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 
 from commit_coordinator.verification import functions, histories, tables
-from commit_coordinator.verification.report import Finding, Flaw, Looked, Place, Subject, Tally
+from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Looked, Place, Subject
 from core.errors import LemanError, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
@@ -29,7 +29,7 @@ Things = Iterable[tuple[str, Looked]]
 class Report:
     """What was looked at since the report before. `place` is None in the last one."""
 
-    tally: Tally
+    tally: FindingCounts
     place: Place | None
 
 
@@ -40,14 +40,14 @@ def verify(database: str, after: Place | None, clock: Callable[[], float] = time
         found = filesystem.get_file_info(root)
     if found.type != pafs.FileType.Directory:
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
-    tally, things, told, place = Tally(), 0, clock(), after
+    tally, things, told, place = FindingCounts(), 0, clock(), after
     for place, looked in _all(database, after):
         tally.add(looked)
         things += 1
         full = things >= REPORT_THINGS or len(tally.findings) >= REPORT_FINDINGS
         if full or clock() - told >= REPORT_SECONDS:
             yield Report(tally, place)
-            tally, things, told = Tally(), 0, clock()
+            tally, things, told = FindingCounts(), 0, clock()
     yield Report(tally, None)
 
 

@@ -1,4 +1,4 @@
-"""What can be done for a request about a view beside the lane: files are checked, placeholders are laid out."""
+"""What can be done for a request about a view beside the commit queue: files are checked, placeholders are laid out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from commit_coordinator.lance_io.placeholders import stage_placeholders
 from commit_coordinator.lance_io.table_handle import InstallableFile
 from commit_coordinator.lance_io.view_commits import ViewFiles
 from commit_coordinator.preconditions import Rejection
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
+from commit_coordinator.views.requests import (
+    ApplyDeltaRequest,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
+    ViewFile,
+    ViewRequest,
+)
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
@@ -31,7 +37,7 @@ Checked = InstallableFile | Rejection
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A request about a view, ready for the lane. `error`: why it must be refused, unless it was done already.
+    """A request about a view, ready for the commit queue. `error`: why it must be refused, unless it was done already.
 
     `files`: of `fragments`, or of `appended` and then `swapped`. `placeholders`: staged for `create` or anew.
     """
@@ -53,12 +59,12 @@ class ViewChecks:
         self._width = width
 
     async def prepared(self, request: ViewRequest) -> Prepared:
-        """Raises Unavailable (STORE_UNAVAILABLE); other errors are kept for the lane: the answer to a request may have
-        been lost, and its files be gone since."""
+        """Raises Unavailable (STORE_UNAVAILABLE); other errors are kept for the commit queue: the answer to a request
+        may have been lost, and its files be gone since."""
         try:
-            if isinstance(request, LayRequest):
+            if isinstance(request, CreatePlaceholdersRequest):
                 return await self._pool.run(_laid, request)
-            if isinstance(request, FillRequest):
+            if isinstance(request, FillPlaceholdersRequest):
                 return Prepared(request, await self._checked(request.fragments, "fill"))
             appended = await self._checked(request.appended, "append")
             swapped = await self._checked(request.swapped, "swap")
@@ -98,13 +104,13 @@ def _look_at_one(checker: ViewFiles, staged: StagedFile, wanted: Collection[str]
         return Rejection(error.reason, error.message)
 
 
-def _evicted(request: SpliceRequest) -> Ids:
+def _evicted(request: ApplyDeltaRequest) -> Ids:
     if not request.evictions_file:
         return NO_IDS
     return view_files.read_evictions(request.uri, request.evictions_file, request.evictions_digest)
 
 
-def _laid(request: LayRequest) -> Prepared:
+def _laid(request: CreatePlaceholdersRequest) -> Prepared:
     """Placeholders in files, streamed; memory is bounded."""
     if request.create and view_commits.find(request.uri) is not None:
         return Prepared(request)

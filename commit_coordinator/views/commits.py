@@ -1,4 +1,4 @@
-"""One try of a commit to a view: look at the latest version, refuse or commit. Runs in the table's lane.
+"""One try of a commit to a view: look at the latest version, refuse or commit. Runs in the table's commit queue.
 
 A try that fails unclearly is followed by another, which finds out first whether the commit was made.
 """
@@ -9,11 +9,17 @@ from collections.abc import Sequence
 
 from commit_coordinator.lance_io import view_commits
 from commit_coordinator.lance_io.table_handle import CommitConflict, InstallableFile, TableHandle
-from commit_coordinator.lance_io.view_commits import Splice, Swap
+from commit_coordinator.lance_io.view_commits import Swap, ViewDelta
 from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status
 from commit_coordinator.views.checks import Checked, Prepared
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile, ViewRequest
+from commit_coordinator.views.requests import (
+    ApplyDeltaRequest,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
+    ViewFile,
+    ViewRequest,
+)
 from core.crash_points import crash_point
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import IS_SET, VIEW_FILE_PREFIX
@@ -45,11 +51,11 @@ def create(work: Prepared) -> CommitResult:
 
 
 def change(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fills, splices, or lays placeholders anew. Raises FailedPrecondition (ATTEMPT_FENCED), Aborted (TABLE_REPLACED,
-    VIEW_CHANGED, VIEW_IS_SET), InvalidArgument (a fill without fragments), what preparing it raised, CommitConflict,
-    CommitUnclear, and what `TableHandle.latest` raises."""
+    """Fills, applies a delta, or lays placeholders anew. Raises FailedPrecondition (ATTEMPT_FENCED), Aborted
+    (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET), InvalidArgument (a fill without fragments), what preparing it raised,
+    CommitConflict, CommitUnclear, and what `TableHandle.latest` raises."""
     try:
-        if isinstance(work.request, FillRequest):
+        if isinstance(work.request, FillPlaceholdersRequest):
             return _fill(table, work, work.request)
         return _change(table, work, work.request)
     except LemanError:
@@ -57,21 +63,21 @@ def change(table: TableHandle, work: Prepared) -> CommitResult:
         raise
 
 
-def _change(table: TableHandle, work: Prepared, request: LayRequest | SpliceRequest) -> CommitResult:
+def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersRequest | ApplyDeltaRequest) -> CommitResult:
     base = _base(table, request)
     done = _done(table, request)
-    operation = "SpliceView" if isinstance(request, SpliceRequest) else "LayPlaceholders"
+    operation = "SpliceView" if isinstance(request, ApplyDeltaRequest) else "LayPlaceholders"
     if done:
         return CommitResult(done, operation=operation)
     if work.error is not None:
         raise work.error
     if base.version != request.read_version:
         raise _changed(request, base.version)
-    planned = _splice(table, work, request) if isinstance(request, SpliceRequest) else _anew(table, work, request)
+    planned = _delta(table, work, request) if isinstance(request, ApplyDeltaRequest) else _anew(table, work, request)
     crash_point("coordinator.before_splice")
-    version = view_commits.splice(table.dataset, planned, operation, request.request_id, request.job_id)
+    version = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)
     crash_point("coordinator.after_splice")
-    if isinstance(request, SpliceRequest) and request.evictions_file:
+    if isinstance(request, ApplyDeltaRequest) and request.evictions_file:
         view_files.remove_evictions(request.uri, request.evictions_file)
     return CommitResult(version, operation=operation)
 
@@ -106,21 +112,21 @@ def _done(table: TableHandle, request: ViewRequest) -> int:
     return int(table.dataset.version) if view_commits.is_made_by(table.dataset, request.request_id) else 0
 
 
-def _anew(table: TableHandle, work: Prepared, request: LayRequest) -> Splice:
+def _anew(table: TableHandle, work: Prepared, request: CreatePlaceholdersRequest) -> ViewDelta:
     if table.dataset.count_rows(f"coalesce({IS_SET}, false)"):
         raise Aborted("VIEW_IS_SET", f"View {request.uri} has rows with values by now: plan again", uri=request.uri)
     files = view_commits.ViewFiles(request.uri)
     appended = [(files.prepare(staged, files.columns), staged.physical_rows) for staged in work.placeholders]
     metadata = ((work.schema or request.schema).metadata or {}).items()
     ours = {key.decode(): value.decode() for key, value in metadata if key.startswith(_LEMAN)}
-    return Splice(appended, (), work.evicted, ours, replace_all=True)
+    return ViewDelta(appended, (), work.evicted, ours, replace_all=True)
 
 
-def _splice(table: TableHandle, work: Prepared, request: SpliceRequest) -> Splice:
+def _delta(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> ViewDelta:
     files = [_usable(file) for file in work.files]
     appended, swapped = files[: len(request.appended)], files[len(request.appended) :]
     _check_fragments(table, work, request)
-    return Splice(
+    return ViewDelta(
         [(file, wanted.staged.physical_rows) for file, wanted in zip(appended, request.appended, strict=True)],
         [Swap(wanted.fragment_id, file) for file, wanted in zip(swapped, request.swapped, strict=True)],
         work.evicted,
@@ -136,7 +142,7 @@ def _usable(file: Checked) -> InstallableFile:
     raise errors.get(file.reason, FailedPrecondition)(file.reason, file.message)
 
 
-def _check_fragments(table: TableHandle, work: Prepared, request: SpliceRequest) -> None:
+def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
     """The view is at the version that was planned from: what does not fit now is a mistake of the caller."""
     evicted: dict[int, int] = {}
     for address in work.evicted.tolist():
@@ -154,7 +160,7 @@ def _check_fragments(table: TableHandle, work: Prepared, request: SpliceRequest)
             raise FailedPrecondition("ROW_COUNT_MISMATCH", f"Fragment {fragment_id} has no row {offset} to be evicted")
 
 
-def _fill(table: TableHandle, work: Prepared, request: FillRequest) -> CommitResult:
+def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) -> CommitResult:
     if not request.fragments:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to fill", field="fill_placeholders.fragments")
     base = _base(table, request, [file.fragment_id for file in request.fragments])
@@ -210,7 +216,7 @@ def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
     return Outcome(file.fragment_id, Status.REJECTED, problem.reason, problem.message)
 
 
-def _honour_history(table: TableHandle, request: FillRequest, outcomes: dict[int, Outcome]) -> None:
+def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
     """What was committed stays COMMITTED, whatever became of the view since."""
     if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
         return

@@ -19,7 +19,7 @@ class ViewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LayRequest:
+class CreatePlaceholdersRequest:
     """Lay placeholders: for a view that is made by it (`create`; then without incarnation and read version), or anew.
     `max_rows_per_fragment` 0: chosen."""
 
@@ -35,7 +35,7 @@ class LayRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FillRequest:
+class FillPlaceholdersRequest:
     """Install values of placeholders."""
 
     uri: str
@@ -48,7 +48,7 @@ class FillRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SpliceRequest:
+class ApplyDeltaRequest:
     """Bring a view from one version of its source to another. `evictions_file` empty: none."""
 
     uri: str
@@ -65,4 +65,4 @@ class SpliceRequest:
     attempt: int = 0
 
 
-ViewRequest = LayRequest | FillRequest | SpliceRequest
+ViewRequest = CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest

@@ -141,7 +141,7 @@ class LanceCheckpointStore:
         return sorted(keys)
 
     def files(self) -> list[StoredFile]:
-        """Everything in the folder, damaged and foreign files too, by name. A file of an older writer has its name as
+        """Everything in the folder, damaged and external files too, by name. A file of an older writer has its name as
         key, whatever this store would call it: name files, not keys, to remove what was found."""
         filesystem, root = self._filesystem()
         folder = root.rpartition("/")[2]

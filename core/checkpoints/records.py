@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from core import keys
-from core.domain.plan import FollowedFile, StagedFile
+from core.domain.plan import StagedFile, TracedFile
 from core.ports import CheckpointStore
 
 
@@ -38,21 +38,21 @@ class FragmentRecord:
     rows_older: int = 0
 
     @classmethod
-    def of_followed(cls, followed: FollowedFile) -> FragmentRecord:
+    def of_traced(cls, traced: TracedFile) -> FragmentRecord:
         """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
         return cls(
-            file=followed.file,
-            src_data_files=followed.input_files,
-            output_field_ids=followed.output_field_ids,
-            column_id=followed.column_id,
-            fingerprint=followed.fingerprint,
+            file=traced.file,
+            src_data_files=traced.input_files,
+            output_field_ids=traced.output_field_ids,
+            column_id=traced.column_id,
+            fingerprint=traced.fingerprint,
             size_bytes=0,
             digest="",
-            physical_rows=followed.physical_rows,
-            rows_computed=followed.rows_computed,
-            rows_failed=followed.rows_failed,
+            physical_rows=traced.physical_rows,
+            rows_computed=traced.rows_computed,
+            rows_failed=traced.rows_failed,
             replaces="",
-            states=followed.row_states,
+            states=traced.row_states,
         )
 
     @property

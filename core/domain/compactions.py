@@ -23,7 +23,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class CompactionHistory:
     """Where files come from. `rewrites` by name of the file that was made; `lost`: files that are older than what is
     left of the history, or than what was looked at. A file that is in neither was written by no compaction."""
 

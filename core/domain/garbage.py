@@ -84,7 +84,7 @@ class Purpose:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetentionDecision:
     """A stored file and what is to become of it."""
 
     file: StoredFile
@@ -108,6 +108,6 @@ class Collection:
     """What a collection found at a table version. `removed`: what it deleted, or would (dry run)."""
 
     version: int
-    verdicts: tuple[Verdict, ...]
+    decisions: tuple[RetentionDecision, ...]
     removed: tuple[StoredFile, ...]
     dry_run: bool

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
 from core.domain.table import IndexCoverage
-from core.domain.view import RefreshLedger, RefreshResult, RefreshSpec
+from core.domain.view import RefreshJournal, RefreshResult, RefreshSpec
 
 
 class JobState(enum.Enum):
@@ -77,7 +77,7 @@ class JobError:
 class Stall:
     """What a job waits for; meanings in `protos/leman/v1/jobs.proto`."""
 
-    lane: str
+    worker: str
     fragment_id: int
     rows: RowRange
     idle_seconds: float
@@ -100,7 +100,7 @@ class Job:
     running. `failed_in`: other jobs in which rows failed that it
     found failed. `request_body`: digest of the whole
     request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view;
-    `spec` then names the view as its table and nothing else, and `refresh_ledger` is for who takes the job over.
+    `spec` then names the view as its table and nothing else, and `refresh_journal` is for who takes the job over.
     `stale_indices`: indexes on what it wrote that left rows out when it ended."""
 
     job_id: str
@@ -125,7 +125,7 @@ class Job:
     request_body: str = ""
     refresh: RefreshSpec | None = None
     refresh_result: RefreshResult | None = None
-    refresh_ledger: RefreshLedger = field(default_factory=RefreshLedger)
+    refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
     failed_in: tuple[str, ...] = ()
     stale_indices: tuple[IndexCoverage, ...] = ()
 
@@ -179,7 +179,7 @@ class StoredRowError:
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentVerdict:
+class FragmentOutcome:
     """What the coordinator says about one fragment. `reason` is empty unless it was rejected."""
 
     fragment_id: int

@@ -21,7 +21,7 @@ class Reason(enum.Enum):
     UDF_CHANGED = "udf_changed"
     INPUT_CHANGED = "input_changed"
     PARTIAL = "partial"
-    FOREIGN_VALUES = "foreign_values"
+    EXTERNAL_WRITE = "foreign_values"
     REUSED_FILTER = "reused_filter"
     REUSED_COMPACTED = "reused_compacted"
     HISTORY_LOST = "history_lost"
@@ -136,7 +136,7 @@ class FragmentTask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedFile:
+class TracedFile:
     """A file that compaction wrote, and what the table's history says about a column's rows in it: of the one that is
     asked for, or of another one that is computed. `row_states` (see `core.row_states.encode`) is empty where every row
     is computed."""
@@ -154,7 +154,7 @@ class FollowedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedRows:
+class MigratedRows:
     """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced.
     They are to be stored once more, as the checkpoint `key` of `fragment_id`, which covers `covered`. `source`: key of
     the checkpoint, or of the fragment record, that has them; `from_rows` lie there. The first live one of these gets
@@ -228,10 +228,10 @@ class PlanHeader:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Header and the fragments with work, in the order of their ids. `followed` is to be stored by whoever runs the
-    plan, and `carried` carried over, after which another plan finds it: planning changes nothing."""
+    """Header and the fragments with work, in the order of their ids. `traced` is to be stored by whoever runs the
+    plan, and `migrated` migrated, after which another plan finds it: planning changes nothing."""
 
     header: PlanHeader
     tasks: Sequence[FragmentTask]
-    followed: tuple[FollowedFile, ...] = ()
-    carried: tuple[CarriedRows, ...] = ()
+    traced: tuple[TracedFile, ...] = ()
+    migrated: tuple[MigratedRows, ...] = ()

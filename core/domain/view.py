@@ -15,7 +15,7 @@ IS_SET = "__is_set"
 INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
 
 #: Names of tables that hold the rows of a refresh while they are computed. No table of a user can begin so.
-STAGE_PREFIX = "__leman_stage_"
+SCRATCH_PREFIX = "__leman_stage_"
 
 #: Names of a view's data files tell a planner, from the manifest alone, whether a fragment holds placeholders.
 PLACEHOLDER_FILE_PREFIX = "placeholders-"
@@ -239,7 +239,8 @@ class UnsetFragment:
 class RefreshPlan:
     """What is to be done, from manifests alone: no row was read.
 
-    First `unset` fragments are filled from `base_version`; where `lay_again`, placeholders are laid anew for
+    First `unset` fragments are filled from `base_version`; where `create_placeholders_again`, placeholders are laid
+    anew for
     `target_version` before, and the view is planned again. Then the rows of `changes` are compared between
     `base_version` and `target_version`. `stale` names function columns that another function version has to compute for
     every row, at `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped
@@ -259,7 +260,7 @@ class RefreshPlan:
     reason: RefreshReason
     message: str
     unset: tuple[UnsetFragment, ...] = ()
-    lay_again: bool = False
+    create_placeholders_again: bool = False
     changes: tuple[SourceChange, ...] = ()
     stale: tuple[str, ...] = ()
     rows: int = 0
@@ -303,10 +304,11 @@ class AskedCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshLedger:
+class RefreshJournal:
     """What a refresh writes down for an executor that may have to take it over: commits without an answer, the rows
-    that were given to functions by then, and how many rows of the stage's columns had a value (stage/column → rows),
-    how many had `failed`, and how many of these were `found` when the refresh began with the column."""
+    that were given to functions by then, and how many rows of the scratch table's columns had a value (scratch
+    table/column → rows), how many had `failed`, and how many of these were `found` when the refresh began with the
+    column."""
 
     asked: tuple[AskedCommit, ...] = ()
     evaluated: int = 0

@@ -37,7 +37,7 @@ class UdfRef:
 class WorkContext:
     """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
     failed rows are stored in `errors_uri`, or nowhere where it is empty, without what the function said unless
-    `errors_told`. A lane at work says every `beat_seconds` that
+    `errors_told`. A worker at work says every `beat_seconds` that
     it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
     failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
     given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`.
@@ -110,8 +110,8 @@ class RowFailure:
 @dataclass(frozen=True, slots=True)
 class FragmentWork:
     """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest.
-    `condemned`: rows that are recorded as failed without being evaluated; `row_states`: those of the current file where
-    it carries none itself."""
+    `quarantined`: rows that are recorded as failed without being evaluated; `row_states`: those of the current file
+    where it carries none itself."""
 
     fragment_id: int
     physical_rows: int
@@ -124,7 +124,7 @@ class FragmentWork:
     ranges: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...]
     finish: bool
-    condemned: tuple[RowFailure, ...] = ()
+    quarantined: tuple[RowFailure, ...] = ()
     row_states: bytes = b""
 
     @property
@@ -135,9 +135,10 @@ class FragmentWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """A piece of work for one lane. After `budget_seconds` (0: none) it stops at the next safe point and gives the rest
-    back. `look_first`: a worker died over some of this work and may have left checkpoints. `slice_rows`: the function
-    may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the worker chooses.
+    """A piece of work for one worker. After `budget_seconds` (0: none) it stops at the next safe point and gives the
+    rest back. `look_first`: a worker died over some of this work and may have left checkpoints. `slice_rows`: the
+    function may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the worker
+    chooses.
     """
 
     unit_id: str
@@ -219,7 +220,7 @@ class UnitOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class ProgressReport:
     """What a running unit says about itself: its sums so far, and a fragment that it is done with. `rows_failed` are
     stored like `rows_safe`; `fragment_id` is the fragment at hand."""
 
@@ -233,7 +234,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class InFlightRows:
     """What a worker says in case it does not live to say more: the rows that the function is about to be called with,
     or a checkpoint that was `stored`. `overran_seconds`: a call with these rows took so long that the worker ends."""
 

@@ -45,7 +45,7 @@ def view_properties(request_id: str, job_id: str, operation: str, fragments: int
     return {**properties([request_id], [job_id]), OPERATION: operation, FRAGMENTS: str(fragments)}
 
 
-class History:
+class CommitHistory:
     """The transactions of one table. Remembers what it read: a version never changes."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
     Raises NotFound (TABLE_NOT_FOUND).
     """
     dataset = _open(uri)
-    records = History().records(dataset, int(dataset.version), after, SCAN_LIMIT)
+    records = CommitHistory().records(dataset, int(dataset.version), after, SCAN_LIMIT)
     return next((record for record in records if request_id in record.request_ids), None)
 
 

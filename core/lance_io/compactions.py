@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from lance.fragment import RowIdMeta, RowIdSequence
 
-from core.domain.compactions import Rewrite, Trail
+from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
 from core.errors import DataLoss, NotFound
@@ -45,7 +45,7 @@ def trace(
     files: Collection[str],
     further: Callable[[Fragment], str],
     most_versions: int = MOST_VERSIONS,
-) -> Trail:
+) -> CompactionHistory:
     """Reads transactions from `version` on, newest first, until the origin of all `files` is found.
 
     `further` names the file of an old fragment whose origin is wanted too; empty: none. What an unknown transaction may
@@ -73,7 +73,7 @@ def trace(
             wanted.difference_update(_written(transaction))
         if not wanted:
             break
-    return Trail(found, frozenset(wanted))
+    return CompactionHistory(found, frozenset(wanted))
 
 
 def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 from core.domain.plan import (
     BackfillSpec,
     CheckpointRef,
-    FollowedFile,
     FragmentTask,
     InputSource,
     KeptRows,
@@ -21,6 +20,7 @@ from core.domain.plan import (
     Reason,
     ReasonCount,
     StagedFile,
+    TracedFile,
     ValueState,
 )
 from core.domain.ranges import RowRange
@@ -38,7 +38,7 @@ _REASON_TO = {
     Reason.UDF_CHANGED: planner_pb2.REASON_UDF_CHANGED,
     Reason.INPUT_CHANGED: planner_pb2.REASON_INPUT_CHANGED,
     Reason.PARTIAL: planner_pb2.REASON_PARTIAL,
-    Reason.FOREIGN_VALUES: planner_pb2.REASON_FOREIGN_VALUES,
+    Reason.EXTERNAL_WRITE: planner_pb2.REASON_EXTERNAL_WRITE,
     Reason.REUSED_FILTER: planner_pb2.REASON_REUSED_FILTER,
     Reason.REUSED_COMPACTED: planner_pb2.REASON_REUSED_COMPACTED,
     Reason.HISTORY_LOST: planner_pb2.REASON_HISTORY_LOST,
@@ -257,23 +257,23 @@ def task_from_proto(message: planner_pb2.FragmentTask) -> FragmentTask:
     )
 
 
-def followed_to_proto(followed: FollowedFile) -> planner_pb2.FollowedFile:
-    return planner_pb2.FollowedFile(
-        fragment_id=followed.fragment_id,
-        file=followed.file,
-        physical_rows=followed.physical_rows,
-        fingerprint=followed.fingerprint,
-        input_files=followed.input_files,
-        row_states=followed.row_states,
-        rows_computed=followed.rows_computed,
-        rows_failed=followed.rows_failed,
-        column_id=followed.column_id,
-        output_field_ids=followed.output_field_ids,
+def traced_to_proto(traced: TracedFile) -> planner_pb2.TracedFile:
+    return planner_pb2.TracedFile(
+        fragment_id=traced.fragment_id,
+        file=traced.file,
+        physical_rows=traced.physical_rows,
+        fingerprint=traced.fingerprint,
+        input_files=traced.input_files,
+        row_states=traced.row_states,
+        rows_computed=traced.rows_computed,
+        rows_failed=traced.rows_failed,
+        column_id=traced.column_id,
+        output_field_ids=traced.output_field_ids,
     )
 
 
-def followed_from_proto(message: planner_pb2.FollowedFile) -> FollowedFile:
-    return FollowedFile(
+def traced_from_proto(message: planner_pb2.TracedFile) -> TracedFile:
+    return TracedFile(
         fragment_id=message.fragment_id,
         file=message.file,
         physical_rows=message.physical_rows,

@@ -161,7 +161,7 @@ def plan_to_proto(plan: RefreshPlan) -> planner_pb2.PlanRefreshResponse:
             )
             for f in plan.unset
         ],
-        lay_again=plan.lay_again,
+        create_placeholders_again=plan.create_placeholders_again,
         changes=[_change_to_proto(change) for change in plan.changes],
         stale=plan.stale,
         rows=plan.rows,
@@ -188,7 +188,7 @@ def plan_from_proto(message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
         reason=reason_from_proto(message.reason),
         message=message.message,
         unset=tuple(UnsetFragment(f.fragment_id, f.physical_rows, f.deleted_rows) for f in message.unset),
-        lay_again=message.lay_again,
+        create_placeholders_again=message.create_placeholders_again,
         changes=tuple(_change_from_proto(change) for change in message.changes),
         stale=tuple(message.stale),
         rows=message.rows,

@@ -44,7 +44,7 @@ _CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
 }
 _CLASSES: dict[int, type[errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
 #: Codes that gRPC itself gives and that no error of ours has: what they mean to a caller.
-_FOREIGN: dict[grpc.StatusCode, type[errors.LemanError]] = {
+_EXTERNAL: dict[grpc.StatusCode, type[errors.LemanError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
     grpc.StatusCode.PERMISSION_DENIED: errors.Unauthenticated,
@@ -112,7 +112,7 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
         else:
             if status.code == code.value[0]:
                 return from_status(status)
-    cls = _FOREIGN.get(code) or _CLASSES.get(code.value[0], errors.Internal)
+    cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], errors.Internal)
     return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=1.0)
 
 

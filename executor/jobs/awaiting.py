@@ -52,7 +52,7 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
     results: dict[int, _Result] = {}
     errors: list[BaseException] = []
 
-    async def lane() -> None:
+    async def worker() -> None:
         while waiting:
             at, call = waiting.popleft()
             try:
@@ -62,7 +62,7 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
                 errors.append(error)
                 raise
 
-    await asyncio.gather(*(lane() for _ in range(count)), return_exceptions=True)
+    await asyncio.gather(*(worker() for _ in range(count)), return_exceptions=True)
     if errors:
         raise errors[0]
     return [results[at] for at in range(len(calls))]

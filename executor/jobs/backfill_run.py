@@ -16,85 +16,85 @@ from core.errors import ATTEMPT_FENCED, Aborted, LemanError
 from executor.jobs import job_errors, stale_indices
 from executor.jobs.awaiting import patiently
 from executor.jobs.job_status import JobBoard
-from executor.jobs.plan_execution import Round, Unsettled
-from executor.jobs.services import Services, lanes_of
+from executor.jobs.plan_execution import PlanExecution, Unsettled
+from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.reservation_waits import Holds
+from executor.scheduling.reservation_waits import ReservationWaits
 
 _ROUNDS_WITHOUT_PROGRESS = 5
 #: In a row, in which another writer of the column was faster: of so many jobs on one fragment each is through once.
 _ROUNDS_OVERTAKEN = 500
 
 
-class JobRun:
-    """A job while it runs. `board` is what watchers see. `failed_in(job)`: earlier jobs that recorded failures of the
+class BackfillRun:
+    """A job while it runs. `status` is what watchers see. `failed_in(job)`: earlier jobs that recorded failures of the
     job's column and function version, newest first."""
 
     def __init__(
         self, job: Job, services: Services, failed_in: Callable[[Job], tuple[str, ...]] = lambda _job: ()
     ) -> None:
-        self.board = JobBoard(job)
+        self.status = JobBoard(job)
         self.cancelling = False
         self._services = services
         self._failed_in = failed_in
         self._cost: float | None = None
         self._planned = False
         writer = services.settings.writer
-        self._holds = Holds(
+        self._holds = ReservationWaits(
             services.settings.executor.reservation_ttl_seconds, writer.stall_idle_rounds * writer.stall_round_seconds
         )
         if job.attempt > 1:
-            self.board.tally.go_on(job.progress)
+            self.status.metrics.go_on(job.progress)
 
-    def know_cost(self, seconds_per_row: float | None) -> None:
+    def set_cost_estimate(self, seconds_per_row: float | None) -> None:
         """What a row cost in an earlier job of the same function version."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
         """Asks the planner, again while it cannot be reached."""
         begin = time.monotonic()
-        plan = await patiently(self._services.planner.create_plan, self.board.job.spec)
-        board = self.board
-        if plan.followed:
-            await self._services.save_followed(plan)
-        board.tally.planned(plan, time.monotonic() - begin)
+        plan = await patiently(self._services.planner.create_plan, self.status.job.spec)
+        status = self.status
+        if plan.traced:
+            await self._services.save_traced(plan)
+        status.metrics.planned(plan, time.monotonic() - begin)
         if not self._planned:
             self._planned = True
             header = plan.header
-            board.update(
+            status.update(
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,
                 reasons=header.reasons,
                 plan_summary=summarise(plan),
                 # the filter with its relative times pinned holds for the whole job, restarts included; so does the
                 # version that a tag stood for
-                spec=replace(board.job.spec, where=header.where, read_version=header.inputs_version, read_tag=""),
+                spec=replace(status.job.spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
-            board.note("plan", board.job.plan_summary)
+            status.note("plan", status.job.plan_summary)
         return plan
 
     def check_resources(self, plan: Plan) -> None:
         """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
-        lanes_of(plan.header.udf, self.board.job.spec.concurrency, self._services)
+        slots_of(plan.header.udf, self.status.job.spec.concurrency, self._services)
 
-    def look_ahead(self, _plan: Plan) -> None:
-        """Lanes read what they need."""
+    def prefetch(self, _plan: Plan) -> None:
+        """Workers read what they need."""
 
     async def ended_at_once(self, plan: Plan) -> bool:
         """Ends the job where nothing is to be done; False: it has to run."""
         if plan.tasks:
             return False
-        if self.board.job.spec.optimize_indices:
+        if self.status.job.spec.optimize_indices:
             await self._see_to_indexes(plan)
-        tally = self.board.tally
-        await self.end(JobState.DONE_WITH_ERRORS if tally.rows_failed + tally.rows_failed_before else JobState.DONE)
+        metrics = self.status.metrics
+        await self.end(JobState.DONE_WITH_ERRORS if metrics.rows_failed + metrics.rows_failed_before else JobState.DONE)
         return True
 
     async def replan_and_run(self) -> None:
         """A job that was taken over, or had to wait for its turn: from the plan on."""
         try:
-            await begin_attempt(self._services.commits, self.board.job)
+            await begin_attempt(self._services.commits, self.status.job)
             plan = await self.plan()
         except LemanError as error:
             await end_by(self, error)
@@ -102,52 +102,52 @@ class JobRun:
         if self.cancelling:
             await self.end(JobState.CANCELLED)
             return
-        await self.board.move(JobState.RUNNING)
+        await self.status.move(JobState.RUNNING)
         await self.run(plan)
 
     async def run(self, plan: Plan) -> None:
         """Works until nothing is left, and leaves the job in a terminal state. Raises only for bugs."""
-        await see_through(self, self._services, self._work(plan))
+        await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
         await self._rounds(plan)
-        if self.board.job.table_version or self.board.job.spec.optimize_indices:
+        if self.status.job.table_version or self.status.job.spec.optimize_indices:
             await self._see_to_indexes(plan)
-        return bool(self.board.tally.rows_failed + self.board.tally.rows_failed_before)
+        return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
 
     async def _see_to_indexes(self, plan: Plan) -> None:
-        optimize = self.board.job.spec.optimize_indices
+        optimize = self.status.job.spec.optimize_indices
         header = plan.header
-        await stale_indices.see_to(self.board, self._services, header.uri, [header.output.name], optimize=optimize)
+        await stale_indices.see_to(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
 
     def cancel(self) -> None:
         """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self.cancelling = True
-        self._services.local.cancel(self.board.job.job_id)
-        self._services.spark.cancel(self.board.job.job_id)
+        self._services.local.cancel(self.status.job.job_id)
+        self._services.spark.cancel(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leaves the job in a terminal state; the row that is to blame is kept first."""
-        if self.board.blamed is not None:
-            await save_blamed(self.board, self._services)
-        if self.board.tally.failed_elsewhere:
-            self.board.update(failed_in=self._failed_in(self.board.job))
-        await self.board.end(state, error, self._services.save_job)
+        if self.status.blamed is not None:
+            await save_blamed(self.status, self._services)
+        if self.status.metrics.failed_elsewhere:
+            self.status.update(failed_in=self._failed_in(self.status.job))
+        await self.status.end(state, error, self._services.save_job)
 
     async def _rounds(self, plan: Plan) -> None:
-        tally = self.board.tally
+        metrics = self.status.metrics
         idle = overtaken = 0
         while plan.tasks:
-            plan = await self._carry_over(plan)
-            evaluated, committed = tally.rows_evaluated, tally.fragments_committed
-            unsettled = await Round(self.board, plan, self._services, self._cost, self._holds).work()
+            plan = await self._migrate_checkpoints(plan)
+            evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
+            unsettled = await PlanExecution(self.status, plan, self._services, self._cost, self._holds).work()
             self._tell_waits()
             if unsettled is None:
                 return
-            self._cost = tally.seconds_per_row or self._cost
+            self._cost = metrics.seconds_per_row or self._cost
             # rows of a file that is refused again and again are computed again and again
-            moved = tally.rows_evaluated != evaluated and not unsettled.unusable
-            if moved or tally.fragments_committed != committed:
+            moved = metrics.rows_evaluated != evaluated and not unsettled.unusable
+            if moved or metrics.fragments_committed != committed:
                 idle = overtaken = 0
             elif unsettled.overtaken and overtaken < _ROUNDS_OVERTAKEN:
                 overtaken += 1  # who was faster has got on, and is through one day
@@ -160,29 +160,29 @@ class JobRun:
         """What other jobs have reserved and this one waits for, since when."""
         stalls, news = self._holds.turn()
         for stall in news:
-            self.board.note("stall", stall.message)
-        self.board.update(stalls=tuple(stalls))
+            self.status.note("stall", stall.message)
+        self.status.update(stalls=tuple(stalls))
 
-    async def _carry_over(self, plan: Plan) -> Plan:
+    async def _migrate_checkpoints(self, plan: Plan) -> Plan:
         """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
-        while plan.carried:
-            stored = await self._services.carry_over(plan, lambda: self.cancelling)
+        while plan.migrated:
+            stored = await self._services.migrate_checkpoints(plan, lambda: self.cancelling)
             if self.cancelling:
-                raise Cancelled(self.board.job.job_id)
+                raise Cancelled(self.status.job.job_id)
             if not stored:
                 break
-            self.board.note("carried", f"{stored} checkpoints of rows that had moved were stored anew")
+            self.status.note("migrated", f"{stored} checkpoints of rows that had moved were stored anew")
             plan = await self.plan()
-            self.board.tally.carried(plan)
+            self.status.metrics.migrated(plan)
         return plan
 
     async def _pause(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
         if self.cancelling:
-            raise Cancelled(self.board.job.job_id)
+            raise Cancelled(self.status.job.job_id)
         if unsettled.waiting:
             # another job is computing these rows: look again soon, for as long as it renews its reservations
             if self._holds.turns <= 1:
-                self.board.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
+                self.status.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
             await asyncio.sleep(min(0.1 * 2 ** min(self._holds.turns, 4), 1.0))
             return
         if idle >= _ROUNDS_WITHOUT_PROGRESS:
@@ -191,7 +191,7 @@ class JobRun:
                 "NO_PROGRESS",
                 f"{what} under the job: {unsettled.why}. What was finished is kept; run the backfill again.",
             )
-        self.board.note("replan", f"planning again: {unsettled.why}")
+        self.status.note("replan", f"planning again: {unsettled.why}")
         if idle or overtaken:
             longest = min(0.05 * 2 ** min(max(idle, overtaken), 5), 1.0)
             await asyncio.sleep(random.uniform(longest / 2, longest))
@@ -201,7 +201,7 @@ class Run(Protocol):
     """A job while it runs."""
 
     @property
-    def board(self) -> JobBoard: ...
+    def status(self) -> JobBoard: ...
     @property
     def cancelling(self) -> bool: ...
 
@@ -210,19 +210,19 @@ class Run(Protocol):
         ...
 
 
-async def save_blamed(board: JobBoard, services: Services) -> None:
+async def save_blamed(status: JobBoard, services: Services) -> None:
     """Keeps the row that a job failed on. A job ends also where that cannot be stored."""
-    if board.blamed is None:
+    if status.blamed is None:
         return
     try:
-        await services.save_error(board.job, board.blamed)
+        await services.save_error(status.job, status.blamed)
     except (LemanError, OSError) as error:
-        board.note("error", f"the row that is to blame is not stored: {error}")
+        status.note("error", f"the row that is to blame is not stored: {error}")
 
 
-async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> None:
+async def run_to_completion(run: Run, services: Services, work: Awaitable[bool]) -> None:
     """Does a job's work, which says whether rows failed, and ends the job by how that went. Raises only for bugs."""
-    ticking = asyncio.create_task(run.board.tick())
+    ticking = asyncio.create_task(run.status.tick())
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
     except Cancelled:
@@ -231,14 +231,14 @@ async def see_through(run: Run, services: Services, work: Awaitable[bool]) -> No
         await end_by(run, error)
     finally:
         ticking.cancel()
-        services.spark.forget(run.board.job.job_id)
-        services.local.forget(run.board.job.job_id)
+        services.spark.forget(run.status.job.job_id)
+        services.local.forget(run.status.job.job_id)
 
 
 async def end_by(run: Run, error: LemanError) -> None:
     """Ends a job by an error; one that another executor has taken over is left to it."""
     if error.reason == ATTEMPT_FENCED:
-        await run.board.leave()
+        await run.status.leave()
         return
     if run.cancelling:
         await run.end(JobState.CANCELLED)

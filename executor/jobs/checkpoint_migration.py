@@ -1,6 +1,6 @@
 """Stores rows once more that were computed for a fragment that is gone, or whose file was replaced.
 
-See `CarriedRows`.
+See `MigratedRows`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import CarriedRows, Plan
+from core.domain.plan import MigratedRows, Plan
 from core.domain.ranges import RowRange
 from core.errors import LemanError
 from core.lance_io.column_files import ColumnFileReader, digest_of
@@ -34,10 +34,10 @@ class _Source(Protocol):
     def within(self, covered: RowRange) -> Piece | None: ...
 
 
-def carry_over(store: CheckpointStore, plan: Plan, stopped: Callable[[], bool]) -> int:
+def migrate_checkpoints(store: CheckpointStore, plan: Plan, stopped: Callable[[], bool]) -> int:
     """How many checkpoints were stored. What cannot be read any more, or is damaged, is left: it is computed."""
     stored = 0
-    for key, rows in itertools.groupby(plan.carried, lambda carried: carried.source):
+    for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
         try:
             for batch_key, batch in _batches(store, plan, key, rows):
                 if stopped():
@@ -45,41 +45,41 @@ def carry_over(store: CheckpointStore, plan: Plan, stopped: Callable[[], bool]) 
                 store[batch_key] = batch
                 stored += 1
         except (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException) as error:
-            _log.warning("stored rows cannot be carried over", source=key, error=str(error))
+            _log.warning("stored rows cannot be migrated", source=key, error=str(error))
     return stored
 
 
 def _batches(
-    store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[CarriedRows]
+    store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[MigratedRows]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     header = plan.header
     kind = blobs.values_field(header.output.field.arrow).type
     source: _Source | None = None
     versions: dict[int, OldVersion] = {}
-    for carried in wanted:
-        if carried.key in store:
+    for migrated in wanted:
+        if migrated.key in store:
             continue
         if source is None:
             source = _open(store, header.uri, key)
-        piece = source.within(carried.from_rows)
-        if piece is not None and carried.from_fragment != carried.fragment_id:
-            old = versions.setdefault(carried.before, OldVersion(header.uri, carried.before))
-            piece = _moved(piece, carried, old)
+        piece = source.within(migrated.from_rows)
+        if piece is not None and migrated.from_fragment != migrated.fragment_id:
+            old = versions.setdefault(migrated.before, OldVersion(header.uri, migrated.before))
+            piece = _moved(piece, migrated, old)
         pieces = [] if piece is None else [piece]
         if any(p.values.type != kind for p in pieces):
             raise ValueError(f"{key} does not hold {kind}")
-        yield carried.key, to_checkpoint(carried.fragment_id, header.output.name, pieces, kind)
+        yield migrated.key, to_checkpoint(migrated.fragment_id, header.output.name, pieces, kind)
 
 
-def _moved(piece: Piece, carried: CarriedRows, old: OldVersion) -> Piece | None:
+def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | None:
     """The rows by their new offsets, without those that went elsewhere or were deleted."""
-    at = piece.offsets - carried.from_rows.start
-    if carried.before:
-        live = old.live(carried.from_fragment, carried.from_rows)
-        offsets = np.where(live, np.cumsum(live) - 1 + carried.at, -1)[at]
+    at = piece.offsets - migrated.from_rows.start
+    if migrated.before:
+        live = old.live(migrated.from_fragment, migrated.from_rows)
+        offsets = np.where(live, np.cumsum(live) - 1 + migrated.at, -1)[at]
     else:
-        offsets = at + carried.at
-    kept = (offsets >= carried.covered.start) & (offsets < carried.covered.end)
+        offsets = at + migrated.at
+    kept = (offsets >= migrated.covered.start) & (offsets < migrated.covered.end)
     if not kept.any():
         return None
     states = None if piece.states is None else piece.states[kept]

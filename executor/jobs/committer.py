@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 
 from core.crash_points import crash_point
-from core.domain.job import Attempt, FragmentVerdict
+from core.domain.job import Attempt, FragmentOutcome
 from core.domain.plan import FragmentTask, PlanHeader, StagedFile
 from executor.jobs.awaiting import patiently
-from executor.jobs.job_metrics import Tally
+from executor.jobs.job_metrics import JobMetrics
 from executor.peers import CommitClient, Replacement
 
 _LEAST_PAUSE_SECONDS = 1.0
@@ -27,7 +27,7 @@ class Committer:
         self,
         client: CommitClient,
         header: PlanHeader,
-        tally: Tally,
+        metrics: JobMetrics,
         attempt: Attempt,
         *,
         fragments: int,
@@ -37,7 +37,7 @@ class Committer:
     ) -> None:
         self._client = client
         self._header = header
-        self._tally = tally
+        self._metrics = metrics
         self._attempt = attempt
         self._granularity = granularity
         self._tenth = max(1, fragments // 10)
@@ -51,7 +51,7 @@ class Committer:
         self._last = time.monotonic()
         self._wake = asyncio.Event()
         self._closing = False
-        self.rejected: list[FragmentVerdict] = []
+        self.rejected: list[FragmentOutcome] = []
         self.version = 0
         self._under_way = 0
         self._submitted = 0
@@ -63,7 +63,7 @@ class Committer:
             return
         self.files[task.fragment_id] = staged.file
         before = task.rows_failed_before if failed_before is None else failed_before
-        self._tally.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before)
+        self._metrics.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before)
         if not self._ready:
             self._since = time.monotonic()
         self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))
@@ -131,17 +131,17 @@ class Committer:
         self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
-        self._tally.commit_seconds += self._last - begin
+        self._metrics.commit_seconds += self._last - begin
         if version:
-            self._tally.commits += 1
+            self._metrics.commits += 1
             self.version = max(self.version, version)
-        for verdict in verdicts:
-            if verdict.committed:
-                self._tally.committed(verdict.fragment_id)
+        for decision in verdicts:
+            if decision.committed:
+                self._metrics.committed(decision.fragment_id)
             else:
-                self._tally.rejected(verdict.fragment_id)
-                self.rejected.append(verdict)
-        await self.settled([verdict.fragment_id for verdict in verdicts])
+                self._metrics.rejected(decision.fragment_id)
+                self.rejected.append(decision)
+        await self.settled([decision.fragment_id for decision in verdicts])
         committed = sum(v.committed for v in verdicts)
         self._note("commit", f"{committed} of {len(batch)} fragments are in version {version}")
 

@@ -9,7 +9,7 @@ import structlog
 
 from core import keys
 from core.checkpoints.records import FragmentRecord, pack, unpack
-from core.domain.plan import FollowedFile, Plan
+from core.domain.plan import Plan, TracedFile
 from core.ports import CheckpointStore
 
 _log = structlog.get_logger(__name__)
@@ -18,26 +18,26 @@ _log = structlog.get_logger(__name__)
 _MOST_RECORDS = 200_000
 
 
-def store_followed(store: CheckpointStore, plan: Plan) -> None:
+def store_traced(store: CheckpointStore, plan: Plan) -> None:
     """Adds to what is recorded for each column and function version: one value, so that a plan reads one file.
 
     Where two jobs add at once, or the store refuses, no value is lost: the next plan follows again.
     """
-    by_version: dict[str, list[FollowedFile]] = defaultdict(list)
-    for followed in plan.followed:
-        by_version[keys.function_of(followed.fingerprint)].append(followed)
+    by_version: dict[str, list[TracedFile]] = defaultdict(list)
+    for traced in plan.traced:
+        by_version[keys.function_of(traced.fingerprint)].append(traced)
     try:
         for part, found in by_version.items():
-            _add(store, keys.followed_key(part), found)
+            _add(store, keys.traced_key(part), found)
     except (OSError, ValueError, RuntimeError) as error:
         _log.warning("followed compactions are not recorded", uri=plan.header.uri, error=str(error))
 
 
-def _add(store: CheckpointStore, key: str, found: Iterable[FollowedFile]) -> None:
+def _add(store: CheckpointStore, key: str, found: Iterable[TracedFile]) -> None:
     try:
         known = unpack(store[key])
     except KeyError:
         known = []
-    both = [*known, *map(FragmentRecord.of_followed, found)]
+    both = [*known, *map(FragmentRecord.of_traced, found)]
     records = {(record.file, record.fingerprint): record for record in both}
     store[key] = pack(list(records.values())[-_MOST_RECORDS:])

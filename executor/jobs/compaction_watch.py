@@ -30,12 +30,12 @@ class CompactionWatch:
     def __init__(
         self,
         planner: Planner,
-        save_followed: Callable[[Plan], Awaitable[None]],
+        save_traced: Callable[[Plan], Awaitable[None]],
         columns: Callable[[], Iterable[Column]],
         latest_version: Callable[[str, str], Awaitable[int]],
     ) -> None:
         self._planner = planner
-        self._save_followed = save_followed
+        self._save_traced = save_traced
         self._columns = columns
         self._latest_version = latest_version
         self._seen: dict[Column, int] = {}
@@ -62,7 +62,7 @@ class CompactionWatch:
         if self._seen.get(column) == version:
             return
         plan = await self._planner.create_plan(BackfillSpec(database, table, name))
-        if plan.followed:
-            await self._save_followed(plan)
-            _log.info("compaction recorded", table=table, version=version, files=len(plan.followed))
+        if plan.traced:
+            await self._save_traced(plan)
+            _log.info("compaction recorded", table=table, version=version, files=len(plan.traced))
         self._seen[column] = version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.domain.job import Job
 
 
-class Costs:
+class CostEstimates:
     """Those that one executor knows of, in seconds."""
 
     def __init__(self) -> None:

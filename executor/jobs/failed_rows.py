@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.domain.work import FragmentResult, Hint
+from core.domain.work import FragmentResult, ProgressReport
 
 
 @dataclass(slots=True)
@@ -23,27 +23,27 @@ class FailedRows:
         self._said: dict[int, int] = {}
         self._files: dict[int, int] = {}
         self._told: dict[str, _Told] = {}
-        self._running: dict[str, Hint] = {}
+        self._running: dict[str, ProgressReport] = {}
         self._left: dict[int, int] = {}
-        # sums, as they are asked for with each message of a lane
+        # sums, as they are asked for with each message of a worker
         self._sum = 0
         self.left = 0
 
     @property
     def total(self) -> int:
         """All of them by now."""
-        return self._sum + sum(self._at_hand(hint) for hint in self._running.values())
+        return self._sum + sum(self._at_hand(report) for report in self._running.values())
 
     @property
     def inherited(self) -> bool:
         """Whether files have failed rows that no unit found: an earlier job did, which was not finished."""
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
-    def hint(self, hint: Hint) -> None:
+    def report(self, report: ProgressReport) -> None:
         """A unit that runs."""
-        self._running[hint.unit_id] = hint
-        if hint.result is not None:
-            self._through(hint.unit_id, hint.result.fragment_id, hint.result.rows_failed)
+        self._running[report.unit_id] = report
+        if report.result is not None:
+            self._through(report.unit_id, report.result.fragment_id, report.result.rows_failed)
 
     def ended(self, unit_id: str, results: Iterable[FragmentResult]) -> None:
         """A unit says nothing more. What it had stored of a fragment that it did not get through with counts too."""
@@ -73,7 +73,7 @@ class FailedRows:
         if fragment_id not in self._files:
             self._sum += rows
 
-    def _at_hand(self, last: Hint) -> int:
+    def _at_hand(self, last: ProgressReport) -> int:
         """Failed rows that a running unit has stored of the fragment at hand."""
         told = self._told.get(last.unit_id, _Told())
         return 0 if last.fragment_id in told.fragments else max(0, last.rows_failed - told.rows)

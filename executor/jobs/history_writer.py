@@ -11,7 +11,7 @@ from core.domain.job import Job
 from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
 from core.storage import failed
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 
 #: States of jobs in one version at the most.
 _MOST = 500
@@ -22,14 +22,14 @@ _log = structlog.get_logger(__name__)
 class HistoryWriter:
     """For one event loop. States of jobs are written in the order in which they come."""
 
-    def __init__(self, history: History, pool: BlockingPool) -> None:
+    def __init__(self, history: JobHistory, pool: BlockingPool) -> None:
         self._history = history
         self._pool = pool
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def save(self, job: Job) -> Job:
-        """See `History.save`. It is written also where the caller goes away. Raises what
+        """See `JobHistory.save`. It is written also where the caller goes away. Raises what
         `core.storage.failed` gives."""
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))

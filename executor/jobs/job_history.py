@@ -38,7 +38,7 @@ class _Said(NamedTuple):
     job: Job
 
 
-class History:
+class JobHistory:
     """Blocking; for any number of threads. One state of a job is one row. Several executors may write: which rows count
     is decided by the order of their appends alone (see `counted`, `append_log.position`), so all who read agree on it.
 

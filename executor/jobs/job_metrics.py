@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from core.domain.job import Progress
 from core.domain.plan import Plan
-from core.domain.work import Hint, Timings, UnitOutcome
+from core.domain.work import ProgressReport, Timings, UnitOutcome
 from executor.jobs.failed_rows import FailedRows
 
 _RATE_SECONDS = 5.0
 
 
-class Tally:
+class JobMetrics:
     """Task results are the truth; hints stand in for units that still run.
 
     A failed row counts once it is stored, so that nobody computes it again, and then once: by what units said of its
@@ -26,7 +26,7 @@ class Tally:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._begin = clock()
-        self._running: dict[str, Hint] = {}
+        self._running: dict[str, ProgressReport] = {}
         self._done: set[str] = set()
         self._evaluated = self._safe = self._skipped = 0
         self._failed = FailedRows()
@@ -34,7 +34,7 @@ class Tally:
         self._computed = 0
         self._times = Timings()
         self._ready: dict[int, int] = {}
-        self._rows_ready = 0  # their sum, as it is asked for with each message of a lane
+        self._rows_ready = 0  # their sum, as it is asked for with each message of a worker
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         self.budget_rows = 0
@@ -77,7 +77,7 @@ class Tally:
         self._before = 0
         self.budget_rows = self.rows_total
 
-    def carried(self, plan: Plan) -> None:
+    def migrated(self, plan: Plan) -> None:
         """Stored work was found after all, before anything was computed: less is left than was planned."""
         if not self.rows_evaluated:
             self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
@@ -87,12 +87,12 @@ class Tally:
         """So many of the rows to be computed have stored values, of which a plan cannot tell."""
         self.rows_planned -= rows
 
-    def hint(self, hint: Hint) -> None:
+    def report(self, report: ProgressReport) -> None:
         """A running unit's sums; late ones, of units that are done, are passed over."""
-        if hint.unit_id in self._done:
+        if report.unit_id in self._done:
             return
-        self._running[hint.unit_id] = hint
-        self._failed.hint(hint)
+        self._running[report.unit_id] = report
+        self._failed.report(report)
 
     def outcome(self, outcome: UnitOutcome) -> None:
         """A unit is done: its results replace its hints. Of one that was `lost` before, another unit does the work, and
@@ -170,8 +170,8 @@ class Tally:
     def progress(self) -> Progress:
         """How far the job is now."""
         times = self._times
-        for hint in self._running.values():
-            times += hint.timings
+        for report in self._running.values():
+            times += report.timings
         evaluated = self.rows_evaluated
         elapsed = self._clock() - self._begin
         rate = self._rate(evaluated, elapsed)

@@ -22,7 +22,7 @@ class JobQueue:
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
 
-    def check_room(self) -> None:
+    def check_capacity(self) -> None:
         """Raises ResourceExhausted (TOO_MANY_JOBS) where neither a turn nor a place in the queue is free."""
         if len(self._running) >= self._most_running and len(self._order) >= self._most_waiting:
             raise ResourceExhausted(
@@ -33,9 +33,9 @@ class JobQueue:
 
     def join(self, job_id: str, accepted_at: float, *, always: bool = False) -> asyncio.Future[bool]:
         """The job's turn: True once it has come, which may be at once; False: the job left the queue before. Raises
-        what `check_room` raises, unless the job is to be taken `always`."""
+        what `check_capacity` raises, unless the job is to be taken `always`."""
         if not always:
-            self.check_room()
+            self.check_capacity()
         turn = self._turns[job_id] = asyncio.get_running_loop().create_future()
         bisect.insort(self._order, (accepted_at, job_id))
         self._next()

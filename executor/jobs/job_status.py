@@ -13,7 +13,7 @@ import structlog
 
 from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
-from executor.jobs.job_metrics import Tally
+from executor.jobs.job_metrics import JobMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class JobBoard:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.tally = Tally()
+        self.metrics = JobMetrics()
         self.blamed: RowFailure | None = None
         self._lost = False
         self._place = 0
@@ -48,7 +48,7 @@ class JobBoard:
         """The job as it stands."""
         if self.job.state.terminal:
             return self.job
-        return replace(self.job, progress=self.tally.progress(), queue_position=self._place)
+        return replace(self.job, progress=self.metrics.progress(), queue_position=self._place)
 
     def update(self, **changes: Any) -> None:
         """Changes fields of the job; watchers see it with the next tick."""
@@ -94,7 +94,7 @@ class JobBoard:
         await self.publish()
 
     def _in(self, state: JobState, **changes: Any) -> Job:
-        return replace(self.job, state=state, updated_at=time.time(), progress=self.tally.progress(), **changes)
+        return replace(self.job, state=state, updated_at=time.time(), progress=self.metrics.progress(), **changes)
 
     async def _enter(self, job: Job) -> None:
         self.job = job
@@ -121,7 +121,7 @@ class JobBoard:
         seen = self.sequence
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            progress = self.tally.progress()
+            progress = self.metrics.progress()
             now = replace(progress, elapsed_seconds=0.0, rows_per_second=0.0, eta_seconds=0.0)
             if now != last or self.sequence != seen:
                 last = now

@@ -8,26 +8,34 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from core.domain.plan import FragmentTask, Plan
-from core.domain.work import FragmentResult, Hint, RowFailure, Sign, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import (
+    FragmentResult,
+    InFlightRows,
+    ProgressReport,
+    RowFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
 from core.errors import LemanError
 from executor.jobs import job_errors
 from executor.jobs.awaiting import all_or_first
 from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobBoard
-from executor.jobs.services import Services, lanes_of
+from executor.jobs.services import Services, slots_of
 from executor.jobs.work_context import work_context
-from executor.jobs.worker_fleet import LaneRuns
-from executor.scheduling.crash_tracker import Losses, in_hand
-from executor.scheduling.poison_rows import describe, judge
-from executor.scheduling.reassigned import HandedOver
-from executor.scheduling.reservation_waits import Holds
-from executor.scheduling.stalls import LaneWatch
-from executor.scheduling.work_queue import Backlog
+from executor.jobs.worker_fleet import WorkerFleet
+from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
+from executor.scheduling.poison_rows import decide, describe
+from executor.scheduling.reassigned import ReassignedUnits
+from executor.scheduling.reservation_waits import ReservationWaits
+from executor.scheduling.stalls import WorkerWatch
+from executor.scheduling.work_queue import WorkQueue
 from executor.worker.unit_runner import STORAGE_ERROR
 
 #: Reason of a refusal where another writer of the column came first.
 _FASTER = "FRAGMENT_CHANGED"
-#: Times that Spark may give up before a lane has asked for a unit.
+#: Times that Spark may give up before a worker has asked for a unit.
 _FRUITLESS = 3
 #: Reasons of a unit's failure after which a new plan may help.
 _REPLANNED = frozenset({STORAGE_ERROR, "STORE_UNAVAILABLE", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
@@ -46,46 +54,48 @@ class Unsettled:
     failing: bool = False
 
 
-class Round:
+class PlanExecution:
     """Works through one plan: hands out units, collects what they did, has it committed."""
 
-    def __init__(self, board: JobBoard, plan: Plan, services: Services, cost: float | None, holds: Holds) -> None:
-        self._board = board
+    def __init__(
+        self, status: JobBoard, plan: Plan, services: Services, cost: float | None, holds: ReservationWaits
+    ) -> None:
+        self._status = status
         self._plan = plan
         self._services = services
-        spec = board.job.spec
+        spec = status.job.spec
         self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
-        self._asked = lanes_of(plan.header.udf, spec.concurrency, services)
-        self._backlog = Backlog(
+        self._asked = slots_of(plan.header.udf, spec.concurrency, services)
+        self._work_queue = WorkQueue(
             plan.tasks,
             self._asked.count,
             seconds_per_row=cost,
             task_size=spec.task_size,
             diversity=spec.task_shuffle_diversity,
-            first_unit=board.tally.units,
+            first_unit=status.metrics.units,
         )
         self._holds = holds
-        self._context: WorkContext = work_context(board.job, plan.header, services.settings, holds.dead)
+        self._context: WorkContext = work_context(status.job, plan.header, services.settings, holds.dead)
         self._committer = Committer(
             services.commits,
             plan.header,
-            board.tally,
-            board.job.this_attempt,
+            status.metrics,
+            status.job.this_attempt,
             fragments=len(plan.tasks),
             granularity=spec.commit_granularity,
             interval_seconds=services.settings.executor.commit_interval_seconds,
-            note=board.note,
+            note=status.note,
         )
         self._committer.settled = self._give_back
         self._left: dict[int, str] = {}
-        self._first: list[WorkUnit] = self._backlog.first_units()
+        self._first: list[WorkUnit] = self._work_queue.first_units()
         self._freed = asyncio.Event()
         self._trouble: list[str] = []
-        self._losses = Losses()
+        self._crashes = CrashTracker()
         writer = services.settings.writer
-        self._watch = LaneWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._losses)
-        self._lanes = LaneRuns(board, services, self._context, self._asked, self, self._worked_off)
-        self._handed_over = HandedOver()
+        self._watch = WorkerWatch(writer.stall_idle_rounds, writer.stall_round_seconds, self._crashes)
+        self._workers = WorkerFleet(status, services, self._context, self._asked, self, self._worked_off)
+        self._reassigned = ReassignedUnits()
         self._pause = 0.0
         self._handed_out = 0
         self._over = False
@@ -93,27 +103,27 @@ class Round:
 
     async def work(self) -> Unsettled | None:
         """None when everything is committed."""
-        if self._asked.note and not self._board.tally.spark_jobs:
-            self._board.note("resources", self._asked.note)
+        if self._asked.note and not self._status.metrics.spark_jobs:
+            self._status.note("resources", self._asked.note)
         self._collect_staged()
         committing = asyncio.create_task(self._committer.run())
         try:
             work = self._compute(), self._watching(committing), self._keeping(committing)
             await all_or_first(*work, asyncio.shield(committing))
         except BaseException:
-            await self._services.spark.stop_job(self._board.job.job_id)
-            await self._services.local.stop_job(self._board.job.job_id)
-            await self._services.release(self._context.holder, [*self._backlog.scopes_out, *self._left.values()])
+            await self._services.spark.stop_job(self._status.job.job_id)
+            await self._services.local.stop_job(self._status.job.job_id)
+            await self._services.release(self._context.holder, [*self._work_queue.scopes_out, *self._left.values()])
             await self._end_commits(committing)
             raise
         finally:
-            self._board.tally.units = self._backlog.units_made
-            self._board.update(stalls=())
+            self._status.metrics.units = self._work_queue.units_made
+            self._status.update(stalls=())
             if self._committer.version:
-                self._board.update(table_version=self._committer.version)
+                self._status.update(table_version=self._committer.version)
         unusable = await self._forget_refused()
         rejected = [f"{v.reason}: {v.message}" for v in self._committer.rejected]
-        waiting = self._backlog.busy_fragments
+        waiting = self._work_queue.busy_fragments
         if not rejected and not waiting and not self._trouble:
             return None
         why = "; ".join(list(dict.fromkeys([*self._trouble, *rejected]))[:3])
@@ -123,7 +133,7 @@ class Round:
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
         """Of a job that ends early: what is finished is committed, unless the job is another executor's by now."""
-        if self._board.lost:
+        if self._status.lost:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
             return
@@ -136,7 +146,7 @@ class Round:
         reused = [t for t in self._plan.tasks if t.staged is None and t.checkpoints]
         if staged or reused:
             rows = sum(t.physical_rows - t.deleted_rows for t in staged)
-            self._board.note(
+            self._status.note(
                 "collected",
                 f"Collected {len(staged)} checkpointed fragments with {rows} rows"
                 + (f", and checkpoints of {len(reused)} more" if reused else ""),
@@ -146,15 +156,15 @@ class Round:
                 self._committer.add(task, task.staged)
 
     async def _compute(self) -> None:
-        """Runs lanes until the backlog is empty. Spark restarts a lane whose worker died; when it gives up on one, all
-        are started anew, a few times where none of them asks for work."""
-        job_id = self._board.job.job_id
+        """Runs workers until the work queue is empty. Spark restarts a worker whose worker died; when it gives up on
+        one, all are started anew, a few times where none of them asks for work."""
+        job_id = self._status.job.job_id
         address = self._services.dispatcher.open(job_id, self)
         try:
             fruitless = 0
-            while not (self._backlog.empty or self._trouble):
+            while not (self._work_queue.empty or self._trouble):
                 handed_out = self._handed_out
-                refused = await self._lanes.until_end(address)
+                refused = await self._workers.until_end(address)
                 fruitless = fruitless + 1 if self._handed_out == handed_out else 0
                 if refused is not None and fruitless >= _FRUITLESS:
                     raise refused
@@ -178,7 +188,7 @@ class Round:
         if scopes:
             await self._services.release(self._context.holder, scopes)
 
-    # lanes that say nothing any more
+    # workers that say nothing any more
 
     async def _watching(self, until: asyncio.Future[None]) -> None:
         """Looks once a round what does not move, until the job is done."""
@@ -188,59 +198,60 @@ class Round:
             self._tell_busy()
             told, news = self._watch.turn(self._waits_for())
             for stall in news:
-                self._board.note("stall", stall.message)
-            self._board.update(stalls=tuple(told))
+                self._status.note("stall", stall.message)
+            self._status.update(stalls=tuple(told))
             for unit in self._watch.silent:
-                if not self._handed_over.had_rows_of(unit):
-                    self._hand_over(unit)
+                if not self._reassigned.had_rows_of(unit):
+                    self._reassign(unit)
 
     async def _follow_cluster(self) -> None:
         """A cluster's executors come one after the other, some of them after the job."""
-        spec = self._board.job.spec
-        asked = await asyncio.to_thread(lanes_of, self._plan.header.udf, spec.concurrency, self._services)
+        spec = self._status.job.spec
+        asked = await asyncio.to_thread(slots_of, self._plan.header.udf, spec.concurrency, self._services)
         if asked.count > self._asked.count and not self._over:
-            self._board.note("resources", f"{asked.count} lanes from now on: the cluster has more cores than before")
+            self._status.note("resources", f"{asked.count} workers from now on: the cluster has more cores than before")
             self._asked = asked
-            self._backlog.spread(asked.count)
-            self._lanes.grow(asked.count)
+            self._work_queue.spread(asked.count)
+            self._workers.grow(asked.count)
 
     def _tell_busy(self) -> None:
-        busy = "" if self._with_lanes or self._over else self._services.spark.busy
+        busy = "" if self._with_workers or self._over else self._services.spark.busy
         if busy and busy != self._busy:
-            self._board.note("wait", f"the job waits for workers: {busy}")
+            self._status.note("wait", f"the job waits for workers: {busy}")
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """What the job waits for besides lanes, in words, with marks that change when it moves."""
+        """What the job waits for besides workers, in words, with marks that change when it moves."""
         waits = self._committer.waits_for
-        if not (self._over or self._backlog.empty or self._with_lanes):
+        if not (self._over or self._work_queue.empty or self._with_workers):
             why = self._services.spark.busy or "Spark may have no free slots"
-            waits[f"no lane has asked for work: {why}"] = self._handed_out
+            waits[f"no worker has asked for work: {why}"] = self._handed_out
         return waits
 
-    def _hand_over(self, unit: WorkUnit) -> None:
-        """Its lane is silent: the work is handed out again, to a lane that stands in for it. Nobody is blamed, and if
-        it comes back after all, whichever file is complete first counts."""
-        self._handed_over.add(unit, self._watch.lane_of(unit.unit_id))
-        self._board.note("stall", f"{describe(in_hand(unit))} are handed out again, as their lane is silent")
-        self._board.tally.lost(unit.unit_id)
-        self._backlog.give_back(unit, (), self._losses.stored_by(unit))
-        self._lanes.stand_in()
+    def _reassign(self, unit: WorkUnit) -> None:
+        """Its worker is silent: the work is handed out again, to a worker that stands in for it. Nobody is blamed, and
+        if it comes back after all, whichever file is complete first counts."""
+        self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
+        self._status.note("stall", f"{describe(rows_in_flight(unit))} are handed out again, as their worker is silent")
+        self._status.metrics.lost(unit.unit_id)
+        self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
+        self._workers.start_replacement()
         self._wake()
 
-    # what lanes ask and say (executor.scheduling.dispatcher.Feed)
+    # what workers ask and say (executor.scheduling.dispatcher.Feed)
 
-    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
-        """The next unit, or None when there are none and none can come back, or another lane stands in for this one."""
-        while not (self._over or self._trouble or self._lanes.failure.done() or self._handed_over.has_lane(lane)):
-            unit = self._first.pop() if self._first else self._backlog.take()
+    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+        """The next unit, or None when there are none and none can come back, or another worker stands in for this
+        one."""
+        while not (self._over or self._trouble or self._workers.failure.done() or self._reassigned.has_worker(worker)):
+            unit = self._first.pop() if self._first else self._work_queue.take()
             if unit is not None:
                 self._handed_out += 1
                 if unit.slice_rows:
                     await self._rest()
-                self._watch.took(lane, unit, beats=beats)
+                self._watch.took(worker, unit, beats=beats)
                 return unit
-            if not self._backlog.outstanding:
+            if not self._work_queue.outstanding:
                 break
             self._freed.clear()
             await self._freed.wait()
@@ -251,97 +262,99 @@ class Round:
         """The pause that the error policy asks for before a suspect row is tried again."""
         pause, self._pause = self._pause, 0.0
         if pause:
-            await asyncio.wait((self._lanes.failure,), timeout=pause)
+            await asyncio.wait((self._workers.failure,), timeout=pause)
 
-    def on_sign(self, unit: WorkUnit, sign: Sign) -> None:
+    def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
         """What a worker is at, should it die."""
         self._watch.moved(unit.unit_id)
-        self._losses.heard(unit.unit_id, sign)
+        self._crashes.heard(unit.unit_id, in_flight)
 
     def on_alive(self, unit: WorkUnit) -> None:
         """A worker lives, although it has nothing to say."""
         self._watch.lives(unit.unit_id)
 
-    def on_hint(self, hint: Hint) -> None:
+    def on_report(self, report: ProgressReport) -> None:
         """Progress; a fragment that is staged need not wait for the end of its unit."""
-        self._watch.moved(hint.unit_id)
-        if hint.unit_id not in self._handed_over:
-            self._board.tally.hint(hint)
-        if hint.result is not None:
-            self._losses.passed(hint.unit_id, hint.result)
-            self._note_staged(hint.result)
+        self._watch.moved(report.unit_id)
+        if report.unit_id not in self._reassigned:
+            self._status.metrics.report(report)
+        if report.result is not None:
+            self._crashes.passed(report.unit_id, report.result)
+            self._note_staged(report.result)
 
     def _note_staged(self, result: FragmentResult) -> None:
         if result.staged is not None:
-            self._losses.settled(result.fragment_id)
+            self._crashes.settled(result.fragment_id)
             if self._context.where:
                 task = self._tasks[result.fragment_id]
                 self._left[result.fragment_id] = f"{task.fragment_id}:{task.fingerprint}"
             self._committer.add(self._tasks[result.fragment_id], result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """A worker died. Its work is handed out again, until it is clear which row is to blame: see `judge`."""
+        """A worker died. Its work is handed out again, until it is clear which row is to blame: see `decide`."""
         self._watch.ended(unit.unit_id)
-        if self._over or unit.unit_id in self._handed_over:
+        if self._over or unit.unit_id in self._reassigned:
             return
-        self._board.tally.lost(unit.unit_id)
-        loss = self._losses.lost(unit)
-        self._backlog.give_back(unit, loss.held, loss.stored)
-        verdict = judge(loss, self._losses, self._plan.header.udf)
-        what = "a call took too long, its worker ended" if loss.overran_seconds else "a worker died"
-        if verdict.condemned is not None:
-            self._backlog.condemn(verdict.condemned)
-            self._board.note("error", f"{what}; {describe(loss.held)} are recorded as failed")
+        self._status.metrics.lost(unit.unit_id)
+        crash = self._crashes.lost(unit)
+        self._work_queue.give_back(unit, crash.held, crash.stored)
+        decision = decide(crash, self._crashes, self._plan.header.udf)
+        what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
+        if decision.quarantined is not None:
+            self._work_queue.quarantine(decision.quarantined)
+            self._status.note("error", f"{what}; {describe(crash.held)} are recorded as failed")
         else:
-            self._board.note("error", f"{what}; {describe(loss.held or in_hand(unit))} are handed out again")
-        self._pause = verdict.pause
-        if verdict.error is not None:
-            self._fail(verdict.error, verdict.row)
+            self._status.note("error", f"{what}; {describe(crash.held or rows_in_flight(unit))} are handed out again")
+        self._pause = decision.pause
+        if decision.error is not None:
+            self._fail(decision.error, decision.row)
         self._wake()
 
     @property
-    def _with_lanes(self) -> int:
-        """Units that were given to lanes and have not come back."""
-        return self._backlog.outstanding - len(self._first)
+    def _with_workers(self) -> int:
+        """Units that were given to workers and have not come back."""
+        return self._work_queue.outstanding - len(self._first)
 
     def _worked_off(self) -> bool:
-        """No lane has a unit, and there is none to give out."""
-        return not self._with_lanes and (self._backlog.empty or bool(self._trouble))
+        """No worker has a unit, and there is none to give out."""
+        return not self._with_workers and (self._work_queue.empty or bool(self._trouble))
 
     def _wake(self) -> None:
-        """Something came back from a lane: there may be new work, or no more at all."""
+        """Something came back from a worker: there may be new work, or no more at all."""
         self._freed.set()
         if self._worked_off():
-            self._lanes.look()
+            self._workers.look()
 
     def _fail(self, error: LemanError, row: RowFailure | None) -> None:
-        if row is not None and self._board.blamed is None:
-            self._board.blamed = row
+        if row is not None and self._status.blamed is None:
+            self._status.blamed = row
             error.facts.update(job_errors.facts_of(row))
-        self._lanes.fail(error)
+        self._workers.fail(error)
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """A unit is done, in whole or in part."""
-        self._losses.ended(outcome.unit_id)
+        self._crashes.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
-        if outcome.unit_id in self._handed_over:
+        if outcome.unit_id in self._reassigned:
             self._came_back(outcome)
             return
-        self._backlog.note(outcome)
+        self._work_queue.note(outcome)
         for result in outcome.results:
             self._holds.seen(result)
-        self._board.tally.outcome(outcome)
+        self._status.metrics.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)
         error = self._too_many_errors() or self._failed(outcome)
         self._wake()
         if error is not None:
-            self._lanes.fail(error)
+            self._workers.fail(error)
 
     def _came_back(self, outcome: UnitOutcome) -> None:
-        """A lane that was silent is heard again. What it did counts where no other lane was quicker."""
-        self._board.note("stall", f"a silent lane came back with unit {outcome.unit_id}; another one stands in for it")
-        self._board.tally.outcome(outcome)
+        """A worker that was silent is heard again. What it did counts where no other worker was quicker."""
+        self._status.note(
+            "stall", f"a silent worker came back with unit {outcome.unit_id}; another one stands in for it"
+        )
+        self._status.metrics.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)
 
@@ -353,19 +366,19 @@ class Round:
             self._trouble.append(failure.message)
             return None
         if failure.row is not None:
-            self._board.blamed = failure.row
+            self._status.blamed = failure.row
         return job_errors.of_unit(failure)
 
     def _too_many_errors(self) -> LemanError | None:
-        tally = self._board.tally
-        return job_errors.too_many(self._plan.header.udf, tally.budget_rows, tally.budget_failed)
+        metrics = self._status.metrics
+        return job_errors.too_many(self._plan.header.udf, metrics.budget_rows, metrics.budget_failed)
 
     async def _forget_refused(self) -> bool:
         """A file that was refused as damaged, missing or lacking rows must not be found staged again. Says whether one
         was."""
         unusable = [v for v in self._committer.rejected if v.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
-        for verdict in unusable:
-            task = self._tasks[verdict.fragment_id]
-            file = self._committer.files[verdict.fragment_id]
+        for decision in unusable:
+            task = self._tasks[decision.fragment_id]
+            file = self._committer.files[decision.fragment_id]
             await self._services.forget_file(self._plan.header.uri, task, file)
         return bool(unusable)

@@ -12,7 +12,7 @@ from core.rpc.bodies import check_body
 _Key = tuple[str, str]
 
 
-class Requests:
+class JobRequests:
     """Jobs that are being made. Each is made in a task of its own: it comes into being as a whole or not at all,
     whatever becomes of its callers."""
 

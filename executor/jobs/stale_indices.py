@@ -13,18 +13,18 @@ from executor.jobs.job_status import JobBoard
 from executor.jobs.services import Services
 
 
-async def see_to(board: JobBoard, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
-    """Notes on the board which indexes leave rows out. `columns` empty: of any column. Raises what the coordinator says
-    where it cannot bring them up to date."""
+async def see_to(status: JobBoard, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
+    """Notes on the status which indexes leave rows out. `columns` empty: of any column. Raises what the coordinator
+    says where it cannot bring them up to date."""
     if optimize:
         found = await patiently(services.commits.optimize_indices, uri, columns)
     else:
         try:
             _, found = await asyncio.to_thread(indices.coverage, uri, columns)
         except LemanError as error:  # what was asked for is done
-            board.note("index", f"the indexes of the table cannot be looked at: {error.message}")
+            status.note("index", f"the indexes of the table cannot be looked at: {error.message}")
             return
     stale = tuple(index for index in found if index.is_stale)
-    board.update(stale_indices=stale)
+    status.update(stale_indices=stale)
     for index in stale:
-        board.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")
+        status.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")

@@ -1,1 +1,1 @@
-"""Refreshes of materialized views: which rows, their values in a stage, one commit. See decision 10."""
+"""Refreshes of materialized views: which rows, their values in a scratch table, one commit. See decision 10."""

@@ -1,4 +1,4 @@
-"""Changes to a view that was filled: rows are computed in a stage, and one commit brings everything in."""
+"""Changes to a view that was filled: rows are computed in a scratch table, and one commit brings everything in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core.domain.view import (
 )
 from core.lance_io.views import files as view_files
 from core.lance_io.views import source_records
-from core.lance_io.views.scratch_table import Stage
+from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
 from executor.jobs.awaiting import patiently
 from executor.refresh import file_layout
@@ -33,8 +33,8 @@ from executor.refresh.failed_rows import failures_in, noted, noted_anew
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
 from executor.refresh.retries import in_thread
-from executor.refresh.value_reuse import Reuse
-from executor.refresh.view_files import Staged
+from executor.refresh.value_reuse import ValueReuse
+from executor.refresh.view_files import ScratchValues
 
 _STAGE_ROWS = 1 << 20
 #: Why values of before are not wanted any more.
@@ -61,11 +61,11 @@ class _Change:
 
     @property
     def rows(self) -> Ints:
-        """Source row ids of all rows to compute, in the stage's order."""
+        """Source row ids of all rows to compute, in the scratch table's order."""
         return np.concatenate(self.lists)
 
 
-class Splice:
+class Delta:
     """Brings a view to the plan's source version and to its functions' versions."""
 
     def __init__(self, work: RefreshWork) -> None:
@@ -78,7 +78,7 @@ class Splice:
         outcome = await self._work.outcome(plan)
         if plan.stale:
             outcome = await in_thread(with_all_others, plan, outcome)
-        await self._splice(plan, _Change(outcome, plan.functions))
+        await self._delta(plan, _Change(outcome, plan.functions))
 
     async def version(self, plan: RefreshPlan) -> None:
         """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
@@ -86,7 +86,7 @@ class Splice:
         change = _Change(NOTHING, ())
         asked = _asked(plan, change, 0)
         plan = await self._recorded(plan)
-        self._work.ledger.expect(asked)
+        self._work.journal.expect(asked)
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
     async def columns(self, plan: RefreshPlan) -> None:
@@ -94,26 +94,26 @@ class Splice:
         in the source."""
         functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
         outcome = await in_thread(every_row, plan)
-        await self._splice(plan, _Change(outcome, functions, tuple(plan.stale)))
+        await self._delta(plan, _Change(outcome, functions, tuple(plan.stale)))
 
-    async def _splice(self, plan: RefreshPlan, change: _Change) -> None:
+    async def _delta(self, plan: RefreshPlan, change: _Change) -> None:
         recording = asyncio.create_task(self._recorded(plan))  # beside the function's calls
         recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
-        stage = await self._computed(plan, change)
+        scratch = await self._computed(plan, change)
         self._work.check()
-        appended, swapped = await self._files(plan, change, stage)
-        plan = await self._with_failed(await recording, change, stage)
+        appended, swapped = await self._files(plan, change, scratch)
+        plan = await self._with_failed(await recording, change, scratch)
         crash_point("executor.view_files_written")
         asked = _asked(plan, change, len(swapped))
         made = await self._commit(plan, change, appended, swapped, asked)
         self._note(asked, made)
         self._work.failed = plan.definition.failed
-        await self._work.drop_stage()
+        await self._work.drop_scratch()
 
-    async def _with_failed(self, plan: RefreshPlan, change: _Change, stage: Stage | None) -> RefreshPlan:
+    async def _with_failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> RefreshPlan:
         """With what the view is going to say of failed rows."""
-        names, job = [f.column.name for f in change.functions], self._work.board.job.job_id
-        failed = {} if stage is None else await in_thread(failures_in, stage, names, change.rows, None)
+        names, job = [f.column.name for f in change.functions], self._work.status.job.job_id
+        failed = {} if scratch is None else await in_thread(failures_in, scratch, names, change.rows, None)
         if _replaces_all(plan):
             note = await in_thread(noted_anew, plan.uri, failed, job)
         else:
@@ -127,31 +127,31 @@ class Splice:
         name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
         return replace(plan, definition=replace(now, base_record=name))
 
-    async def _computed(self, plan: RefreshPlan, change: _Change) -> Stage | None:
-        """The full stage, or None where no function is to be called."""
+    async def _computed(self, plan: RefreshPlan, change: _Change) -> ScratchTable | None:
+        """The full scratch table, or None where no function is to be called."""
         rows = change.rows
         of = file_layout.digest(plan, plan.target_version, change.functions, change.lists)
-        self._work.tally.expect(len(rows), len(change.functions))
+        self._work.metrics.expect(len(rows), len(change.functions))
         parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
-        stage = await self._work.stage(plan, change.functions, plan.target_version, of, parts)
-        if stage is not None:
-            await self._work.fill(stage, change.functions, reuse=Reuse(plan, rows))
-            await in_thread(stage.refresh)
+        scratch = await self._work.scratch(plan, change.functions, plan.target_version, of, parts)
+        if scratch is not None:
+            await self._work.fill(scratch, change.functions, reuse=ValueReuse(plan, rows))
+            await in_thread(scratch.refresh)
             crash_point("executor.stage_filled")
-        return stage
+        return scratch
 
     async def _files(
-        self, plan: RefreshPlan, change: _Change, stage: Stage | None
+        self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None
     ) -> tuple[list[StagedFile], list[tuple[int, StagedFile]]]:
         """Files of new fragments, and those that are swapped in with their fragments."""
         names = [f.column.name for f in change.functions]
         new = len(change.outcome.append)
-        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.lanes)
-        everything = Staged(change.rows, 0)
+        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.workers)
+        everything = ScratchValues(change.rows, 0)
         swaps = file_layout.touched(change.outcome.recompute_addresses)
         works = [_appending(everything.part(a, b)) for a, b in cuts]
         works += [_swapping(t, everything, new, change.columns) for t in swaps]
-        files = await self._work.write(plan, plan.target_version, stage, names, works)
+        files = await self._work.write(plan, plan.target_version, scratch, names, works)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
         return files[: len(cuts)], swapped
 
@@ -166,7 +166,7 @@ class Splice:
         evictions = ("", "")
         if len(change.outcome.evict_addresses):
             evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
-        await self._work.ledger.asking(asked)
+        await self._work.journal.asking(asked)
         return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
 
     def _commit_of(
@@ -180,14 +180,14 @@ class Splice:
     ) -> Callable[[], Awaitable[int]]:
         """One and the same request, however often it is made."""
         return partial(
-            self._work.services.commits.splice_view,
+            self._work.services.commits.apply_view_delta,
             plan,
             appended=appended,
             swapped=swapped,
             evictions=evictions,
             replace_all=_replaces_all(plan),
             metadata=view_metadata.updates(_definition(plan, change)),
-            attempt=self._work.board.job.this_attempt,
+            attempt=self._work.status.job.this_attempt,
             request_id=asked.request_id,
         )
 
@@ -195,15 +195,15 @@ class Splice:
         begin = time.monotonic()
         made = await commit
         crash_point("executor.splice_answered")
-        self._work.tally.commit_seconds += time.monotonic() - begin
-        self._work.tally.commits += 1
+        self._work.metrics.commit_seconds += time.monotonic() - begin
+        self._work.metrics.commits += 1
         return made
 
     def _note(self, asked: AskedCommit, made: int) -> None:
         work, gains = self._work, asked.gains
-        work.ledger.landed(asked, made)
-        work.tally.rows_committed += gains.rows_added + gains.rows_recomputed
-        work.board.note(
+        work.journal.landed(asked, made)
+        work.metrics.rows_committed += gains.rows_added + gains.rows_recomputed
+        work.status.note(
             "commit",
             f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} recomputed, {gains.rows_evicted:,} evicted "
             f"in version {made} of the view",
@@ -245,11 +245,11 @@ def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
     return view_metadata.remembering(definition, plan.state if change.touches else None)
 
 
-def _appending(rows: Staged) -> FileWork:
+def _appending(rows: ScratchValues) -> FileWork:
     return lambda writer: writer.append(rows)
 
 
-def _swapping(part: file_layout.Touched, rows: Staged, first: int, columns: Sequence[str]) -> FileWork:
+def _swapping(part: file_layout.Touched, rows: ScratchValues, first: int, columns: Sequence[str]) -> FileWork:
     mine = rows.part(first + part.first, first + part.first + len(part.offsets))
     if columns:
         return lambda writer: writer.swap_columns(part.fragment_id, part.offsets, mine, columns)

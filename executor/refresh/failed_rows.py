@@ -14,7 +14,7 @@ from core.errors import Aborted
 from core.lance_io.views import failed_rows as view_failed
 from core.lance_io.views import files as view_files
 from core.lance_io.views.failed_rows import NONE_FAILED
-from core.lance_io.views.scratch_table import Stage
+from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS
 from executor.jobs.awaiting import patiently
@@ -28,12 +28,14 @@ _TRIES = 20
 Failures = Mapping[str, Ints]
 
 
-def failures_in(stage: Stage, columns: Sequence[str], rows: Ints | None, only: Collection[int] | None) -> Failures:
-    """Source row ids by column. `rows`: those of the whole stage, where they are known. `only`: positions of the
-    fragments that are looked at; None: all. Blocking."""
-    places = {column: stage.failed(column, only) for column in columns}
+def failures_in(
+    scratch: ScratchTable, columns: Sequence[str], rows: Ints | None, only: Collection[int] | None
+) -> Failures:
+    """Source row ids by column. `rows`: those of the whole scratch table, where they are known. `only`: positions of
+    the fragments that are looked at; None: all. Blocking."""
+    places = {column: scratch.failed(column, only) for column in columns}
     if rows is None:
-        rows = stage.row_ids() if any(map(len, places.values())) else NO_IDS
+        rows = scratch.row_ids() if any(map(len, places.values())) else NO_IDS
     return {column: rows[at] for column, at in places.items()}
 
 
@@ -60,11 +62,11 @@ class FirstFailures:
         self._work = work
         self._plan = plan
 
-    async def note(self, stage: Stage, rows: Ints, fragments: Collection[int]) -> None:
-        """Rows of the source are going to be installed, out of these fragments of the stage. Raises Aborted
+    async def note(self, scratch: ScratchTable, rows: Ints, fragments: Collection[int]) -> None:
+        """Rows of the source are going to be installed, out of these fragments of the scratch table. Raises Aborted
         (VIEW_CHANGED)."""
         columns = [f.column.name for f in self._plan.functions]
-        found = await in_thread(failures_in, stage, columns, None, fragments)
+        found = await in_thread(failures_in, scratch, columns, None, fragments)
         failed = {column: np.intersect1d(ids, rows) for column, ids in found.items()}
         if not self._plan.definition.failed.file and not any(map(len, failed.values())):
             return
@@ -76,14 +78,14 @@ class FirstFailures:
     async def _commit(self, rows: Ints, failed: Failures) -> bool:
         """Whether the view says it now; False: it changed meanwhile."""
         version, definition = await in_thread(view_files.latest_definition, self._plan.uri)
-        job = self._work.board.job
+        job = self._work.status.job
         note = await in_thread(noted, self._plan.uri, definition.failed, rows, NO_IDS, failed, job.job_id)
         if note == definition.failed:
             return True
         definition = replace(definition, failed=note)
         try:
             await patiently(
-                self._work.services.commits.splice_view,
+                self._work.services.commits.apply_view_delta,
                 replace(self._plan, version=version, definition=definition),
                 appended=(),
                 swapped=(),

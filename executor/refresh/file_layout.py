@@ -1,4 +1,4 @@
-"""How the rows of a refresh are laid out: in new fragments, in a stage, and what both are called. Pure."""
+"""How the rows of a refresh are laid out: in new fragments, in a scratch table, and what both are called. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from core.domain.view import STAGE_PREFIX, RefreshPlan, ResolvedFunction
+from core.domain.view import SCRATCH_PREFIX, RefreshPlan, ResolvedFunction
 
 #: A fragment of new rows is split when every slot would have at least so many rows, or beyond the other number.
 _LEAST_ROWS = 1 << 16
@@ -67,11 +67,11 @@ def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction
     return found.hexdigest()
 
 
-def stage_table(view: str, of: str) -> str:
-    """Name of the table that holds a stage."""
-    return f"{STAGE_PREFIX}{view}_{of[:16]}"
+def scratch_table(view: str, of: str) -> str:
+    """Name of the table that holds a scratch table."""
+    return f"{SCRATCH_PREFIX}{view}_{of[:16]}"
 
 
-def stage_pattern(view: str) -> re.Pattern[str]:
-    """What the names of the view's stages match, and no others."""
-    return re.compile(re.escape(f"{STAGE_PREFIX}{view}_") + "[0-9a-f]{16}")
+def scratch_pattern(view: str) -> re.Pattern[str]:
+    """What the names of the view's scratch tables match, and no others."""
+    return re.compile(re.escape(f"{SCRATCH_PREFIX}{view}_") + "[0-9a-f]{16}")

@@ -14,23 +14,23 @@ from core.domain.plan import StagedFile
 from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
-from core.lance_io.views.scratch_table import Stage
+from core.lance_io.views.scratch_table import ScratchTable
 from executor.jobs.awaiting import patiently
 from executor.refresh import file_layout
 from executor.refresh.failed_rows import FirstFailures
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
 from executor.refresh.retries import in_thread
-from executor.refresh.view_files import Places, Staged
+from executor.refresh.view_files import Places, ScratchValues
 
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A fragment to be filled: how many of its rows have no values, where the stage has all of them, and in which of
-    its fragments that is."""
+    """A fragment to be filled: how many of its rows have no values, where the scratch table has all of them, and in
+    which of its fragments that is."""
 
     unset: int
-    parts: Sequence[Staged]
+    parts: Sequence[ScratchValues]
     needs: frozenset[int] = frozenset()
 
 
@@ -42,7 +42,7 @@ class FirstFill:
 
     async def run(self, plan: RefreshPlan) -> None:
         """Returns when every placeholder is filled. Raises Aborted where the view moved on, Cancelled, and the error
-        that ended a backfill of the stage."""
+        that ended a backfill of the scratch table."""
         version = plan.definition.base_version
         of = file_layout.digest(plan, version, plan.functions, [])
         rows: dict[int, tuple[Ints, int]] = {}
@@ -50,46 +50,46 @@ class FirstFill:
             rows[fragment.fragment_id] = await in_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
-        self._work.tally.expect(sum(unset for _, unset in rows.values()), len(plan.functions))
-        stage = await self._work.stage(plan, plan.functions, version, of, [ids for ids, _ in rows.values()])
+        self._work.metrics.expect(sum(unset for _, unset in rows.values()), len(plan.functions))
+        scratch = await self._work.scratch(plan, plan.functions, version, of, [ids for ids, _ in rows.values()])
         self._failures = FirstFailures(self._work, plan)
-        missing = await in_thread(_missing, rows, stage)
+        missing = await in_thread(_missing, rows, scratch)
 
         async def install() -> None:
-            done = await self._complete(stage, plan.functions, missing)
-            await self._install(plan, version, stage, [(i, missing[i]) for i in done])
+            done = await self._complete(scratch, plan.functions, missing)
+            await self._install(plan, version, scratch, [(i, missing[i]) for i in done])
             for fragment_id in done:
                 del missing[fragment_id]
 
-        if stage is not None:
-            await self._work.fill(stage, plan.functions, install)
+        if scratch is not None:
+            await self._work.fill(scratch, plan.functions, install)
         await install()
         if missing:
-            raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the stage were not computed")
-        await self._work.drop_stage()
+            raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the scratch table were not computed")
+        await self._work.drop_scratch()
 
     async def _complete(
-        self, stage: Stage | None, functions: Sequence[ResolvedFunction], missing: dict[int, _Missing]
+        self, scratch: ScratchTable | None, functions: Sequence[ResolvedFunction], missing: dict[int, _Missing]
     ) -> list[int]:
-        """Fragments of the view of which the stage has all values."""
-        if stage is None:
+        """Fragments of the view of which the scratch table has all values."""
+        if scratch is None:
             return list(missing)
-        done = set(await in_thread(stage.complete, [f.column.name for f in functions]))
+        done = set(await in_thread(scratch.complete, [f.column.name for f in functions]))
         return [i for i, fragment in missing.items() if fragment.needs <= done]
 
     async def _install(
-        self, plan: RefreshPlan, version: int, stage: Stage | None, fragments: Sequence[tuple[int, _Missing]]
+        self, plan: RefreshPlan, version: int, scratch: ScratchTable | None, fragments: Sequence[tuple[int, _Missing]]
     ) -> None:
         """Writes the files of complete fragments and has them committed, a few at a time."""
         names = [f.column.name for f in plan.functions]
-        for at in range(0, len(fragments), 4 * self._work.services.lanes):
+        for at in range(0, len(fragments), 4 * self._work.services.workers):
             self._work.check()
-            some = fragments[at : at + 4 * self._work.services.lanes]
+            some = fragments[at : at + 4 * self._work.services.workers]
             files = await self._work.write(
-                plan, version, stage, names, [_filling(i, fragment.parts) for i, fragment in some]
+                plan, version, scratch, names, [_filling(i, fragment.parts) for i, fragment in some]
             )
-            if stage is not None:
-                await self._failures.note(stage, *_rows_of([fragment for _, fragment in some]))
+            if scratch is not None:
+                await self._failures.note(scratch, *_rows_of([fragment for _, fragment in some]))
             await self._commit(plan, version, some, files)
 
     async def _commit(
@@ -97,39 +97,39 @@ class FirstFill:
     ) -> None:
         rows = {fragment_id: fragment.unset for fragment_id, fragment in filled}
         asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, RefreshResult(source_version=version), rows)
-        await self._work.ledger.asking(asked)
+        await self._work.journal.asking(asked)
         begin = time.monotonic()
         made, verdicts = await patiently(
             self._work.services.commits.fill_placeholders,
             plan,
             list(zip(rows, files, strict=True)),
-            attempt=self._work.board.job.this_attempt,
+            attempt=self._work.status.job.this_attempt,
             request_id=asked.request_id,
         )
         crash_point("executor.fill_answered")
-        self._work.tally.commit_seconds += time.monotonic() - begin
+        self._work.metrics.commit_seconds += time.monotonic() - begin
         self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
         refused = [v for v in verdicts if not v.committed]
         if refused:
             raise Aborted(refused[0].reason, refused[0].message)
 
     def _note(self, asked: AskedCommit, made: int, installed: Collection[int]) -> None:
-        work, before = self._work, self._work.ledger.result.rows_added
+        work, before = self._work, self._work.journal.result.rows_added
         if not installed:
             return
-        work.ledger.landed(asked, made, installed)
-        rows = work.ledger.result.rows_added - before
-        work.tally.rows_committed += rows
-        work.tally.commits += 1
-        work.board.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
+        work.journal.landed(asked, made, installed)
+        rows = work.journal.result.rows_added - before
+        work.metrics.rows_committed += rows
+        work.metrics.commits += 1
+        work.status.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
 
 
-def _missing(rows: dict[int, tuple[Ints, int]], stage: Stage | None) -> dict[int, _Missing]:
-    """Finds the rows of each fragment in the stage. The view may have been compacted since that was laid, so that rows
-    with values and without lie in one fragment."""
-    if stage is None:
-        return {i: _Missing(unset, [Staged(ids, 0)]) for i, (ids, unset) in rows.items()}
-    places, ends = Places(stage.row_ids()), np.cumsum(stage.rows)
+def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
+    """Finds the rows of each fragment in the scratch table. The view may have been compacted since that was laid, so
+    that rows with values and without lie in one fragment."""
+    if scratch is None:
+        return {i: _Missing(unset, [ScratchValues(ids, 0)]) for i, (ids, unset) in rows.items()}
+    places, ends = Places(scratch.row_ids()), np.cumsum(scratch.rows)
     found = {}
     for fragment_id, (ids, unset) in rows.items():
         parts = places.runs(ids)
@@ -140,10 +140,10 @@ def _missing(rows: dict[int, tuple[Ints, int]], stage: Stage | None) -> dict[int
 
 
 def _rows_of(fragments: Sequence[_Missing]) -> tuple[Ints, frozenset[int]]:
-    """Rows of the source, and the fragments of the stage that have them."""
+    """Rows of the source, and the fragments of the scratch table that have them."""
     rows = [part.ids for fragment in fragments for part in fragment.parts]
     return np.concatenate(rows), frozenset().union(*(fragment.needs for fragment in fragments))
 
 
-def _filling(fragment_id: int, parts: Sequence[Staged]) -> FileWork:
+def _filling(fragment_id: int, parts: Sequence[ScratchValues]) -> FileWork:
     return lambda writer: writer.fill(fragment_id, parts)

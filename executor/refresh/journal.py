@@ -10,58 +10,58 @@ from typing import Any
 import structlog
 
 from core.domain.job import Job
-from core.domain.view import AskedCommit, RefreshLedger, RefreshResult
+from core.domain.view import AskedCommit, RefreshJournal, RefreshResult
 from core.errors import LemanError
 from core.lance_io import commit_history
-from executor.jobs.job_metrics import Tally
+from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_status import JobBoard
-from executor.refresh.refresh_metrics import RefreshTally
+from executor.refresh.refresh_metrics import RefreshMetrics
 from executor.refresh.retries import in_thread
 
 _log = structlog.get_logger(__name__)
 
 
-class Ledger:
+class Journal:
     """Each commit and each column is written down before it begins, and what became of them is found out from the view
-    and the stage. So a kill -9 leaves nothing uncounted, but calls of a function that have to be made again.
+    and the scratch table. So a kill -9 leaves nothing uncounted, but calls of a function that have to be made again.
 
     `result`: what the refresh did so far, but for the calls under way.
     """
 
-    def __init__(self, board: JobBoard, tally: RefreshTally, save: Callable[[Job], Awaitable[Job]]) -> None:
-        self._board = board
-        self._tally = tally
+    def __init__(self, status: JobBoard, metrics: RefreshMetrics, save: Callable[[Job], Awaitable[Job]]) -> None:
+        self._status = status
+        self._metrics = metrics
         self._save = save
-        self._before = board.job.refresh_ledger
+        self._before = status.job.refresh_journal
         self._inherited = dict(self._before.settled)
-        self._begun = {name: (rows, Tally()) for name, rows in self._inherited.items()}
+        self._begun = {name: (rows, JobMetrics()) for name, rows in self._inherited.items()}
         self._asked = self._before.asked
         self._found = dict(self._before.found)
-        tally.inherit(self._before.failed)
-        self.result = board.job.refresh_result or RefreshResult()
+        metrics.inherit(self._before.failed)
+        self.result = status.job.refresh_result or RefreshResult()
 
     @property
     def evaluated(self) -> int:
         """Rows given to functions, each function's counted apart."""
-        return self._before.evaluated + self._tally.all_evaluated
+        return self._before.evaluated + self._metrics.all_evaluated
 
     def say(self, **changes: Any) -> None:
         """Adds to what the refresh tells of itself."""
         self.result = replace(self.result, **changes)
-        self._board.update(refresh_result=self.result)
+        self._status.update(refresh_result=self.result)
 
-    async def column(self, stage: str, column: str, part: Tally) -> None:
-        """A stage's column is going to be computed; `part` has its plan. What it holds beyond what an executor that
-        died had written down was computed for this refresh, or for another one that shares the stage. Rows of it that
-        failed are the refresh's, but for its error budget those that this job found."""
-        name, settled = f"{stage}/{column}", part.rows_total - part.rows_planned
+    async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
+        """A scratch table's column is going to be computed; `part` has its plan. What it holds beyond what an executor
+        that died had written down was computed for this refresh, or for another one that shares the scratch table. Rows
+        of it that failed are the refresh's, but for its error budget those that this job found."""
+        name, settled = f"{scratch}/{column}", part.rows_total - part.rows_planned
         if name in self._inherited:
             found = max(0, settled - self._inherited.pop(name))
             self._before = replace(self._before, evaluated=self._before.evaluated + found)
-        self._begun = {n: begun for n, begun in self._begun.items() if n.startswith(f"{stage}/")}
+        self._begun = {n: begun for n, begun in self._begun.items() if n.startswith(f"{scratch}/")}
         self._begun[name] = (settled, part)
         part.own_failures(self._found.setdefault(name, part.rows_failed_before))
-        self._tally.begin(part, name)
+        self._metrics.begin(part, name)
         await self._write()
 
     def expect(self, commit: AskedCommit) -> None:
@@ -90,7 +90,7 @@ class Ledger:
             source_version=gains.source_version,
             view_version=version,
         )
-        self._board.update(table_version=version)
+        self._status.update(table_version=version)
 
     async def look_back(self) -> None:
         """Finds out about commits of which no answer came, if there are any."""
@@ -101,13 +101,13 @@ class Ledger:
 
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
-        failed, found = self._tally.failed_by_name, dict(self._found)
-        self._board.update(refresh_ledger=RefreshLedger(self._asked, self.evaluated, settled, failed, found))
-        saving = asyncio.ensure_future(self._save(self._board.snapshot()))
+        failed, found = self._metrics.failed_by_name, dict(self._found)
+        self._status.update(refresh_journal=RefreshJournal(self._asked, self.evaluated, settled, failed, found))
+        saving = asyncio.ensure_future(self._save(self._status.snapshot()))
         try:
             await asyncio.shield(saving)
         except asyncio.CancelledError:  # what is written next must come after this
             await asyncio.gather(saving, return_exceptions=True)
             raise
         except (OSError, LemanError):  # it costs a count at the most, and only where this executor dies
-            _log.warning("a refresh could not be written down", job_id=self._board.job.job_id, exc_info=True)
+            _log.warning("a refresh could not be written down", job_id=self._status.job.job_id, exc_info=True)

@@ -1,4 +1,4 @@
-"""Progress of a refresh: its own counts and those of the backfills of its stage."""
+"""Progress of a refresh: its own counts and those of the backfills of its scratch table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.domain.job import Progress
-from executor.jobs.job_metrics import Tally
+from executor.jobs.job_metrics import JobMetrics
 
 _SUMMED = (
     "rows_evaluated",
@@ -35,21 +35,21 @@ class _Step:
         return begun - self.parts >= self.functions
 
 
-class RefreshTally(Tally):
-    """Rows are the view's: committed where the view has them, not where the stage has them, and one row however many
-    functions have to be called for it."""
+class RefreshMetrics(JobMetrics):
+    """Rows are the view's: committed where the view has them, not where the scratch table has them, and one row however
+    many functions have to be called for it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._parts: list[Tally] = []
+        self._parts: list[JobMetrics] = []
         self._step = _Step(0, 0, 0, 0)
-        self._failing: dict[str, Tally | int] = {}
+        self._failing: dict[str, JobMetrics | int] = {}
         self._given_up: set[str] = set()
         self._settled: set[str] = set()
         self.seconds_reading = self.seconds_writing = 0.0
 
-    def begin(self, part: Tally, name: str) -> None:
-        """A backfill of the stage begins. What failed in another one of that `name` is what this one finds."""
+    def begin(self, part: JobMetrics, name: str) -> None:
+        """A backfill of the scratch table begins. What failed in another one of that `name` is what this one finds."""
         self._parts.append(part)
         if name not in self._given_up:
             for other in self._given_up:
@@ -92,7 +92,7 @@ class RefreshTally(Tally):
         return sum(p.rows_evaluated for p in self._parts)
 
     def progress(self) -> Progress:
-        """See `Tally.progress`."""
+        """See `JobMetrics.progress`."""
         own = super().progress()
         parts = [p.progress() for p in self._parts]
         sums = {name: getattr(own, name) + sum(getattr(p, name) for p in parts) for name in _SUMMED}

@@ -1,4 +1,4 @@
-"""One running refresh: plan, fill what was never filled, compare rows, compute them in a stage, splice."""
+"""One running refresh: plan, fill what was never filled, compare rows, compute them in a scratch table, delta."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.awaiting import patiently
-from executor.jobs.backfill_run import end_by, see_through
-from executor.jobs.services import Services, lanes_of
+from executor.jobs.backfill_run import end_by, run_to_completion
+from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
-from executor.refresh.delta import Splice
+from executor.refresh.delta import Delta
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.refresh_work import RefreshWork
 from executor.scheduling.cancelled import Cancelled
@@ -26,11 +26,11 @@ _ROUNDS_WITHOUT_END = 6
 
 
 class RefreshRun:
-    """A refresh while it runs; for the job manager the same as a `JobRun`."""
+    """A refresh while it runs; for the job manager the same as a `BackfillRun`."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self._work = RefreshWork(job, services)
-        self.board = self._work.board
+        self.status = self._work.status
         self._planned = False
 
     @property
@@ -38,30 +38,30 @@ class RefreshRun:
         """Whether it was asked to stop."""
         return self._work.cancelling
 
-    def know_cost(self, seconds_per_row: float | None) -> None:
-        """A refresh has several functions: each backfill of its stage measures its own."""
+    def set_cost_estimate(self, seconds_per_row: float | None) -> None:
+        """A refresh has several functions: each backfill of its scratch table measures its own."""
 
     async def plan(self) -> RefreshPlan:
         """Asks the planner, again while it cannot be reached."""
         begin = time.monotonic()
         plan = await self._ask_planner()
         self._work.failed = plan.definition.failed
-        self._work.tally.planning_seconds += time.monotonic() - begin
-        # "latest" is decided once: who takes the job over goes on with the same stage
+        self._work.metrics.planning_seconds += time.monotonic() - begin
+        # "latest" is decided once: who takes the job over goes on with the same scratch table
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
-        self.board.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
+        self.status.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
-            if self.board.job.refresh_result is None:
+            if self.status.job.refresh_result is None:
                 before = plan.definition.base_version
-                self._work.ledger.say(mode=plan.mode, reason=plan.reason, source_version_before=before)
-            self._work.tally.rows_total = plan.rows
-            self.board.update(plan_summary=plan.message)
-            self.board.note("plan", plan.message)
+                self._work.journal.say(mode=plan.mode, reason=plan.reason, source_version_before=before)
+            self._work.metrics.rows_total = plan.rows
+            self.status.update(plan_summary=plan.message)
+            self.status.note("plan", plan.message)
         elif plan.mode is RefreshMode.FULL:
-            self._work.ledger.say(mode=plan.mode, reason=plan.reason)
-        await self._work.ledger.look_back()
+            self._work.journal.say(mode=plan.mode, reason=plan.reason)
+        await self._work.journal.look_back()
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
@@ -76,19 +76,19 @@ class RefreshRun:
     def check_resources(self, plan: RefreshPlan) -> None:
         """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
         for function in plan.functions:
-            lanes_of(function.udf, self._work.spec.concurrency, self._work.services)
+            slots_of(function.udf, self._work.spec.concurrency, self._work.services)
 
-    def look_ahead(self, plan: RefreshPlan) -> None:
+    def prefetch(self, plan: RefreshPlan) -> None:
         """Begins with what is only read, while the job is not known yet."""
-        self._work.look_ahead(plan)
+        self._work.prefetch(plan)
 
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
         """The plan left nothing to do, or who had the job before did it."""
-        if not self._work.ledger.result.view_version:
-            self._work.ledger.say(rows_reused=plan.rows)
+        if not self._work.journal.result.view_version:
+            self._work.journal.say(rows_reused=plan.rows)
         if self._work.spec.optimize_indices:
             await self._see_to_indexes(plan)
-        self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
+        self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
         await self.end(self._done)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
@@ -100,9 +100,9 @@ class RefreshRun:
         if not plan.only_version:
             return False
         try:
-            await Splice(self._work).version(plan)
+            await Delta(self._work).version(plan)
         except LemanError as error:
-            self.board.note("replan", f"the source version is not recorded yet: {error.message}")
+            self.status.note("replan", f"the source version is not recorded yet: {error.message}")
             return False
         await self._work.drop_leftovers(plan)
         await self.end(self._done)
@@ -111,7 +111,7 @@ class RefreshRun:
     async def replan_and_run(self) -> None:
         """A job that was taken over, or had to wait for its turn: from the plan on."""
         try:
-            await begin_attempt(self._work.services.commits, self.board.job)
+            await begin_attempt(self._work.services.commits, self.status.job)
             plan = await self.plan()
         except LemanError as error:
             await end_by(self, error)
@@ -123,12 +123,12 @@ class RefreshRun:
             await self._work.drop_leftovers(plan)
             await self._finish_at_once(plan)
             return
-        await self.board.move(JobState.RUNNING)
+        await self.status.move(JobState.RUNNING)
         await self.run(plan)
 
     async def run(self, plan: RefreshPlan) -> None:
         """Works until the view is right, and leaves the job in a terminal state. Raises only for bugs."""
-        await see_through(self, self._work.services, self._refreshed(plan))
+        await run_to_completion(self, self._work.services, self._refreshed(plan))
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
         await self._rounds(plan)
@@ -139,12 +139,12 @@ class RefreshRun:
     @property
     def _done(self) -> JobState:
         """How a refresh ends that did its work: rows that an earlier one left without a value are so still."""
-        failed = self._work.tally.rows_failed or self._work.failed.total
+        failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def _see_to_indexes(self, plan: RefreshPlan) -> None:
         optimize = self._work.spec.optimize_indices
-        await stale_indices.see_to(self.board, self._work.services, plan.uri, [], optimize=optimize)
+        await stale_indices.see_to(self.status, self._work.services, plan.uri, [], optimize=optimize)
 
     def cancel(self) -> None:
         """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
@@ -154,13 +154,13 @@ class RefreshRun:
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leaves the job in a terminal state, with what it did."""
         with contextlib.suppress(LemanError):  # the view may be gone
-            await self._work.ledger.look_back()
-        self._work.ledger.say(rows_evaluated=self._work.ledger.evaluated)
-        others = {job: rows for job, rows in self._work.failed.jobs.items() if job != self.board.job.job_id}
-        self._work.tally.left_failed(sum(others.values()))
+            await self._work.journal.look_back()
+        self._work.journal.say(rows_evaluated=self._work.journal.evaluated)
+        others = {job: rows for job, rows in self._work.failed.jobs.items() if job != self.status.job.job_id}
+        self._work.metrics.left_failed(sum(others.values()))
         if others:
-            self.board.update(failed_in=tuple(others))
-        await self.board.end(state, error, self._work.services.save_job)
+            self.status.update(failed_in=tuple(others))
+        await self.status.end(state, error, self._work.services.save_job)
 
     # rounds
 
@@ -174,19 +174,20 @@ class RefreshRun:
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again
                 why = f": {error.message}"
-                self.board.note("replan", f"planning again{why}")
+                self.status.note("replan", f"planning again{why}")
             except Cancelled:
                 raise
             except Exception as error:
-                if not await self._work.stage_is_lost():
+                if not await self._work.scratch_is_lost():
                     raise
-                # another refresh was faster and dropped the stage that both used: whatever failed, failed by that
-                why = f": the stage is gone: {error}"
-                self.board.note("replan", f"planning again{why}")
+                # another refresh was faster and dropped the scratch table that both used: whatever failed, failed by
+                # that
+                why = f": the scratch table is gone: {error}"
+                self.status.note("replan", f"planning again{why}")
             plan = await self.plan()
             if plan.mode is RefreshMode.NO_OP:
-                self._work.ledger.say(source_version=plan.target_version, view_version=plan.version)
-                await self._work.drop_stage()
+                self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
+                await self._work.drop_scratch()
                 return
         raise Aborted(
             "VIEW_CHANGED",
@@ -195,18 +196,18 @@ class RefreshRun:
 
     async def _round(self, plan: RefreshPlan) -> bool:
         """One step towards the target; True when it is reached."""
-        if plan.lay_again:
-            await self._lay_again(plan)
+        if plan.create_placeholders_again:
+            await self._create_placeholders_again(plan)
             return False
         if plan.unset:
             await FirstFill(self._work).run(plan)
             return False
-        splice = Splice(self._work)
+        delta = Delta(self._work)
         only_columns = plan.stale and not plan.changes and plan.mode is not RefreshMode.FULL
-        await (splice.columns(plan) if only_columns else splice.rows(plan))
+        await (delta.columns(plan) if only_columns else delta.rows(plan))
         return True
 
-    async def _lay_again(self, plan: RefreshPlan) -> None:
+    async def _create_placeholders_again(self, plan: RefreshPlan) -> None:
         definition = replace(
             plan.definition,
             base_version=plan.target_version,
@@ -215,12 +216,12 @@ class RefreshRun:
         )
         most = self._work.spec.max_rows_per_fragment
         version = await patiently(
-            self._work.services.commits.lay_placeholders,
+            self._work.services.commits.create_placeholders,
             plan,
             view_metadata.write(plan.schema, definition),
             most,
-            attempt=self.board.job.this_attempt,
+            attempt=self.status.job.this_attempt,
             request_id=uuid.uuid4().hex,
         )
         crash_point("executor.placeholders_laid")
-        self.board.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")
+        self.status.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")

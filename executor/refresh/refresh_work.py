@@ -1,4 +1,4 @@
-"""What the steps of a refresh share: its job's board and counts, the stage, and the writing of files."""
+"""What the steps of a refresh share: its job's status and counts, the scratch table, and the writing of files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from core.domain.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunct
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files
-from core.lance_io.views import scratch_table as view_stage
-from core.lance_io.views.scratch_table import Stage
+from core.lance_io.views import scratch_table as view_scratch
+from core.lance_io.views.scratch_table import ScratchTable
 from core.locations import table_uri
 from executor.jobs.awaiting import so_many_at_once
 from executor.jobs.job_status import JobBoard
@@ -25,11 +25,11 @@ from executor.jobs.takeover import begin_attempt_at
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import RowOutcome, row_outcome
 from executor.refresh.file_layout import Ints
-from executor.refresh.journal import Ledger
-from executor.refresh.refresh_metrics import RefreshTally
+from executor.refresh.journal import Journal
+from executor.refresh.refresh_metrics import RefreshMetrics
 from executor.refresh.retries import in_thread
-from executor.refresh.scratch_backfills import StageFiller, stage_columns
-from executor.refresh.value_reuse import Reuse
+from executor.refresh.scratch_backfills import ScratchBackfills, scratch_columns
+from executor.refresh.value_reuse import ValueReuse
 from executor.refresh.view_files import ViewWriter
 from executor.scheduling.cancelled import Cancelled
 
@@ -41,34 +41,34 @@ async def _nothing() -> None:
 
 
 class RefreshWork:
-    """One running refresh as its steps see it. `ledger`: what it did so far; `cancelling`: it was asked to stop;
+    """One running refresh as its steps see it. `journal`: what it did so far; `cancelling`: it was asked to stop;
     `failed`: what the view says of failed rows."""
 
     def __init__(self, job: Job, services: Services) -> None:
-        self.board = JobBoard(job)
-        self.tally = RefreshTally()
-        self.board.tally = self.tally
+        self.status = JobBoard(job)
+        self.metrics = RefreshMetrics()
+        self.status.metrics = self.metrics
         self.cancelling = False
         self.failed = FailedNote()
         self.services = services
-        self.ledger = Ledger(self.board, self.tally, services.save_job)
-        self.filler = StageFiller(self.board, self.ledger, services, _spec(job).concurrency)
-        self._stage_in_use: Stage | None = None
+        self.journal = Journal(self.status, self.metrics, services.save_job)
+        self.filler = ScratchBackfills(self.status, self.journal, services, _spec(job).concurrency)
+        self._scratch_in_use: ScratchTable | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
 
     @property
     def spec(self) -> RefreshSpec:
         """What was asked for; once planned, with the source version that "latest" meant."""
-        return _spec(self.board.job)
+        return _spec(self.status.job)
 
     def check(self) -> None:
         """Raises Cancelled where the refresh was asked to stop."""
         if self.cancelling:
-            raise Cancelled(self.board.job.job_id)
+            raise Cancelled(self.status.job.job_id)
 
-    def look_ahead(self, plan: RefreshPlan) -> None:
+    def prefetch(self, plan: RefreshPlan) -> None:
         """Begins to compare rows, for a plan that begins with it. Only reads: the job may not be known yet."""
-        if not (plan.lay_again or plan.unset or plan.stale):
+        if not (plan.create_placeholders_again or plan.unset or plan.stale):
             task = asyncio.create_task(in_thread(row_outcome, plan))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._ahead = plan, task
@@ -78,71 +78,71 @@ class RefreshWork:
         ahead, self._ahead = self._ahead, None
         return await (ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan))
 
-    async def stage(
+    async def scratch(
         self,
         plan: RefreshPlan,
         functions: Sequence[ResolvedFunction],
         version: int,
         of: str,
         rows: Sequence[Ints],
-    ) -> Stage | None:
-        """The stage for this work: found, or laid. None where no function is to be called."""
-        self._stage_in_use = None
+    ) -> ScratchTable | None:
+        """The scratch table for this work: found, or laid. None where no function is to be called."""
+        self._scratch_in_use = None
         if not functions or not any(map(len, rows)):
             return None
         spec = self.spec
-        uri = table_uri(spec.database, file_layout.stage_table(spec.view, of))
-        columns = stage_columns(functions, plan.definition.source_uri, version, of)
+        uri = table_uri(spec.database, file_layout.scratch_table(spec.view, of))
+        columns = scratch_columns(functions, plan.definition.source_uri, version, of)
 
-        def find_or_lay() -> tuple[Stage, bool]:
-            found = view_stage.find_for(uri, of, rows)
+        def find_or_create_placeholders() -> tuple[ScratchTable, bool]:
+            found = view_scratch.find_for(uri, of, rows)
             if found is not None:
                 return found, True
             if view_files.latest_version(plan.uri) != plan.version:
                 raise Aborted("VIEW_CHANGED", "another refresh was faster")
-            return view_stage.lay(uri, of, rows, columns), False
+            return view_scratch.create(uri, of, rows, columns), False
 
-        stage, found = await in_thread(find_or_lay)
-        if self.board.job.attempt > 1:
-            await begin_attempt_at(self.services.commits, self.board.job, uri)
-        self._stage_in_use = stage
+        scratch, found = await in_thread(find_or_create_placeholders)
+        if self.status.job.attempt > 1:
+            await begin_attempt_at(self.services.commits, self.status.job, uri)
+        self._scratch_in_use = scratch
         if found:
-            self.board.note("collected", "found the stage of a refresh that was cut short: going on with it")
-        return stage
+            self.status.note("collected", "found the scratch table of a refresh that was cut short: going on with it")
+        return scratch
 
-    async def stage_is_lost(self) -> bool:
-        """Whether another refresh dropped the stage that this one worked with."""
-        return self._stage_in_use is not None and not await asyncio.to_thread(self._stage_in_use.is_there)
+    async def scratch_is_lost(self) -> bool:
+        """Whether another refresh dropped the scratch table that this one worked with."""
+        return self._scratch_in_use is not None and not await asyncio.to_thread(self._scratch_in_use.is_there)
 
-    async def drop_stage(self) -> None:
-        """The stage's values are in the view."""
-        if self._stage_in_use is not None:
-            await asyncio.to_thread(view_stage.drop, self._stage_in_use.uri)
-        self._stage_in_use = None
+    async def drop_scratch(self) -> None:
+        """The scratch table's values are in the view."""
+        if self._scratch_in_use is not None:
+            await asyncio.to_thread(view_scratch.drop, self._scratch_in_use.uri)
+        self._scratch_in_use = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
         """Removes what refreshes left that died or were given up, unless another one is at it."""
         spec = self.spec
         try:
-            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.board.job.job_id)
+            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
         except Unavailable as error:
-            self.board.note("leftovers", f"stages of other refreshes stay for now: {error.message}")
+            self.status.note("leftovers", f"scratch tables of other refreshes stay for now: {error.message}")
 
     async def fill(
         self,
-        stage: Stage,
+        scratch: ScratchTable,
         functions: Sequence[ResolvedFunction],
         between: Callable[[], Awaitable[None]] = _nothing,
-        reuse: Reuse | None = None,
+        reuse: ValueReuse | None = None,
     ) -> None:
-        """Computes the stage's columns. See `StageFiller.fill`."""
-        table = stage.uri.rsplit("/", 1)[1].removesuffix(".lance")
-        store = LanceCheckpointStore(checkpoint_root(stage.uri))
+        """Computes the scratch table's columns. See `ScratchBackfills.fill`."""
+        table = scratch.uri.rsplit("/", 1)[1].removesuffix(".lance")
+        store = LanceCheckpointStore(checkpoint_root(scratch.uri))
 
         async def known(plan: Plan, stopped: Callable[[], bool]) -> int:
             if reuse is None or plan.header.output.name not in reuse.columns:
                 return 0
-            return await in_thread(reuse.store, store, plan, stage.rows, stopped)
+            return await in_thread(reuse.store, store, plan, scratch.rows, stopped)
 
         await self.filler.fill(self.spec.database, table, functions, between, known)
 
@@ -150,32 +150,32 @@ class RefreshWork:
         self,
         plan: RefreshPlan,
         version: int,
-        stage: Stage | None,
+        scratch: ScratchTable | None,
         functions: Sequence[str],
         works: Sequence[FileWork],
     ) -> list[StagedFile]:
-        """Files, written by as many threads as there are lanes; none is being written any more when it raises."""
+        """Files, written by as many threads as there are workers; none is being written any more when it raises."""
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
-            writer = ViewWriter(plan, version, stage, functions)
+            writer = ViewWriter(plan, version, scratch, functions)
             return work(writer), writer.rows_read, time.monotonic() - begin
 
         async def one(work: FileWork) -> StagedFile:
             self.check()
             file, read, seconds = await in_thread(write, work)
-            self.tally.seconds_writing += seconds
-            self.ledger.say(source_rows_read=self.ledger.result.source_rows_read + read)
+            self.metrics.seconds_writing += seconds
+            self.journal.say(source_rows_read=self.journal.result.source_rows_read + read)
             return file
 
-        return await so_many_at_once(self.services.lanes, [partial(one, work) for work in works])
+        return await so_many_at_once(self.services.workers, [partial(one, work) for work in works])
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
-    leftovers = view_stage.stages(database, file_layout.stage_pattern(view))
+    leftovers = view_scratch.scratch_tables(database, file_layout.scratch_pattern(view))
     if leftovers and all(job.job_id == job_id for job in open_jobs(uri)):
         for leftover in leftovers:
-            view_stage.drop(leftover)
+            view_scratch.drop(leftover)
 
 
 def _spec(job: Job) -> RefreshSpec:

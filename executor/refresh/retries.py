@@ -24,7 +24,7 @@ async def in_thread(
 ) -> _Result:
     """For work on files. Raises FailedPrecondition where the storage refuses (see `core.storage`), and Aborted
     (STORAGE_ERROR) where they cannot be read or written: the source may have been
-    cleaned up, or another refresh be done with the stage. A new plan knows."""
+    cleaned up, or another refresh be done with the scratch table. A new plan knows."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:

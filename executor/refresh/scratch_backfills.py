@@ -1,4 +1,4 @@
-"""Fills stages: one backfill for each function column, run as part of the refresh."""
+"""Fills scratch tables: one backfill for each function column, run as part of the refresh."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
 from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
 from executor.jobs import job_errors
-from executor.jobs.backfill_run import JobRun
+from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_status import JobBoard
 from executor.jobs.services import Services
-from executor.refresh.journal import Ledger
+from executor.refresh.journal import Journal
 from executor.scheduling.cancelled import Cancelled
 
-#: The source was cleaned up, or the stage is gone or being laid anew by another refresh. A new plan knows.
+#: The source was cleaned up, or the scratch table is gone or being laid anew by another refresh. A new plan knows.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
-#: `__source_row_id` is a stage's first column.
+#: `__source_row_id` is a scratch table's first column.
 _ROW_ID_FIELD = 0
-#: Events of a backfill that are told of the refresh; others are about the stage itself.
+#: Events of a backfill that are told of the refresh; others are about the scratch table itself.
 _TOLD = frozenset({"error", "resources", "stall", "wait"})
 
-#: Stores values that a plan of the stage asks for and that are known; how many.
+#: Stores values that a plan of the scratch table asks for and that are known; how many.
 KnownValues = Callable[[Plan, Callable[[], bool]], Awaitable[int]]
 
 
@@ -40,8 +40,8 @@ async def _keep(job: Job) -> Job:
     return job
 
 
-class _PartBoard(JobBoard):
-    """That of a backfill of the stage: what its watchers would have to know is said of the refresh."""
+class _PartStatus(JobBoard):
+    """That of a backfill of the scratch table: what its watchers would have to know is said of the refresh."""
 
     def __init__(self, job: Job, whole: JobBoard) -> None:
         super().__init__(job)
@@ -57,28 +57,28 @@ class _PartBoard(JobBoard):
         self._whole.lose()
 
     def update(self, **changes: Any) -> None:
-        """As that of any board; what is waited for is what the refresh waits for."""
+        """As that of any status; what is waited for is what the refresh waits for."""
         super().update(**changes)
         if "stalls" in changes:
             self._whole.update(stalls=changes["stalls"])
 
     def note(self, kind: str, message: str) -> None:
-        """As that of any board, or that of the refresh."""
+        """As that of any status, or that of the refresh."""
         if kind in _TOLD:
             self._whole.note(kind, message)
         else:
             super().note(kind, message)
 
 
-class StageFiller:
-    """Runs the backfills of one refresh, one after the other. `ledger` adds up what they do."""
+class ScratchBackfills:
+    """Runs the backfills of one refresh, one after the other. `journal` adds up what they do."""
 
-    def __init__(self, board: JobBoard, ledger: Ledger, services: Services, concurrency: int) -> None:
-        self._board = board
-        self._ledger = ledger
+    def __init__(self, status: JobBoard, journal: Journal, services: Services, concurrency: int) -> None:
+        self._status = status
+        self._journal = journal
         self._services = replace(services, save_job=_keep)
         self._concurrency = concurrency
-        self._running: JobRun | None = None
+        self._running: BackfillRun | None = None
         self._cancelled = False
 
     async def fill(
@@ -89,8 +89,8 @@ class StageFiller:
         between: Callable[[], Awaitable[None]],
         known: KnownValues,
     ) -> None:
-        """Computes every function column of the stage. `between` is called now and then while the last one is being
-        computed, to install what is complete; `known` stores values that need no call, and says how many. Raises
+        """Computes every function column of the scratch table. `between` is called now and then while the last one is
+        being computed, to install what is complete; `known` stores values that need no call, and says how many. Raises
         Cancelled, and the error that ended a backfill."""
         for at, function in enumerate(functions):
             run = asyncio.ensure_future(self._column(database, table, function, known))
@@ -107,42 +107,42 @@ class StageFiller:
 
     async def _column(self, database: str, table: str, function: ResolvedFunction, known: KnownValues) -> None:
         now = time.time()
-        parent = self._board.job
+        parent = self._status.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
-        child = JobRun(job, self._services)
-        child.board = _PartBoard(job, self._board)
+        child = BackfillRun(job, self._services)
+        child.status = _PartStatus(job, self._status)
         if self._cancelled:
             raise Cancelled(parent.job_id)
         self._running = child
         try:
             plan = await self._planned(child, known)
-            await self._ledger.column(table, function.column.name, child.board.tally)
+            await self._journal.column(table, function.column.name, child.status.metrics)
             if not await child.ended_at_once(plan):
                 await child.run(plan)
         except LemanError as error:
             raise _passing(error) from None
         finally:
             self._running = None
-        ended = child.board.job
-        if child.board.lost or ended.state is JobState.CANCELLED or self._cancelled:
+        ended = child.status.job
+        if child.status.lost or ended.state is JobState.CANCELLED or self._cancelled:
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             raise _passing(job_errors.of_job(ended.error))
 
-    async def _planned(self, child: JobRun, known: KnownValues) -> Plan:
+    async def _planned(self, child: BackfillRun, known: KnownValues) -> Plan:
         """What is left to compute, once the values that are known are where a plan finds them."""
         plan = await child.plan()
         stored = await known(plan, lambda: self._cancelled) if plan.tasks else 0
         if self._cancelled:
-            raise Cancelled(self._board.job.job_id)
+            raise Cancelled(self._status.job.job_id)
         if not stored:
             return plan
         crash_point("executor.earlier_stored")
-        self._board.note("carried", f"{stored:,} values of {plan.header.output.name} are those of earlier versions")
+        self._status.note("migrated", f"{stored:,} values of {plan.header.output.name} are those of earlier versions")
         before, plan = plan.header.rows_to_compute, await child.plan()
-        child.board.tally.carried(plan)
-        child.board.tally.known(stored - (before - plan.header.rows_to_compute))
+        child.status.metrics.migrated(plan)
+        child.status.metrics.known(stored - (before - plan.header.rows_to_compute))
         return plan
 
     def cancel(self) -> None:
@@ -158,8 +158,8 @@ def _passing(error: LemanError) -> LemanError:
     return Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
-def stage_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:
-    """The function columns of a stage, bound to their functions and to the source that these read."""
+def scratch_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:
+    """The function columns of a scratch table, bound to their functions and to the source that these read."""
     fields = []
     for function in functions:
         column = ColumnBinding(

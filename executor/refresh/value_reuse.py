@@ -1,4 +1,4 @@
-"""Values that a view had before: they are stored as checkpoints of a stage, whose backfill then finds them."""
+"""Values that a view had before: they are stored as checkpoints of a scratch table, whose backfill then finds them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)
 
-#: Rows of a stage that go into one checkpoint at the most.
+#: Rows of a scratch table that go into one checkpoint at the most.
 _CHUNK_ROWS = 1 << 15
 _CHUNK_BYTES = 32 << 20
 #: In a filter's place, where a checkpoint does not have all rows of its range.
@@ -34,15 +34,16 @@ _ERRORS = (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowExce
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """For each row of a stage: which of the earlier versions has its value (-1: none), and in which of its rows."""
+    """For each row of a scratch table: which of the earlier versions has its value (-1: none), and in which of its
+    rows."""
 
     versions: Sequence[EarlierValues]
     chosen: Ints
     own_ids: Ints
 
 
-class Reuse:
-    """For one step of a refresh: the rows that a stage has, to be computed at the plan's version of the source.
+class ValueReuse:
+    """For one step of a refresh: the rows that a scratch table has, to be computed at the plan's version of the source.
     Blocking."""
 
     def __init__(self, plan: RefreshPlan, rows: Ints) -> None:
@@ -56,8 +57,8 @@ class Reuse:
         return frozenset(name for earlier in self._plan.earlier for name in earlier.columns)
 
     def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stopped: Callable[[], bool]) -> int:
-        """Stores what is known of the stage's column that `plan` is about; how many values that are. `rows`: of each
-        fragment of the stage. What cannot be read is computed."""
+        """Stores what is known of the scratch table's column that `plan` is about; how many values that are. `rows`: of
+        each fragment of the scratch table. What cannot be read is computed."""
         stored = 0
         starts = np.cumsum([0, *rows]).tolist()
         try:
@@ -105,7 +106,7 @@ class Reuse:
     def _batches(
         self, plan: Plan, task: FragmentTask, known: _Known, start: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Checkpoints of one fragment of the stage."""
+        """Checkpoints of one fragment of the scratch table."""
         output = plan.header.output
         for missing in task.missing:
             for covered in chunks(missing, _CHUNK_ROWS):
@@ -114,7 +115,7 @@ class Reuse:
                     yield _key(task, piece.offsets), batch
 
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
-        """Known rows of a range of a fragment that begins at row `start` of the stage."""
+        """Known rows of a range of a fragment that begins at row `start` of the scratch table."""
         chosen = known.chosen[start + covered.start : start + covered.end]
         for number in np.unique(chosen[chosen >= 0]).tolist():
             offsets = covered.start + np.flatnonzero(chosen == number)

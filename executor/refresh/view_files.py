@@ -1,4 +1,4 @@
-"""Makes the files of a view: selected columns from the source by row id, function columns from the stage.
+"""Makes the files of a view: selected columns from the source by row id, function columns from the scratch table.
 
 Blocking; for threads of the executor. Memory is bounded by a batch, whatever the fragment's size.
 """
@@ -16,7 +16,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan
 from core.lance_io.concatenation import joined
 from core.lance_io.views import files as view_files
-from core.lance_io.views.scratch_table import Stage
+from core.lance_io.views.scratch_table import ScratchTable
 from core.lance_io.views.source import SourceRows
 from executor.worker.source_inputs import first_rows, rows_within
 
@@ -28,34 +28,34 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """Rows of the source with their place in the stage: `ids[i]` is row `at + i` of it."""
+class ScratchValues:
+    """Rows of the source with their place in the scratch table: `ids[i]` is row `at + i` of it."""
 
     ids: Ints
     at: int
 
-    def part(self, start: int, end: int) -> Staged:
-        return Staged(self.ids[start:end], self.at + start)
+    def part(self, start: int, end: int) -> ScratchValues:
+        return ScratchValues(self.ids[start:end], self.at + start)
 
 
 class Places:
-    """Where rows of the source lie in a stage: `ids` are the stage's. Those of a fragment of the view lie together, and
-    those of one that compaction made lie where those of the fragments before it do."""
+    """Where rows of the source lie in a scratch table: `ids` are the scratch table's. Those of a fragment of the view
+    lie together, and those of one that compaction made lie where those of the fragments before it do."""
 
     def __init__(self, ids: Ints) -> None:
         self._ids = ids
         self._order: Ints | None = None
         self._next = 0
 
-    def runs(self, wanted: Ints) -> list[Staged]:
-        """The rows, in order, in as few runs as they lie in. All of them are in the stage."""
+    def runs(self, wanted: Ints) -> list[ScratchValues]:
+        """The rows, in order, in as few runs as they lie in. All of them are in the scratch table."""
         found = []
         while len(wanted):
             place = self._place(int(wanted[0]))
             here = self._ids[place : place + len(wanted)]
             differ = np.flatnonzero(here != wanted[: len(here)])
             count = int(differ[0]) if len(differ) else len(here)
-            found.append(Staged(wanted[:count], place))
+            found.append(ScratchValues(wanted[:count], place))
             wanted = wanted[count:]
             self._next = place + count
         return found
@@ -68,56 +68,59 @@ class Places:
         return int(self._order[np.searchsorted(self._ids, row_id, sorter=self._order)])
 
 
-_NewRows = Callable[[Staged], Iterator[pa.RecordBatch]]
+_NewRows = Callable[[ScratchValues], Iterator[pa.RecordBatch]]
 
 
 class ViewWriter:
-    """One thread's access to a view, its source at one version, and the stage (None: no function is to be read).
+    """One thread's access to a view, its source at one version, and the scratch table (None: no function is to be
+    read).
 
     Raises Aborted (STAGE_TAKEN)."""
 
-    def __init__(self, plan: RefreshPlan, source_version: int, stage: Stage | None, functions: Sequence[str]) -> None:
+    def __init__(
+        self, plan: RefreshPlan, source_version: int, scratch: ScratchTable | None, functions: Sequence[str]
+    ) -> None:
         self._plan = plan
         self._source = SourceRows(plan.definition.source_uri, source_version)
-        self._stage = None if stage is None else stage.again()
+        self._scratch = None if scratch is None else scratch.again()
         self._functions = list(functions)
         self._selected = {c.name: c.expression for c in plan.definition.query.columns}
         self.rows_read = 0
 
-    def append(self, rows: Staged) -> StagedFile:
+    def append(self, rows: ScratchValues) -> StagedFile:
         """A file with all columns for a new fragment."""
         schema = _bare(self._plan.schema)
-        return view_files.stage_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
+        return view_files.scratch_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
 
-    def fill(self, fragment_id: int, parts: Sequence[Staged]) -> StagedFile:
+    def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
         """A file with `__is_set` and all values for a fragment of placeholders."""
         schema = _without_row_id(self._plan.schema)
         batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
-        return view_files.stage_columns(
+        return view_files.scratch_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
         )
 
-    def swap(self, fragment_id: int, offsets: Ints, rows: Staged) -> StagedFile:
+    def swap(self, fragment_id: int, offsets: Ints, rows: ScratchValues) -> StagedFile:
         """A file for a fragment of which the rows at `offsets` (ascending) were computed anew; the others keep their
         values."""
         schema = _without_row_id(self._plan.schema)
         batches = self._patched(fragment_id, offsets, rows, schema, self._values)
-        return view_files.stage_columns(
+        return view_files.scratch_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
         )
 
-    def swap_columns(self, fragment_id: int, offsets: Ints, rows: Staged, columns: Sequence[str]) -> StagedFile:
+    def swap_columns(self, fragment_id: int, offsets: Ints, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
         """As `swap`, for some function columns only: nothing is read from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
-        return view_files.stage_columns(
+        return view_files.scratch_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
         )
 
     # values
 
-    def _values(self, rows: Staged) -> Iterator[pa.RecordBatch]:
-        """All columns of consecutive rows of the stage."""
+    def _values(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
+        """All columns of consecutive rows of the scratch table."""
         schema = _bare(self._plan.schema)
         at, step = 0, first_rows(_BATCH_BYTES, schema)
         while at < len(rows.ids):
@@ -129,7 +132,7 @@ class ViewWriter:
             at += len(part.ids)
             yield batch
 
-    def _columns(self, part: Staged) -> dict[str, pa.Array]:
+    def _columns(self, part: ScratchValues) -> dict[str, pa.Array]:
         count = len(part.ids)
         columns = {
             SOURCE_ROW_ID: pa.array(part.ids, pa.int64()),
@@ -139,25 +142,25 @@ class ViewWriter:
             taken = self._source.take(part.ids, self._selected)
             self.rows_read += count
             columns |= dict(zip(taken.schema.names, taken.columns, strict=True))
-        if self._stage is not None and self._functions:
-            computed = self._stage.values(self._functions, part.at, count)
+        if self._scratch is not None and self._functions:
+            computed = self._scratch.values(self._functions, part.at, count)
             columns |= dict(zip(computed.schema.names, computed.columns, strict=True))
         return columns
 
-    def _computed(self, rows: Staged) -> Iterator[pa.RecordBatch]:
+    def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
         """Function columns only."""
         at, step = 0, _FIRST_ROWS
         while at < len(rows.ids):
             part = rows.part(at, at + step)
-            if self._stage is None:
-                raise RuntimeError("function columns without a stage")
-            batch = self._stage.values(self._functions, part.at, len(part.ids))
+            if self._scratch is None:
+                raise RuntimeError("function columns without a scratch table")
+            batch = self._scratch.values(self._functions, part.at, len(part.ids))
             step = rows_within(_BATCH_BYTES, batch)
             at += len(part.ids)
             yield batch
 
     def _patched(
-        self, fragment_id: int, offsets: Ints, rows: Staged, schema: pa.Schema, new: _NewRows
+        self, fragment_id: int, offsets: Ints, rows: ScratchValues, schema: pa.Schema, new: _NewRows
     ) -> Iterator[pa.RecordBatch]:
         """All physical rows of a fragment, with those at `offsets` replaced."""
         base = 0

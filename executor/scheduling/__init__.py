@@ -1,1 +1,1 @@
-"""Which lane does what: units cut from a plan, handed out, and what becomes of those that do not come back."""
+"""Which worker does what: units cut from a plan, handed out, and what becomes of those that do not come back."""

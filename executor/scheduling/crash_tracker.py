@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, merge, subtract
-from core.domain.work import FragmentResult, Sign, WorkUnit
+from core.domain.work import FragmentResult, InFlightRows, WorkUnit
 
 Place = tuple[int, RowRange]
 
@@ -20,7 +20,7 @@ _IN_VAIN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Crash:
     """A worker died over a unit. `held`: the rows that the function was called with, as far as they are not safe; empty
     where that is not known. `stored`: what it made safe before, by fragment. `overran_seconds`: it ended itself, as a
     call took longer than that."""
@@ -78,7 +78,7 @@ class _Count:
         ]
 
 
-class Losses:
+class CrashTracker:
     """Of one round."""
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Losses:
         self._in_vain = _Count()
         self._settled: set[int] = set()
 
-    def heard(self, unit_id: str, sign: Sign) -> None:
+    def heard(self, unit_id: str, in_flight: InFlightRows) -> None:
         """A worker said what it is at."""
         known = self._heard.setdefault(unit_id, _Heard())
-        if sign.stored is not None:
-            known.stored.setdefault(sign.fragment_id, []).append(sign.stored)
+        if in_flight.stored is not None:
+            known.stored.setdefault(in_flight.fragment_id, []).append(in_flight.stored)
         else:
-            known.fragment_id, known.holds = sign.fragment_id, sign.holds
-            known.overran_seconds = sign.overran_seconds
+            known.fragment_id, known.holds = in_flight.fragment_id, in_flight.holds
+            known.overran_seconds = in_flight.overran_seconds
 
     def held_by(self, unit: WorkUnit) -> list[Place]:
         """Rows of a unit that the function was called with last, as far as they are not known to be done."""
@@ -124,22 +124,22 @@ class Losses:
         for count in (self._held, self._alone, self._overran, self._unexplained, self._in_vain):
             count.forget(fragment_id)
 
-    def lost(self, unit: WorkUnit) -> Loss:
+    def lost(self, unit: WorkUnit) -> Crash:
         """A worker died over a unit."""
         known = self._heard.pop(unit.unit_id, _Heard())
         unsafe = [
             (fragment_id, part)
-            for fragment_id, rows in in_hand(unit)
+            for fragment_id, rows in rows_in_flight(unit)
             if fragment_id not in known.done and fragment_id not in self._settled
             for part in subtract([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
         ]
         here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
         held = [(known.fragment_id, r) for hold in known.holds for part in here if (r := hold.intersect(part))]
         self._count(known, unsafe, held)
-        loss = Loss(unit, tuple(held), known.stored_refs, known.overran_seconds if held else 0.0)
-        if unit.slice_rows and loss.row is not None and not loss.overran_seconds:
+        crash = Crash(unit, tuple(held), known.stored_refs, known.overran_seconds if held else 0.0)
+        if unit.slice_rows and crash.row is not None and not crash.overran_seconds:
             self._alone.add(held)
-        return loss
+        return crash
 
     def _count(self, known: _Heard, unsafe: list[Place], held: list[Place]) -> None:
         if not held:
@@ -150,20 +150,20 @@ class Losses:
         tried = RowRange(0, reached)
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
-    def times(self, loss: Loss) -> int:
+    def times(self, crash: Crash) -> int:
         """How often the one row of a loss was in hand when a worker died, or how often it overran."""
-        if loss.row is None:
+        if crash.row is None:
             return 0
-        return (self._overran if loss.overran_seconds else self._held).times(*loss.row)
+        return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
 
-    def proven(self, loss: Loss) -> bool:
+    def proven(self, crash: Crash) -> bool:
         """Whether the one row of a loss is to blame. A call that overran is its row's fault. A dead worker may have
         been killed by someone else: it takes two while the row was the only one tried."""
-        if loss.row is None:
+        if crash.row is None:
             return False
-        return loss.overran_seconds > 0 or self._alone.times(*loss.row) >= _PROOF
+        return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
-    def hopeless(self) -> tuple[int, list[Place]]:
+    def over_crash_limit(self) -> tuple[int, list[Place]]:
         """Rows over which so many workers died in vain that going on makes no sense, and that number."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
@@ -172,7 +172,7 @@ class Losses:
         return 0, []
 
 
-def in_hand(unit: WorkUnit) -> list[Place]:
+def rows_in_flight(unit: WorkUnit) -> list[Place]:
     """The rows of a unit: all of a fragment that is only to be assembled."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.physical_rows),)]
 

@@ -1,7 +1,7 @@
-"""Hands units to the lanes of running jobs, and takes in what they report.
+"""Hands units to the workers of running jobs, and takes in what they report.
 
-A lane is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it, says
-what became of it, and asks again. So a function's state (a loaded model) is built once in a lane, a unit costs a
+A worker is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it,
+says what became of it, and asks again. So a function's state (a loaded model) is built once in a worker, a unit costs a
 millisecond to hand out, results and progress arrive at once and in order, and a dead worker shows as a closed
 connection (decision 4).
 """
@@ -18,31 +18,31 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from core.domain.work import Hint, Sign, UnitOutcome, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
 from core.errors import Unavailable
-from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, LaneMessage, Running, Signed, framed
+from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, Running, Signed, WorkerMessage, framed
 
 _log = structlog.get_logger(__name__)
 
 _LARGEST = 256 << 20
 _HELLO_SECONDS = 10.0
 _END_SECONDS = 5.0
-_decoder = msgspec.json.Decoder(LaneMessage)
+_decoder = msgspec.json.Decoder(WorkerMessage)
 
 
-class Feed(Protocol):
+class UnitSource(Protocol):
     """A job's side."""
 
-    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
-        """Waits for a unit; None: there is nothing more to do for this lane. `beats`: it says now and then that it
+    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+        """Waits for a unit; None: there is nothing more to do for this worker. `beats`: it says now and then that it
         lives."""
         ...
 
     def on_alive(self, unit: WorkUnit) -> None: ...
 
-    def on_hint(self, hint: Hint) -> None: ...
+    def on_report(self, report: ProgressReport) -> None: ...
 
-    def on_sign(self, unit: WorkUnit, sign: Sign) -> None: ...
+    def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None: ...
 
     def on_outcome(self, outcome: UnitOutcome) -> None: ...
 
@@ -52,8 +52,8 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LaneAddress:
-    """What a lane needs to reach its job."""
+class ExecutorEndpoint:
+    """What a worker needs to reach its job."""
 
     host: str
     port: int
@@ -68,8 +68,8 @@ class Dispatcher:
     def __init__(self, host: str, bind: str = "", port: int = 0) -> None:
         self._host, self._bind, self._port = host, bind or host, port
         self._server: asyncio.Server | None = None
-        self._feeds: dict[str, tuple[str, Feed]] = {}
-        self._lanes: dict[str, set[asyncio.Task[None]]] = {}
+        self._unit_sources: dict[str, tuple[str, UnitSource]] = {}
+        self._workers: dict[str, set[asyncio.Task[None]]] = {}
         self._numbers = itertools.count(1)
 
     async def start(self) -> None:
@@ -77,87 +77,93 @@ class Dispatcher:
         try:
             self._server = await asyncio.start_server(self._serve, self._bind, self._port)
         except OSError as error:
-            raise Unavailable("BIND_FAILED", f"cannot listen for lanes on {self._bind}:{self._port}: {error}") from None
+            raise Unavailable(
+                "BIND_FAILED", f"cannot listen for workers on {self._bind}:{self._port}: {error}"
+            ) from None
 
     async def stop(self) -> None:
-        """Closes it; lanes that are still connected end."""
+        """Closes it; workers that are still connected end."""
         if self._server is not None:
             self._server.close()
 
-    def open(self, job_id: str, feed: Feed) -> LaneAddress:
-        """Lets lanes of a job connect."""
+    def open(self, job_id: str, unit_source: UnitSource) -> ExecutorEndpoint:
+        """Lets workers of a job connect."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
-        self._feeds[job_id] = (secret, feed)
-        return LaneAddress(self._host, self._server.sockets[0].getsockname()[1], job_id, secret)
+        self._unit_sources[job_id] = (secret, unit_source)
+        return ExecutorEndpoint(self._host, self._server.sockets[0].getsockname()[1], job_id, secret)
 
     async def close(self, job_id: str) -> None:
-        """Lets no more lanes of the job connect, and returns when the last one has ended. One that does not end, as
+        """Lets no more workers of the job connect, and returns when the last one has ended. One that does not end, as
         its worker hangs, is cut off."""
-        self._feeds.pop(job_id, None)
-        lanes = self._lanes.pop(job_id, set())
-        if not lanes:
+        self._unit_sources.pop(job_id, None)
+        workers = self._workers.pop(job_id, set())
+        if not workers:
             return
-        _, hanging = await asyncio.wait(lanes, timeout=_END_SECONDS)
-        for lane in hanging:
-            lane.cancel()
+        _, hanging = await asyncio.wait(workers, timeout=_END_SECONDS)
+        for worker in hanging:
+            worker.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hello = await asyncio.wait_for(_receive(reader), _HELLO_SECONDS)
-            feed = self._feed(hello)
-            if isinstance(hello, Hello) and feed is not None:
-                await self._lane(hello, feed, reader, writer)
+            unit_source = self._unit_source(hello)
+            if isinstance(hello, Hello) and unit_source is not None:
+                await self._worker(hello, unit_source, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.DecodeError) as error:
-            _log.info("a lane's connection ended", error=str(error) or type(error).__name__)
+            _log.info("a worker's connection ended", error=str(error) or type(error).__name__)
         except asyncio.CancelledError:
-            _log.warning("a lane was cut off")
+            _log.warning("a worker was cut off")
         finally:
             writer.close()
 
-    async def _lane(self, hello: Hello, feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _worker(
+        self, hello: Hello, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
-        lanes = self._lanes.setdefault(hello.job_id, set())
+        workers = self._workers.setdefault(hello.job_id, set())
         if task is None:
             return
-        lanes.add(task)
+        workers.add(task)
         try:
-            await _drive(f"lane {next(self._numbers)} ({hello.lane})", feed, reader, writer)
+            await _drive(f"worker {next(self._numbers)} ({hello.worker})", unit_source, reader, writer)
         finally:
-            lanes.discard(task)
+            workers.discard(task)
 
-    def _feed(self, hello: LaneMessage) -> Feed | None:
+    def _unit_source(self, hello: WorkerMessage) -> UnitSource | None:
         if not isinstance(hello, Hello):
             return None
-        secret, feed = self._feeds.get(hello.job_id, ("", None))
-        if feed is None or not hmac.compare_digest(secret.encode(), hello.secret.encode()):
+        secret, unit_source = self._unit_sources.get(hello.job_id, ("", None))
+        if unit_source is None or not hmac.compare_digest(secret.encode(), hello.secret.encode()):
             return None
-        return feed
+        return unit_source
 
 
-async def _drive(lane: str, feed: Feed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _drive(
+    worker: str, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     while True:
-        unit = await feed.next_unit(lane, beats=True)
+        unit = await unit_source.next_unit(worker, beats=True)
         outcome = None
         try:
             await _send(writer, unit)
             while unit is not None and outcome is None:
                 message = await _receive(reader)
                 if isinstance(message, Running):
-                    feed.on_hint(message.hint)
+                    unit_source.on_report(message.report)
                 elif isinstance(message, Signed):
-                    feed.on_sign(unit, message.sign)
+                    unit_source.on_in_flight(unit, message.in_flight)
                 elif isinstance(message, Alive):
-                    feed.on_alive(unit)
+                    unit_source.on_alive(unit)
                 elif isinstance(message, Done):
                     outcome = message.outcome
         finally:
             if unit is not None and outcome is None:
-                feed.on_lost(unit)
+                unit_source.on_lost(unit)
         if outcome is None:
             return
-        feed.on_outcome(outcome)
+        unit_source.on_outcome(outcome)
 
 
 async def _send(writer: asyncio.StreamWriter, unit: WorkUnit | None) -> None:
@@ -165,9 +171,9 @@ async def _send(writer: asyncio.StreamWriter, unit: WorkUnit | None) -> None:
     await writer.drain()
 
 
-async def _receive(reader: asyncio.StreamReader) -> LaneMessage:
+async def _receive(reader: asyncio.StreamReader) -> WorkerMessage:
     length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
     if length > _LARGEST:
-        raise OSError(f"a lane sent a message of {length} bytes")
-    message: LaneMessage = _decoder.decode(await reader.readexactly(length))
+        raise OSError(f"a worker sent a message of {length} bytes")
+    message: WorkerMessage = _decoder.decode(await reader.readexactly(length))
     return message

@@ -6,10 +6,10 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from core.domain.work import Hint, Sign, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
 from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import Feed
-from executor.worker.worker_loop import Bench
+from executor.scheduling.dispatcher import UnitSource
+from executor.worker.worker_loop import WorkerState
 
 
 class LocalRunner:
@@ -19,7 +19,7 @@ class LocalRunner:
         self._cancelled: set[str] = set()
         self._running: dict[str, tuple[threading.Event, asyncio.Event]] = {}
 
-    async def run_lanes(self, feed: Feed, context: WorkContext, count: int) -> None:
+    async def run_workers(self, unit_source: UnitSource, context: WorkContext, count: int) -> None:
         """Returns when the feed has no more units. Raises Cancelled."""
         job_id = context.job_id
         if job_id in self._cancelled:
@@ -28,12 +28,14 @@ class LocalRunner:
         self._running[job_id] = stop, ended
         pool = ThreadPoolExecutor(count, thread_name_prefix=f"sql-{job_id}")
         try:
-            lanes = [asyncio.ensure_future(_lane(f"thread {n}", feed, context, pool, stop)) for n in range(count)]
+            workers = [
+                asyncio.ensure_future(_worker(f"thread {n}", unit_source, context, pool, stop)) for n in range(count)
+            ]
             try:
-                await asyncio.gather(*lanes)
+                await asyncio.gather(*workers)
             finally:
                 stop.set()
-                await asyncio.gather(*lanes, return_exceptions=True)
+                await asyncio.gather(*workers, return_exceptions=True)
         finally:
             await asyncio.to_thread(pool.shutdown)
             self._running.pop(job_id, None)
@@ -60,31 +62,33 @@ class LocalRunner:
         self._cancelled.discard(job_id)
 
 
-async def _lane(name: str, feed: Feed, context: WorkContext, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+async def _worker(
+    name: str, unit_source: UnitSource, context: WorkContext, pool: ThreadPoolExecutor, stop: threading.Event
+) -> None:
     loop = asyncio.get_running_loop()
-    bench = Bench(context)
-    sink = _Sink(feed, loop)
+    worker_state = WorkerState(context)
+    sink = _Sink(unit_source, loop)
 
     def run(unit: WorkUnit) -> UnitOutcome:
-        return bench.run(unit, sink, stopped=stop.is_set)
+        return worker_state.run(unit, sink, stopped=stop.is_set)
 
     while not stop.is_set():
-        unit = await feed.next_unit(name, beats=False)
+        unit = await unit_source.next_unit(name, beats=False)
         if unit is None:
             return
-        feed.on_outcome(await loop.run_in_executor(pool, run, unit))
+        unit_source.on_outcome(await loop.run_in_executor(pool, run, unit))
 
 
 class _Sink:
     """Brings hints to the event loop, where they come before the outcome of their unit."""
 
-    def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
-        self._feed = feed
+    def __init__(self, unit_source: UnitSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._unit_source = unit_source
         self._loop = loop
 
-    def send(self, hint: Hint) -> None:
-        """See `core.ports.HintSink`."""
-        self._loop.call_soon_threadsafe(self._feed.on_hint, hint)
+    def send(self, report: ProgressReport) -> None:
+        """See `core.ports.ProgressSink`."""
+        self._loop.call_soon_threadsafe(self._unit_source.on_report, report)
 
-    def sign(self, sign: Sign) -> None:
+    def in_flight(self, in_flight: InFlightRows) -> None:
         """Nothing here can die without the executor."""

@@ -35,7 +35,7 @@ class OpenFragment:
     lost: bool = False
     busy: Sequence[RowRange] = ()
     suspects: Sequence[RowRange] = ()
-    condemned: tuple[RowFailure, ...] = ()
+    quarantined: tuple[RowFailure, ...] = ()
     filed_rows: int = 0
     filed_suspects: int = 0
     filed_to_assemble: bool = False

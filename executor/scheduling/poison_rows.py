@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from core.domain.udf import ErrorAction, UdfDefinition
 from core.domain.work import RowFailure
 from core.errors import FailedPrecondition
-from executor.scheduling.crash_tracker import Loss, Losses, Place
+from executor.scheduling.crash_tracker import Crash, CrashTracker, Place
 
 _WORKER_LOST = frozenset({"WorkerLost", "Exception", "BaseException"})
 _TIMEOUT = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
@@ -15,47 +15,47 @@ _MAY = "the function may use too much memory, end its process, or crash in nativ
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """At most one of: the job fails with `error`; the row is `condemned`; it is tried again after a pause. `row` is the
-    one to blame, if one is."""
+class PoisonDecision:
+    """At most one of: the job fails with `error`; the row is `quarantined`; it is tried again after a pause. `row` is
+    the one to blame, if one is."""
 
     error: FailedPrecondition | None = None
-    condemned: RowFailure | None = None
+    quarantined: RowFailure | None = None
     pause: float = 0.0
     row: RowFailure | None = None
 
 
-def judge(loss: Loss, losses: Losses, udf: UdfDefinition) -> Verdict:
+def decide(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) -> PoisonDecision:
     """After each loss."""
-    if losses.proven(loss):
-        return _blame(loss, losses.times(loss), udf)
-    deaths, places = losses.hopeless()
+    if crashes.proven(crash):
+        return _blame(crash, crashes.times(crash), udf)
+    deaths, places = crashes.over_crash_limit()
     if not places:
-        return Verdict()
+        return PoisonDecision()
     message = f"A worker process died {deaths} times while it computed {describe(places)}: {_MAY}. {_KEPT}"
-    return Verdict(FailedPrecondition("WORKER_LOST", message))
+    return PoisonDecision(FailedPrecondition("WORKER_LOST", message))
 
 
 _KEPT = "Finished work is kept."
 
 
-def _blame(loss: Loss, times: int, udf: UdfDefinition) -> Verdict:
-    fragment_id, offset = loss.row or (-1, -1)
-    if loss.overran_seconds:
+def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
+    fragment_id, offset = crash.row or (-1, -1)
+    if crash.overran_seconds:
         kind, names, reason = "UdfTimeout", _TIMEOUT, "UDF_TIMEOUT"
-        message = f"a call took longer than the timeout of {loss.overran_seconds:g} s"
-        sentence = f"UDF '{udf.name}' failed on {describe(loss.held)}: {message}. {_KEPT}"
+        message = f"a call took longer than the timeout of {crash.overran_seconds:g} s"
+        sentence = f"UDF '{udf.name}' failed on {describe(crash.held)}: {message}. {_KEPT}"
     else:
         kind, names, reason = "WorkerLost", _WORKER_LOST, "WORKER_LOST"
         message = f"the worker process died {times} times over this row: {_MAY}"
-        sentence = f"A worker process died {times} times while it computed {describe(loss.held)}: {_MAY}. {_KEPT}"
+        sentence = f"A worker process died {times} times while it computed {describe(crash.held)}: {_MAY}. {_KEPT}"
     row = RowFailure(fragment_id, offset, kind, message, "", times)
     rule = udf.error_policy.rule_for(names, message, times)
     if rule is None or rule.action is ErrorAction.FAIL:
-        return Verdict(FailedPrecondition(reason, sentence), row=row)
+        return PoisonDecision(FailedPrecondition(reason, sentence), row=row)
     if rule.action is ErrorAction.SKIP:
-        return Verdict(condemned=row)
-    return Verdict(pause=rule.pause(times))
+        return PoisonDecision(quarantined=row)
+    return PoisonDecision(pause=rule.pause(times))
 
 
 def describe(places: list[Place] | tuple[Place, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Units whose lane is silent: their work was handed out again, to a lane that stands in for it. Pure."""
+"""Units whose worker is silent: their work was handed out again, to a worker that stands in for it. Pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from core.domain.work import WorkUnit
 from executor.scheduling.crash_tracker import Place
 
 
-class HandedOver:
+class ReassignedUnits:
     """Those of one round."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
-        self._lanes: set[str] = set()
+        self._workers: set[str] = set()
         self._rows: dict[int, list[RowRange]] = {}
 
-    def add(self, unit: WorkUnit, lane: str) -> None:
-        """From now on what the lane says of the unit is not counted on, and it gets no other."""
+    def add(self, unit: WorkUnit, worker: str) -> None:
+        """From now on what the worker says of the unit is not counted on, and it gets no other."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
-        self._lanes.add(lane)
+        self._workers.add(worker)
 
     def __contains__(self, unit_id: str) -> bool:
         return unit_id in self._units
 
-    def has_lane(self, lane: str) -> bool:
-        """Whether another lane stands in for this one."""
-        return lane in self._lanes
+    def has_worker(self, worker: str) -> bool:
+        """Whether another worker stands in for this one."""
+        return worker in self._workers
 
     def had_rows_of(self, unit: WorkUnit) -> bool:
         """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""

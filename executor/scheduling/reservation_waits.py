@@ -27,7 +27,7 @@ class _Wait:
     told: float = 0.0
 
 
-class Holds:
+class ReservationWaits:
     """Those of one job, over its rounds. `dead`: holds that count for nothing; `turns`: rounds in a row with a wait.
     What is waited for longer than `stall_seconds` is worth telling."""
 

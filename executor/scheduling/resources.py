@@ -1,4 +1,4 @@
-"""How many lanes a job gets for what its function asks, and what Spark is asked for each. Pure."""
+"""How many workers a job gets for what its function asks, and what Spark is asked for each. Pure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneProfile:
-    """What Spark is asked for each lane; `executor_*` for the executors to start, 0 where it starts none."""
+class SlotProfile:
+    """What Spark is asked for each worker; `executor_*` for the executors to start, 0 where it starts none."""
 
     cpus: int = 1
     gpus: float = 0.0
@@ -41,26 +41,26 @@ class LaneProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class TaskSlots:
     """How many there are to be, what Spark is asked for each (None: nothing), and what is to be said about it."""
 
     count: int
-    profile: LaneProfile | None = None
+    profile: SlotProfile | None = None
     note: str = ""
 
 
-def lanes_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> Lanes:
-    """The lanes of a job that wants so many. Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function
+def slots_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> TaskSlots:
+    """The workers of a job that wants so many. Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function
     asks for more than there is. `find` is called where it asks for something."""
     if udf.resources == Resources():
-        return Lanes(wanted)
+        return TaskSlots(wanted)
     cluster = find()
     if cluster.local:
         return _on_one_machine(udf, wanted, cluster)
-    return Lanes(wanted, *(_of_new_executors(udf, cluster) if cluster.dynamic else _in_executors(udf, cluster)))
+    return TaskSlots(wanted, *(_of_new_executors(udf, cluster) if cluster.dynamic else _in_executors(udf, cluster)))
 
 
-def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> Lanes:
+def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> TaskSlots:
     asked = udf.resources
     if asked.num_gpus:
         raise _missing(
@@ -81,11 +81,11 @@ def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> Lanes:
         bounds.append(cluster.memory_bytes // asked.memory_bytes)
         reasons.append(f"memory={_size(asked.memory_bytes)} of {_size(cluster.memory_bytes)}, which is not enforced")
     count = min(bounds)
-    return Lanes(count, note=f"at most {count} lanes at once, for {' and '.join(reasons)}")
+    return TaskSlots(count, note=f"at most {count} workers at once, for {' and '.join(reasons)}")
 
 
-def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile, str]:
-    """Executors are there as they are: fewer lanes share one."""
+def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
+    """Executors are there as they are: fewer workers share one."""
     asked = udf.resources
     _check_cpus(udf, cluster)
     _check_memory(udf, cluster)
@@ -103,11 +103,11 @@ def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile, st
         memory = f", for memory={_size(asked.memory_bytes)} of {_size(cluster.memory_bytes)} in an executor"
     elif asked.memory_bytes:
         memory = f"; memory={_size(asked.memory_bytes)} bounds nothing: set spark.executor.cores and dynamic allocation"
-    return LaneProfile(cpus, asked.num_gpus), f"each lane takes {_cores(cpus)}{_gpus(asked)} of an executor{memory}"
+    return SlotProfile(cpus, asked.num_gpus), f"each worker takes {_cores(cpus)}{_gpus(asked)} of an executor{memory}"
 
 
-def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile, str]:
-    """Spark starts executors that fit the lanes."""
+def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
+    """Spark starts executors that fit the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
     if asked.num_gpus and not cluster.gpu_script:
@@ -124,9 +124,9 @@ def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[LaneProfile
         together = min(together, int(gpus / asked.num_gpus))
     memory = asked.memory_bytes * together
     script = (cluster.gpu_script, cluster.gpu_vendor) if gpus else ("", "")
-    profile = LaneProfile(cpus, asked.num_gpus, cores, gpus, memory, *script)
+    profile = SlotProfile(cpus, asked.num_gpus, cores, gpus, memory, *script)
     share = f", {_size(asked.memory_bytes)}" if asked.memory_bytes else ""
-    return profile, f"each lane takes {_cores(cpus)}{_gpus(asked)}{share} of executors that Spark starts for them"
+    return profile, f"each worker takes {_cores(cpus)}{_gpus(asked)}{share} of executors that Spark starts for them"
 
 
 def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
@@ -136,7 +136,7 @@ def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
         raise _missing(
             udf,
             f"num_cpus={asked}",
-            f"{where} has {_cores(cluster.cores)} for lanes",
+            f"{where} has {_cores(cluster.cores)} for workers",
             "Ask for fewer, or raise LEMAN_EXECUTOR__SLOTS" if cluster.local else "Raise spark.executor.cores",
         )
 

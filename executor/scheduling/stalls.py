@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from core.domain.job import Stall
 from core.domain.ranges import RowRange
 from core.domain.work import WorkUnit
-from executor.scheduling.crash_tracker import Losses, in_hand
+from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import describe
 
 _NOWHERE = RowRange(0, 0)
@@ -40,63 +40,63 @@ class Idleness:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Worker:
     name: str
     unit: WorkUnit
     beats: bool
     moves: int = 0
-    signs_of_life: int = 0
+    in_flight_of_life: int = 0
 
 
-class LaneWatch:
-    """The lanes of one job. `idle_rounds` of `round_seconds` each are a stall. `silent`: units of lanes that do not
+class WorkerWatch:
+    """The workers of one job. `idle_rounds` of `round_seconds` each are a stall. `silent`: units of workers that do not
     even say that they live."""
 
-    def __init__(self, idle_rounds: int, round_seconds: float, losses: Losses) -> None:
+    def __init__(self, idle_rounds: int, round_seconds: float, crashes: CrashTracker) -> None:
         self._seconds = round_seconds
         self._idle = Idleness(idle_rounds)
         self._silent = Idleness(idle_rounds)
-        self._losses = losses
-        self._lanes: dict[str, _Lane] = {}
+        self._crashes = crashes
+        self._workers: dict[str, _Worker] = {}
         self._told: dict[str, Stall] = {}
         self.silent: list[WorkUnit] = []
 
-    def took(self, lane: str, unit: WorkUnit, *, beats: bool) -> None:
-        """A lane was given a unit. `beats`: it says now and then that it lives."""
-        self._lanes[unit.unit_id] = _Lane(lane, unit, beats)
+    def took(self, worker: str, unit: WorkUnit, *, beats: bool) -> None:
+        """A worker was given a unit. `beats`: it says now and then that it lives."""
+        self._workers[unit.unit_id] = _Worker(worker, unit, beats)
 
     def moved(self, unit_id: str) -> None:
         """It got on with it."""
-        lane = self._lanes.get(unit_id)
-        if lane is not None:
-            lane.moves += 1
-            lane.signs_of_life += 1
+        worker = self._workers.get(unit_id)
+        if worker is not None:
+            worker.moves += 1
+            worker.in_flight_of_life += 1
 
     def lives(self, unit_id: str) -> None:
         """It said that it lives."""
-        lane = self._lanes.get(unit_id)
-        if lane is not None:
-            lane.signs_of_life += 1
+        worker = self._workers.get(unit_id)
+        if worker is not None:
+            worker.in_flight_of_life += 1
 
     def ended(self, unit_id: str) -> None:
         """The unit came back, or was lost."""
-        self._lanes.pop(unit_id, None)
+        self._workers.pop(unit_id, None)
 
-    def lane_of(self, unit_id: str) -> str:
+    def worker_of(self, unit_id: str) -> str:
         """Who has a unit; empty: nobody."""
-        lane = self._lanes.get(unit_id)
-        return lane.name if lane is not None else ""
+        worker = self._workers.get(unit_id)
+        return worker.name if worker is not None else ""
 
     def turn(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """One round is over. `others`: what the job waits for besides lanes, in words, with a mark that changes when
+        """One round is over. `others`: what the job waits for besides workers, in words, with a mark that changes when
         it moves. Returns all stalls, and those worth telling: new ones, and each again after twice as long."""
-        silent = self._silent.turn({u: lane.signs_of_life for u, lane in self._lanes.items() if lane.beats})
-        marks = {u: lane.moves for u, lane in self._lanes.items()}
+        silent = self._silent.turn({u: worker.in_flight_of_life for u, worker in self._workers.items() if worker.beats})
+        marks = {u: worker.moves for u, worker in self._workers.items()}
         idle = self._idle.turn({**marks, **others})
-        self.silent = [self._lanes[unit_id].unit for unit_id in silent]
+        self.silent = [self._workers[unit_id].unit for unit_id in silent]
         stalls = {
-            thing: self._of_lane(self._lanes[thing], rounds * self._seconds, silent=thing in silent)
-            if thing in self._lanes
+            thing: self._of_worker(self._workers[thing], rounds * self._seconds, silent=thing in silent)
+            if thing in self._workers
             else _of_other(thing, rounds * self._seconds)
             for thing, rounds in {**idle, **silent}.items()
         }
@@ -111,17 +111,17 @@ class LaneWatch:
         self._told[thing] = stall
         return True
 
-    def _of_lane(self, lane: _Lane, seconds: float, *, silent: bool) -> Stall:
-        held = self._losses.held_by(lane.unit)
-        places = held or in_hand(lane.unit)
+    def _of_worker(self, worker: _Worker, seconds: float, *, silent: bool) -> Stall:
+        held = self._crashes.held_by(worker.unit)
+        places = held or rows_in_flight(worker.unit)
         fragment_id, rows = places[0] if places else (-1, _NOWHERE)
         where = f"since the function was called with {describe(places)}" if held else f"at {describe(places)}"
-        message = f"{lane.name} has not moved for {seconds:g} s {where}"
+        message = f"{worker.name} has not moved for {seconds:g} s {where}"
         if silent:
-            message = f"{lane.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
+            message = f"{worker.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
         elif held:
             message += "; give the function a timeout to end such calls"
-        return Stall(lane.name, fragment_id, rows, seconds, silent, message)
+        return Stall(worker.name, fragment_id, rows, seconds, silent, message)
 
 
 def _of_other(text: str, seconds: float) -> Stall:

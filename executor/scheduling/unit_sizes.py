@@ -17,11 +17,11 @@ _OVERRUN = 3.0
 _LEAST_FIXED = 4.0
 
 
-class Sizes:
-    """Of the units of one plan. `seconds_per_row` is what a row costs on one lane, as far as it is known."""
+class UnitSizes:
+    """Of the units of one plan. `seconds_per_row` is what a row costs on one worker, as far as it is known."""
 
-    def __init__(self, lanes: int, seconds_per_row: float | None) -> None:
-        self.lanes = lanes
+    def __init__(self, workers: int, seconds_per_row: float | None) -> None:
+        self.workers = workers
         self.seconds_per_row = seconds_per_row
         self._times = Timings()
         self._rows = 0
@@ -52,19 +52,19 @@ class Sizes:
         return self._times.storing - self._times.fixed > self._times.udf + self._times.read
 
     def seconds(self, rows: int, parts: int) -> float:
-        """What so many rows in so many fragments cost one lane."""
+        """What so many rows in so many fragments cost one worker."""
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
         """Seconds for the next unit: a share of what is left, which shrinks towards the end (guided self-scheduling),
         within bounds."""
-        guided = self.seconds(rows_left, fragments_left) / (2 * self.lanes)
+        guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
     def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
         """Rows for the next unit, with what its fragments cost beside their rows."""
         if not self.seconds_per_row:
-            return max(1, rows_left // (self.lanes * (diversity or 1)))
+            return max(1, rows_left // (self.workers * (diversity or 1)))
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
 
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:

@@ -1,8 +1,8 @@
 """What of a plan is still to be handed out, and in which pieces. Pure: no I/O, no clock.
 
-Cheap work goes out once, as few coarse units, one for each lane, with a time budget. What a unit cannot finish within
+Cheap work goes out once, as few coarse units, one for each worker, with a time budget. What a unit cannot finish within
 its budget comes back, and by then the cost of a row is known: the rest goes out in pieces that shrink towards the end,
-so that all lanes end together (guided self-scheduling). A fragment that several units computed is assembled from its
+so that all workers end together (guided self-scheduling). A fragment that several units computed is assembled from its
 checkpoints by one more unit when its last range is in: so none is cut where most of the time goes into storing.
 
 Rows that a function was called with when its worker died are suspects. They go out by themselves, one range of them at
@@ -19,7 +19,7 @@ from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
 from executor.scheduling.open_fragments import OpenFragment, OpenFragments
-from executor.scheduling.unit_sizes import Sizes
+from executor.scheduling.unit_sizes import UnitSizes
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_FIRST_SECONDS = 0.2
@@ -28,19 +28,19 @@ _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the n
 
 
 def _first_budget(share: float) -> float:
-    """Seconds for a lane that was dealt 1 / `share` of what lanes with work have on average: the others are done
+    """Seconds for a worker that was dealt 1 / `share` of what workers with work have on average: the others are done
     sooner, and nothing can be handed to them before it has come back."""
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
 
-class Backlog:
-    """The work of one plan. `seconds_per_row` is the measured cost of a row on one lane; None: not known yet.
+class WorkQueue:
+    """The work of one plan. `seconds_per_row` is the measured cost of a row on one worker; None: not known yet.
     `diversity`: units of so many fragments are handed out in turn; 0: always of the one with the most rows left."""
 
     def __init__(
         self,
         tasks: Iterable[FragmentTask],
-        lanes: int,
+        workers: int,
         *,
         seconds_per_row: float | None = None,
         task_size: int = 0,
@@ -49,17 +49,17 @@ class Backlog:
     ) -> None:
         self._open = OpenFragments(t for t in tasks if t.staged is None)
         self._fragments = self._open.by_id
-        self._lanes = lanes
-        self._sizes = Sizes(lanes, seconds_per_row)
+        self._workers = workers
+        self._sizes = UnitSizes(workers, seconds_per_row)
         self._task_size = task_size
         self._diversity = diversity
         self._units = first_unit
         self._suspect_unit = ""
         self.outstanding = 0
 
-    def spread(self, lanes: int) -> None:
-        """From now on there are so many lanes to share what is left."""
-        self._lanes = self._sizes.lanes = lanes
+    def spread(self, workers: int) -> None:
+        """From now on there are so many workers to share what is left."""
+        self._workers = self._sizes.workers = workers
 
     @property
     def empty(self) -> bool:
@@ -87,27 +87,27 @@ class Backlog:
         return self._units
 
     def first_units(self) -> list[WorkUnit]:
-        """Whole fragments dealt to the lanes, the largest first; empty where the pieces' size is known or given."""
+        """Whole fragments dealt to the workers, the largest first; empty where the pieces' size is known or given."""
         if self._task_size or self._diversity or self._expensive():
             return []
-        hands: list[list[OpenFragment]] = [[] for _ in range(self._lanes)]
-        lightest = [(0, lane) for lane in range(self._lanes)]
+        hands: list[list[OpenFragment]] = [[] for _ in range(self._workers)]
+        lightest = [(0, worker) for worker in range(self._workers)]
         largest = sorted(self._open, key=lambda f: (-f.rows, f.fragment_id))
-        for fragment in largest[: self._lanes * _MOST_FRAGMENTS]:
-            weight, lane = lightest[0]
-            hands[lane].append(fragment)
-            heapq.heapreplace(lightest, (weight + fragment.rows + 1, lane))
-        weights = {lane: weight for weight, lane in lightest if weight}
+        for fragment in largest[: self._workers * _MOST_FRAGMENTS]:
+            weight, worker = lightest[0]
+            hands[worker].append(fragment)
+            heapq.heapreplace(lightest, (weight + fragment.rows + 1, worker))
+        weights = {worker: weight for weight, worker in lightest if weight}
         share = sum(weights.values()) / max(1, len(weights))
         return [
-            self._unit([self._whole(f) for f in hand], _first_budget(share / weights[lane]))
-            for lane, hand in enumerate(hands)
+            self._unit([self._whole(f) for f in hand], _first_budget(share / weights[worker]))
+            for worker, hand in enumerate(hands)
             if hand
         ]
 
     def _expensive(self) -> bool:
         cost = self._sizes.seconds_per_row
-        return cost is not None and self.rows_left * cost / self._lanes > _FIRST_BUDGET_SECONDS
+        return cost is not None and self.rows_left * cost / self._workers > _FIRST_BUDGET_SECONDS
 
     def take(self) -> WorkUnit | None:
         """The next unit, or None where nothing can be handed out now."""
@@ -120,8 +120,8 @@ class Backlog:
         return self._unit(works, self._budget(works)) if works else None
 
     def _assembled(self) -> list[FragmentWork]:
-        """A lane's share of the fragments whose rows are all stored, in the order of the plan."""
-        share = min(max(1, self._open.ready // self._lanes), _MOST_FRAGMENTS)
+        """A worker's share of the fragments whose rows are all stored, in the order of the plan."""
+        share = min(max(1, self._open.ready // self._workers), _MOST_FRAGMENTS)
         works: list[FragmentWork] = []
         while len(works) < share and (fragment := self._open.first_to_assemble()) is not None:
             works.append(self._whole(fragment))
@@ -203,11 +203,11 @@ class Backlog:
             fragment.missing = merge([*fragment.missing, *subtract(left, suspects)])
             self._open.changed(fragment)
 
-    def condemn(self, row: RowFailure) -> None:
+    def quarantine(self, row: RowFailure) -> None:
         """The row is not to be evaluated any more, but recorded as failed. It must be a suspect."""
         fragment = self._fragments[row.fragment_id]
         place = RowRange(row.offset, row.offset + 1)
-        fragment.condemned = (*fragment.condemned, row)
+        fragment.quarantined = (*fragment.quarantined, row)
         fragment.suspects = subtract(fragment.suspects, [place])
         fragment.missing = merge([*fragment.missing, place])
         self._open.changed(fragment)
@@ -270,7 +270,7 @@ class Backlog:
             tuple(ranges),
             tuple(fragment.checkpoints if finish else _within(fragment.checkpoints, ranges)),
             finish,
-            tuple(f for f in fragment.condemned if any(r.start <= f.offset < r.end for r in ranges)),
+            tuple(f for f in fragment.quarantined if any(r.start <= f.offset < r.end for r in ranges)),
             task.row_states,
         )
 

@@ -1,1 +1,1 @@
-"""Lanes as Spark tasks. The only room that imports pyspark."""
+"""Workers as Spark tasks. The only room that imports pyspark."""

@@ -1,4 +1,4 @@
-"""Where Spark's workers call this process back: the driver, its blocks, and Leman's lanes."""
+"""Where Spark's workers call this process back: the driver, its blocks, and Leman's workers."""
 
 from __future__ import annotations
 

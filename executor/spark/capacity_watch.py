@@ -10,14 +10,14 @@ import structlog
 
 from core.errors import LemanError
 from executor.spark import worker_problems
-from executor.spark.standalone_capacity import Room
+from executor.spark.standalone_capacity import Capacity
 
 _log = structlog.get_logger(__name__)
 
 _ASK_SECONDS = 2.0
 
 
-class RoomWatch:
+class CapacityWatch:
     """For any number of threads. `cores`: of the executors that have registered; `look`: what the master says, which is
     asked while there are none."""
 
@@ -25,7 +25,7 @@ class RoomWatch:
         self,
         master: str,
         cores: Callable[[], int],
-        look: Callable[[], Room | None],
+        look: Callable[[], Capacity | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._master = master
@@ -53,13 +53,13 @@ class RoomWatch:
         finally:
             self._asking.release()
 
-    def _note(self, room: Room | None) -> None:
-        now, self.knows = self._clock(), self.knows or room is not None
-        if room is None or not room.waits:
+    def _note(self, capacity: Capacity | None) -> None:
+        now, self.knows = self._clock(), self.knows or capacity is not None
+        if capacity is None or not capacity.waits:
             self.busy = None
             return
         self._full_until = now
-        busy = worker_problems.busy(self._master, room)
+        busy = worker_problems.busy(self._master, capacity)
         if self.busy is None:
             self._full_since = now
         if str(busy) != str(self.busy):
@@ -67,7 +67,7 @@ class RoomWatch:
         self.busy = busy
 
     @property
-    def seconds_with_room(self) -> float:
+    def seconds_with_capacity(self) -> float:
         """For how long workers could have called back, as far as is known."""
         return self._clock() - self._full_until
 

@@ -24,7 +24,7 @@ class _Given(msgspec.Struct, frozen=True):
     path: list[str]
     memory: tuple[int, int]
     files: str = ""
-    stage: int = 0
+    scratch: int = 0
     partition: int = 0
     attempt: int = 0
     task: int = 0
@@ -40,13 +40,13 @@ def start() -> None:
     _callers.append(caller.start(_take_over, start_threads))
 
 
-def run(errand: str) -> int:
-    """Runs the errand of a Spark task; returns how many units it was. The executor warms up with one of none."""
-    if errand == _WARM_UP:
+def run(worker_task: str) -> int:
+    """Runs the task of a Spark task; returns how many units it was. The executor warms up with one of none."""
+    if worker_task == _WARM_UP:
         return 0
     if not _callers:
         start()  # Spark was told not to use its daemon
-    return _callers[0].run(errand, msgspec.json.encode(_given()))
+    return _callers[0].run(worker_task, msgspec.json.encode(_given()))
 
 
 def _given() -> _Given:
@@ -77,7 +77,7 @@ def _take_over(state: bytes) -> None:
     SparkFiles._is_running_on_worker = True
     TaskContext._setTaskContext(
         TaskContext(
-            stageId=given.stage,
+            stageId=given.scratch,
             partitionId=given.partition,
             attemptNumber=given.attempt,
             taskAttemptId=given.task,

@@ -15,7 +15,7 @@ JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: it), and no full collections while classes are loaded, of which Spark has 120 MB.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms96m", "-Xmn48m", "-XX:MetaspaceSize=160m")
 
-#: Restarts of one lane. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
+#: Restarts of one worker. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
 _TASK_FAILURES = 64
 
 
@@ -49,7 +49,7 @@ def executors(conf: Mapping[str, str], master: str) -> Cluster:
     """What an executor of a cluster has, as far as settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
     cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
-    # what is outside the JVM's heap is there for the lanes
+    # what is outside the JVM's heap is there for the workers
     heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
     outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
     return Cluster(

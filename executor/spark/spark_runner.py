@@ -1,4 +1,4 @@
-"""Runs the lanes of jobs as Spark tasks."""
+"""Runs the workers of jobs as Spark tasks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from core.config import Spark
 from core.domain.work import WorkContext
 from core.errors import LemanError, Unavailable
 from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import LaneAddress
-from executor.scheduling.resources import Cluster, LaneProfile
+from executor.scheduling.dispatcher import ExecutorEndpoint
+from executor.scheduling.resources import Cluster, SlotProfile
 from executor.spark import spark_conf, standalone_capacity, worker_problems
 from executor.spark.address import LOOPBACK, callback_address, is_local
-from executor.spark.capacity_watch import RoomWatch
+from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.class_archive import ClassArchive
 from executor.spark.spark_status import cores, failed_tasks
-from executor.spark.spark_task import ERRAND, SCHEMA, lane_task, resource_profile
-from executor.spark.standalone_capacity import Room
-from executor.spark.temp_folder import Scratch
-from executor.worker.messages import Errand, Hello
+from executor.spark.spark_task import SCHEMA, WORKER_TASK, resource_profile, task_function
+from executor.spark.standalone_capacity import Capacity
+from executor.spark.temp_folder import TempFolder
+from executor.worker.messages import Hello, WorkerTask
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ _AGAIN_SECONDS = 10.0
 _EXIT_JVM_LOST = 70
 #: Its sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
-#: How long a Spark job may go on whose lanes have nothing to do any more.
+#: How long a Spark job may go on whose workers have nothing to do any more.
 _LINGER_SECONDS = 5.0
 
 
@@ -66,14 +66,14 @@ class SparkRunner:
         #: Why no job can run at present.
         self.trouble: LemanError | None = None
         master = spark_conf.master(settings)
-        self._room = RoomWatch(master, self._registered, lambda: self._look(master))
+        self._capacity = CapacityWatch(master, self._registered, lambda: self._look(master))
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
         self._stopping = False
         self._archive: ClassArchive | None = None
-        self._scratch: Scratch | None = None
+        self._scratch: TempFolder | None = None
         self._warm = False
-        self._frames: dict[tuple[int, LaneProfile | None], DataFrame] = {}
+        self._frames: dict[tuple[int, SlotProfile | None], DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
@@ -96,7 +96,7 @@ class SparkRunner:
             chosen = self._settings.class_archive_dir
             self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS, chosen)
         if SparkContext._gateway is None:  # a JVM that is there has its folder
-            self._scratch = Scratch.make(self._settings.scratch_dir)
+            self._scratch = TempFolder.make(self._settings.scratch_dir)
         shared = self._archive.use() if self._archive is not None else []
         try:
             self._session = self._open(shared)
@@ -117,7 +117,7 @@ class SparkRunner:
         """Until one has run the warm-up. Meanwhile `trouble` says why none can, or that none has called back in time,
         and `busy` that the cluster has none to give. A warm-up that fails is tried again: the cluster may be mended."""
         pause = threading.Event()
-        self._room.begin()
+        self._capacity.begin()
         while not self._stopping:
             tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
             warming = self._threads.submit(self._collect, (tag,), None, min(4, os.cpu_count() or 1))
@@ -127,8 +127,8 @@ class SparkRunner:
                     self._note(error)
                     self.cancel(tag)
                     continue
-                self._room.check()
-                late = self._room.seconds_with_room > self._settings.start_seconds
+                self._capacity.check()
+                late = self._capacity.seconds_with_capacity > self._settings.start_seconds
                 if self.trouble is None and late and not self._registered():  # who has registered may have to unpack
                     self._note(self._unreached())
             with contextlib.suppress(Exception):
@@ -149,16 +149,16 @@ class SparkRunner:
         context = self._context()
         port = context.getConf().get("spark.driver.port", "?") if context is not None else "?"
         master = spark_conf.master(self._settings)
-        seconds, has_room = self._settings.start_seconds, self._room.knows
-        return worker_problems.unreachable(master, self.address.host, port or "?", seconds, has_room=has_room)
+        seconds, has_capacity = self._settings.start_seconds, self._capacity.knows
+        return worker_problems.unreachable(master, self.address.host, port or "?", seconds, has_capacity=has_capacity)
 
     def _context(self) -> SparkContext | None:
         return None if self._session is None else self._session.sparkContext
 
     @property
     def busy(self) -> str:
-        """Why lanes of jobs have to wait, where a cluster has no room for them; else empty."""
-        busy = self._room.busy
+        """Why workers of jobs have to wait, where a cluster has no room for them; else empty."""
+        busy = self._capacity.busy
         return "" if busy is None else busy.message
 
     def _registered(self) -> int:
@@ -167,15 +167,15 @@ class SparkRunner:
             return 0 if context is None else cores(context)
         return 0
 
-    def _look(self, master: str) -> Room | None:
+    def _look(self, master: str) -> Capacity | None:
         context = self._context()
         return None if context is None else standalone_capacity.look(context, master)
 
     def _hindrance(self, tag: str, begin: float) -> LemanError | None:
         """Why a Spark job that began then is not waited for any longer."""
-        self._room.check()
-        if self._room.seconds_without(begin) > self._settings.busy_seconds:
-            return self._room.busy
+        self._capacity.check()
+        if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
+            return self._capacity.busy
         return self._unusable(tag)
 
     def _unusable(self, tag: str) -> LemanError | None:
@@ -226,7 +226,8 @@ class SparkRunner:
         return archive.file
 
     def slots(self, here: int) -> int:
-        """Lanes at once: those of this machine where Spark runs on it alone, else one for each core of the cluster."""
+        """Workers at once: those of this machine where Spark runs on it alone, else one for each core of the
+        cluster."""
         context = self._context()
         return here if self._local or context is None else max(1, cores(context))
 
@@ -238,7 +239,7 @@ class SparkRunner:
             self._session.stop()
 
     def cluster(self, slots: int) -> Cluster:
-        """What a lane can be given. `slots`: lanes of this machine, where Spark runs on it alone."""
+        """What a worker can be given. `slots`: workers of this machine, where Spark runs on it alone."""
         master = self._settings.master or "local"
         if self._local and not master.startswith("local-cluster"):
             named = re.match(r"local\[(\d+)", master)
@@ -246,19 +247,19 @@ class SparkRunner:
             return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
         return spark_conf.executors(self._settings.conf, master)
 
-    async def run_lanes(
-        self, address: LaneAddress, context: WorkContext, count: int, profile: LaneProfile | None = None
+    async def run_workers(
+        self, address: ExecutorEndpoint, context: WorkContext, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """One Spark job with one task for each lane; returns when all lanes have ended. `profile`: what each is to be
-        given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one.
+        """One Spark job with one task for each worker; returns when all workers have ended. `profile`: what each is to
+        be given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one.
 
-        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its lanes work any more. One that
-        does not is cut off."""
+        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its workers work any more. One
+        that does not is cut off."""
         job_id = address.job_id
         hello = Hello(job_id, address.secret)
-        errand = Errand(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
+        worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
         own = f"{job_id}-{uuid.uuid4().hex}"
-        call = self._threads.submit(self._collect, (job_id, own), errand, count, profile)
+        call = self._threads.submit(self._collect, (job_id, own), worker_task, count, profile)
         calls = self._calls.setdefault(job_id, set())
         calls.add(call)
         call.add_done_callback(calls.discard)
@@ -284,7 +285,7 @@ class SparkRunner:
     def _cut_off(self, tag: str, call: Future[None]) -> None:
         session = self._session
         if session is not None and not call.done():
-            _log.warning("a Spark job is cut off: its lanes have nothing to do and do not end", tag=tag)
+            _log.warning("a Spark job is cut off: its workers have nothing to do and do not end", tag=tag)
             self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
@@ -309,7 +310,7 @@ class SparkRunner:
         self._calls.pop(tag, None)
 
     def _collect(
-        self, tags: tuple[str, ...], errand: Errand | None, count: int, profile: LaneProfile | None = None
+        self, tags: tuple[str, ...], worker_task: WorkerTask | None, count: int, profile: SlotProfile | None = None
     ) -> None:
         """Runs a Spark job. The first of its tags is the one that it is cancelled by from outside."""
         if tags[0] in self._cancelled:
@@ -321,7 +322,7 @@ class SparkRunner:
         try:
             for tag in tags:
                 context.addJobTag(tag)
-            context.setLocalProperty(ERRAND, msgspec.json.encode(errand).decode())
+            context.setLocalProperty(WORKER_TASK, msgspec.json.encode(worker_task).decode())
             self._frame(session, count, profile).collect()
         except Exception as error:
             if tags[0] in self._cancelled:
@@ -365,14 +366,14 @@ class SparkRunner:
         gateway: Any = SparkContext._gateway
         return getattr(gateway, "proc", None)
 
-    def _frame(self, session: SparkSession, count: int, profile: LaneProfile | None) -> DataFrame:
-        """A lane in each of `count` partitions; building the frame costs as much as running it."""
+    def _frame(self, session: SparkSession, count: int, profile: SlotProfile | None) -> DataFrame:
+        """A worker in each of `count` partitions; building the frame costs as much as running it."""
         with self._lock:
             frame = self._frames.get((count, profile))
             if frame is None:
                 asked = None if profile is None else resource_profile(profile)
-                lanes = session.range(0, count, 1, count)
-                frame = self._frames[count, profile] = lanes.mapInArrow(lane_task(), SCHEMA, profile=asked)
+                workers = session.range(0, count, 1, count)
+                frame = self._frames[count, profile] = workers.mapInArrow(task_function(), SCHEMA, profile=asked)
             return frame
 
 

@@ -1,4 +1,4 @@
-"""What Spark is told about a lane: what it runs, and what it is to be given."""
+"""What Spark is told about a worker: what it runs, and what it is to be given."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from pyspark.resource import (
     TaskResourceRequests,
 )
 
-from executor.scheduling.resources import LaneProfile
+from executor.scheduling.resources import SlotProfile
 
 SCHEMA = "units long"
 #: Property of a Spark job. Its name makes Spark redact the value in its logs.
-ERRAND = "leman.errand.secret"
+WORKER_TASK = "leman.task.secret"
 
 
-def lane_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs for a lane, the same for every job: where to connect stands in a property of the Spark job. A
+def task_function() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs for a worker, the same for every job: where to connect stands in a property of the Spark job. A
     closure, as that travels by value: a worker need not import this module."""
-    name = ERRAND
+    name = WORKER_TASK
 
-    def lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415
 
         from executor.spark import function_processes  # noqa: PLC0415 on the worker: the driver starts sooner without
 
         task = TaskContext.get()
-        errand = task.getLocalProperty(name) if task is not None else None
+        worker_task = task.getLocalProperty(name) if task is not None else None
         for batch in batches:
-            units = sum(function_processes.run(errand or "null") for _ in range(batch.num_rows))
+            units = sum(function_processes.run(worker_task or "null") for _ in range(batch.num_rows))
             yield pa.record_batch({"units": pa.array([units], pa.int64())})
 
-    return lane
+    return worker
 
 
-def resource_profile(asked: LaneProfile) -> ResourceProfile:
+def resource_profile(asked: SlotProfile) -> ResourceProfile:
     """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
     tasks = TaskResourceRequests().cpus(asked.cpus)
     if asked.gpus:

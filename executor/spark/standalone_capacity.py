@@ -20,7 +20,7 @@ _LARGEST_ANSWER = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """Of a cluster: its live workers, its cores and those in use. `waits`: the application has been given none and
     waits for some."""
 
@@ -30,16 +30,16 @@ class Room:
     waits: bool
 
 
-def look(context: SparkContext, master: str) -> Room | None:
+def look(context: SparkContext, master: str) -> Capacity | None:
     """None where this is no standalone cluster, or its master does not tell. Blocks for seconds at the most."""
     for host, port in masters(master):
         try:
             web = _web_port(context, host, port)
-            room = room_of(_page(host, web), str(context.applicationId)) if web else None
+            capacity = capacity_of(_page(host, web), str(context.applicationId)) if web else None
         except Exception:  # noqa: BLE001 of Py4J, HTTP or JSON: what cannot be had is not known
             continue
-        if room is not None:
-            return room
+        if capacity is not None:
+            return capacity
     return None
 
 
@@ -50,7 +50,7 @@ def masters(url: str) -> Iterator[tuple[str, int]]:
             yield host, int(port)
 
 
-def room_of(said: Mapping[str, Any], application: str) -> Room | None:
+def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
     """From the master's page; None where it does not know the application, as one that only stands by.
 
     An application counts as running from its first executor on, and stays so when it has lost them all: without any it
@@ -60,7 +60,7 @@ def room_of(said: Mapping[str, Any], application: str) -> Room | None:
         return None
     cores, used = int(said["cores"]), int(said["coresused"])
     waits = not int(ours["cores"]) and (ours["state"] == "WAITING" or used >= cores)
-    return Room(int(said["aliveworkers"]), cores, used, waits)
+    return Capacity(int(said["aliveworkers"]), cores, used, waits)
 
 
 def _web_port(context: SparkContext, host: str, port: int) -> int:

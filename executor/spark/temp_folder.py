@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"[\w./+@=-]+")
 _LONGEST_FOLDER = 60
 
 
-class Scratch:
+class TempFolder:
     """The folder of this process. Whether another process still uses its own is told by a lock on a file in it, which a
     killed process does not hold."""
 
@@ -33,7 +33,7 @@ class Scratch:
         atexit.register(self.remove)
 
     @classmethod
-    def make(cls, base: str) -> Scratch | None:
+    def make(cls, base: str) -> TempFolder | None:
         """A new folder in `base`, or in the system's temporary folder, which is swept first. None where the latter has
         a name that Spark would misread. Raises InvalidArgument (BAD_SETTING), OSError."""
         folder = Path(base or tempfile.gettempdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from core.errors import FailedPrecondition, LemanError, ResourceExhausted, Unavailable
-from executor.spark.standalone_capacity import Room
+from executor.spark.standalone_capacity import Capacity
 
 _ADVICE = (
     "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
@@ -32,9 +32,9 @@ def unusable_python(message: str, host: str, python: str) -> LemanError | None:
     )
 
 
-def unreachable(master: str, host: str, port: str, seconds: float, *, has_room: bool = False) -> Unavailable:
-    """No worker has called back in time. `has_room`: it is known that the cluster is not full."""
-    see = "" if has_room else ", and see that the cluster has free cores"
+def unreachable(master: str, host: str, port: str, seconds: float, *, has_capacity: bool = False) -> Unavailable:
+    """No worker has called back in time. `has_capacity`: it is known that the cluster is not full."""
+    see = "" if has_capacity else ", and see that the cluster has free cores"
     return Unavailable(
         "WORKERS_CANNOT_REACH_DRIVER",
         f"Spark's workers cannot reach the driver at {host}:{port}: none of {master} has called back within "
@@ -46,12 +46,12 @@ def unreachable(master: str, host: str, port: str, seconds: float, *, has_room: 
     )
 
 
-def busy(master: str, room: Room) -> ResourceExhausted:
+def busy(master: str, capacity: Capacity) -> ResourceExhausted:
     """The cluster has no room for an executor of ours."""
-    if not room.workers:
+    if not capacity.workers:
         why = f"the Spark master {master} has no workers"
-    elif room.used >= room.cores:
-        why = f"all {room.cores} cores of {master} are in use by other applications"
+    elif capacity.used >= capacity.cores:
+        why = f"all {capacity.cores} cores of {master} are in use by other applications"
     else:
         why = (
             f"no worker of {master} has the cores and the memory free that an executor is to have "

@@ -17,7 +17,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure, WorkContext
 from core.row_states import RowState
 from executor.worker.computed_rows import Piece, to_checkpoint
-from executor.worker.unit_runtime import Tools
+from executor.worker.unit_runtime import UnitRuntime
 
 #: Rows in the column file are let go of from so many bytes on, where a second of their work made so many.
 _WIDE_BYTES = 16 << 20
@@ -25,7 +25,7 @@ _WIDE_BYTES_A_SECOND = 64 << 20
 
 
 class Checkpoints:
-    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_let_go`: there are
+    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_skip_checkpoint`: there are
     evaluated rows that are nowhere but in the column file.
 
     A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
@@ -33,40 +33,40 @@ class Checkpoints:
     safe when that is finished. The work in them and in the next checkpoint is never more than one interval.
     """
 
-    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools, field: pa.Field) -> None:
+    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
         self._context = context
         self._work = work
-        self._tools = tools
+        self._runtime = runtime
         self._field = field
         self._written = False
-        self._let_go = 0.0
-        self._let_go_failed = 0
-        self.has_let_go = False
-        self._pending = _Pending(0, tools.meter.worked)
+        self._skip_checkpoint = 0.0
+        self._skip_checkpoint_failed = 0
+        self.has_skip_checkpoint = False
+        self._pending = _Pending(0, runtime.meter.worked)
         self._failures: list[RowFailure] = []
         self.refs: list[CheckpointRef] = []
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Rows that the next checkpoint may still take."""
         return self._context.checkpoint.at_most - self._pending.rows
 
     @property
     def failed_unstored(self) -> int:
         """Rows that failed and that are in no checkpoint."""
-        return self._let_go_failed + self._pending.failed
+        return self._skip_checkpoint_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
         """What follows begins at an offset. `written`: rows are in the column file when they are added here."""
         self.flush()
         self._written = written
-        self._pending = _Pending(start, self._tools.meter.worked)
+        self._pending = _Pending(start, self._runtime.meter.worked)
 
     def add(self, piece: Piece, covered_to: int) -> None:
         """Evaluated rows; up to `covered_to` nothing is left to evaluate. Stores them where that is due."""
         self._pending.add(piece, covered_to)
-        if self._may_let_go():
-            self._let_go_of_pending()
+        if self._may_skip_checkpoint():
+            self._skip_checkpoint_of_pending()
         elif self._due():
             self.flush()
 
@@ -77,8 +77,8 @@ class Checkpoints:
     def cover(self, covered_to: int) -> None:
         """Up to there nothing is left to evaluate."""
         self._pending.covered_to = covered_to
-        if self._may_let_go():
-            self._let_go_of_pending()
+        if self._may_skip_checkpoint():
+            self._skip_checkpoint_of_pending()
         elif self._pending.bytes >= self._context.checkpoint_max_bytes:
             self.flush()
 
@@ -92,22 +92,25 @@ class Checkpoints:
             return True
         if pending.bytes >= context.checkpoint_max_bytes:
             return True
-        worked = self._let_go + self._tools.meter.worked - pending.since
-        return pending.rows >= context.checkpoint.at_least and worked >= self._tools.interval()
+        worked = self._skip_checkpoint + self._runtime.meter.worked - pending.since
+        return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
-    def _may_let_go(self) -> bool:
+    def _may_skip_checkpoint(self) -> bool:
         """Never where the caller gave a size of checkpoints, nor of more work than half an interval."""
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
             return False
-        work = self._tools.meter.worked - pending.since
-        return work * _WIDE_BYTES_A_SECOND <= pending.bytes and self._let_go + work <= self._tools.interval() / 2
+        work = self._runtime.meter.worked - pending.since
+        return (
+            work * _WIDE_BYTES_A_SECOND <= pending.bytes
+            and self._skip_checkpoint + work <= self._runtime.interval() / 2
+        )
 
-    def _let_go_of_pending(self) -> None:
-        pending, worked = self._pending, self._tools.meter.worked
-        self._let_go += worked - pending.since
-        self._let_go_failed += pending.failed
-        self.has_let_go = True
+    def _skip_checkpoint_of_pending(self) -> None:
+        pending, worked = self._pending, self._runtime.meter.worked
+        self._skip_checkpoint += worked - pending.since
+        self._skip_checkpoint_failed += pending.failed
+        self.has_skip_checkpoint = True
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush(self) -> None:
@@ -119,14 +122,14 @@ class Checkpoints:
         covered = RowRange(pending.start, pending.covered_to)
         if not covered.rows:
             return
-        work, meter = self._work, self._tools.meter
+        work, meter = self._work, self._runtime.meter
         key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
         with meter.checkpointing() as taken:
             self.store_failures()
             # deleted rows first: a partial file has them as computed
             pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
             batch = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
-            self._tools.store[key] = batch
+            self._runtime.store[key] = batch
         meter.waited(taken(), batch.nbytes)
         crash_point("worker.checkpoint_stored")
         self.refs.append(CheckpointRef(key, covered))
@@ -138,20 +141,20 @@ class Checkpoints:
         """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
         if not self._work.deleted_rows:
             return []
-        offsets = covered.start + np.flatnonzero(~self._tools.reader.live(self._work.fragment_id, covered))
+        offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))
         states = np.full(len(offsets), RowState.DELETED, np.uint8)
         return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def store_failures(self) -> None:
         """Failed rows go to the error store, with their row ids, as rows of the table that was read."""
         if self._failures:
-            found = self._tools.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
-            self._tools.errors.store([f.at(*place) for f, place in zip(self._failures, found, strict=True)])
+            found = self._runtime.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
+            self._runtime.errors.store([f.at(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:
         """A checkpoint turned out damaged, and the pass begins anew."""
-        self._let_go, self._let_go_failed, self.has_let_go = 0.0, 0, False
+        self._skip_checkpoint, self._skip_checkpoint_failed, self.has_skip_checkpoint = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 

@@ -28,7 +28,7 @@ from executor.worker.current_file import CurrentFile
 from executor.worker.fragment_writer import FragmentWriter, Unwritten
 from executor.worker.row_source import RowSource, only, without
 from executor.worker.slice_evaluation import Evaluation
-from executor.worker.unit_runtime import Tools
+from executor.worker.unit_runtime import UnitRuntime
 
 #: Seconds that a unit may take beyond its budget to get through with a fragment: a fragment that is given back is
 #: assembled by another unit.
@@ -48,21 +48,21 @@ class FragmentPass:
     short by its budget.
     """
 
-    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools) -> None:
+    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
         self._context = context
         self._work = work
-        self._tools = tools
-        self._reader = tools.reader
-        self._meter = tools.meter
+        self._runtime = runtime
+        self._reader = runtime.reader
+        self._meter = runtime.meter
         self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
-        self._fixed_before = tools.meter.fixed
+        self._fixed_before = runtime.meter.fixed
         self._writer: FragmentWriter | None = None
         self._left_out = 0
-        self._current = CurrentFile(context, work, tools.reader, self._field)
+        self._current = CurrentFile(context, work, runtime.reader, self._field)
         self._known = self._known_rows()
-        self._rows = RowSource(context, work, tools, self._current)
-        self._checkpoints = Checkpoints(context, work, tools, self._field)
-        self._evaluation = Evaluation(work, tools, self._field.type, self._checkpoints.failed)
+        self._rows = RowSource(context, work, runtime, self._current)
+        self._checkpoints = Checkpoints(context, work, runtime, self._field)
+        self._evaluation = Evaluation(work, runtime, self._field.type, self._checkpoints.failed)
 
     def run(self) -> FragmentResult:
         """Does the work, or as much of it as the budget allows. Raises JobFailing by the error policy, after storing
@@ -128,7 +128,7 @@ class FragmentPass:
         record = self._record(staged, writer)
         with self._meter.checkpointing() as taken:
             self._checkpoints.store_failures()
-            self._tools.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+            self._runtime.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
         self._meter.waited(taken(), 0)
         crash_point("worker.record_stored")
         counts = self._meter.fragment
@@ -221,7 +221,7 @@ class FragmentPass:
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
         """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""
         at = safe_to = 0
-        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.room, self._time_is_up):
+        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.capacity, self._time_is_up):
             at += len(piece.offsets)
             safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
             with self._meter.writing():
@@ -232,11 +232,13 @@ class FragmentPass:
             raise OutOfBudget
 
     def _time_is_up(self) -> bool:
-        if self._tools.stopped():
+        if self._runtime.stopped():
             return True
-        if not self._tools.out_of_time():
+        if not self._runtime.out_of_time():
             return False
-        return not self._checkpoints.has_let_go and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
+        return not self._checkpoints.has_skip_checkpoint and self._seconds_left() > max(
+            _GRACE_SECONDS, self._seconds_again
+        )
 
     @property
     def _seconds_again(self) -> float:
@@ -246,7 +248,7 @@ class FragmentPass:
     def _seconds_left(self) -> float:
         """At the pace since the first call, and where all rows that are left have to be evaluated."""
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
-        spent = self._tools.clock() - began if began is not None else 0.0
+        spent = self._runtime.clock() - began if began is not None else 0.0
         return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
@@ -263,7 +265,7 @@ class FragmentPass:
     # what is there already
 
     def _known_rows(self) -> KnownRows:
-        return KnownRows(self._tools.store, self._work.checkpoints, self._current.settled, self._field.type)
+        return KnownRows(self._runtime.store, self._work.checkpoints, self._current.settled, self._field.type)
 
     def _new_writer(self) -> FragmentWriter:
         work, context = self._work, self._context

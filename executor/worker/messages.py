@@ -1,24 +1,24 @@
-"""What a lane sends to its executor: JSON behind a length of four bytes. The answer is a WorkUnit, or null."""
+"""What a worker sends to its executor: JSON behind a length of four bytes. The answer is a WorkUnit, or null."""
 
 from __future__ import annotations
 
 import msgspec
 
-from core.domain.work import Hint, Sign, UnitOutcome
+from core.domain.work import InFlightRows, ProgressReport, UnitOutcome
 
 LENGTH_BYTES = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First words. `lane`: what to call it."""
+    """First words. `worker`: what to call it."""
 
     job_id: str
     secret: str
-    lane: str = ""
+    worker: str = ""
 
 
-class Errand(msgspec.Struct, frozen=True):
-    """What the Spark task of a lane is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it.
+class WorkerTask(msgspec.Struct, frozen=True):
+    """What the Spark task of a worker is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it.
     `function`: names the version of the function, and no other; what runs it may run nothing else."""
 
     host: str
@@ -31,13 +31,13 @@ class Errand(msgspec.Struct, frozen=True):
 class Running(msgspec.Struct, frozen=True, tag="running"):
     """How far the unit at hand is."""
 
-    hint: Hint
+    report: ProgressReport
 
 
 class Signed(msgspec.Struct, frozen=True, tag="signed"):
     """What it is about to do, or has made safe."""
 
-    sign: Sign
+    in_flight: InFlightRows
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
@@ -50,7 +50,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     outcome: UnitOutcome
 
 
-LaneMessage = Hello | Running | Signed | Alive | Done
+WorkerMessage = Hello | Running | Signed | Alive | Done
 
 
 def framed(message: object) -> bytes:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.domain.work import FragmentResult, Hint, Sign, Timings
-from core.ports import HintSink
+from core.domain.work import FragmentResult, InFlightRows, ProgressReport, Timings
+from core.ports import ProgressSink
 
 _HINT_SECONDS = 0.25
 #: What takes longer to read or store than this is waiting for storage to answer, not for bytes.
@@ -30,7 +30,7 @@ class FragmentCounts:
 class Meter:
     """One for each unit. `fragment` counts since `begin_fragment`."""
 
-    def __init__(self, unit_id: str, sink: HintSink) -> None:
+    def __init__(self, unit_id: str, sink: ProgressSink) -> None:
         self._unit_id = unit_id
         self._sink = sink
         self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write", "load", "fixed"), 0.0)
@@ -116,7 +116,7 @@ class Meter:
         self.fragment.evaluated += rows
         self.fragment.failed += failed
         if time.monotonic() - self._hinted >= _HINT_SECONDS:
-            self.hint()
+            self.report()
 
     def safe(self, rows: int, failed: int) -> None:
         """Evaluated rows are in a checkpoint or a column file; `failed` of them as such."""
@@ -125,20 +125,22 @@ class Meter:
 
     def holds(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
         """The function is about to be called with these rows."""
-        self._sink.sign(Sign(fragment_id, tuple(ranges)))
+        self._sink.in_flight(InFlightRows(fragment_id, tuple(ranges)))
 
     def overran(self, fragment_id: int, rows: RowRange, seconds: float) -> None:
         """A call took too long, and the process is about to end."""
-        self._sink.sign(Sign(fragment_id, (rows,), overran_seconds=seconds))
+        self._sink.in_flight(InFlightRows(fragment_id, (rows,), overran_seconds=seconds))
 
     def stored(self, fragment_id: int, ref: CheckpointRef) -> None:
         """Rows are safe in a checkpoint."""
-        self._sink.sign(Sign(fragment_id, stored=ref))
+        self._sink.in_flight(InFlightRows(fragment_id, stored=ref))
 
-    def hint(self, result: FragmentResult | None = None) -> None:
+    def report(self, result: FragmentResult | None = None) -> None:
         """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""
         self._hinted = time.monotonic()
         sums = self._sums()
         self._sink.send(
-            Hint(self._unit_id, sums.evaluated, sums.safe, sums.failed_safe, result, self.timings, self._fragment_id)
+            ProgressReport(
+                self._unit_id, sums.evaluated, sums.safe, sums.failed_safe, result, self.timings, self._fragment_id
+            )
         )

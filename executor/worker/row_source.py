@@ -19,7 +19,7 @@ from core.lance_io.scan import CHUNK_ROWS, Chunk
 from executor.worker.computed_rows import Piece
 from executor.worker.current_file import CurrentFile
 from executor.worker.sql_source import SqlSource
-from executor.worker.unit_runtime import Tools
+from executor.worker.unit_runtime import UnitRuntime
 
 #: What looking at a row costs at least, where a filter leaves out nearly all of them.
 _BYTES_A_ROW = 64
@@ -28,11 +28,11 @@ _BYTES_A_ROW = 64
 class RowSource:
     """Reads what is asked for: the rows that the filter matches, or of these the ones that are marked as failed."""
 
-    def __init__(self, context: WorkContext, work: FragmentWork, tools: Tools, current: CurrentFile) -> None:
+    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: CurrentFile) -> None:
         self._context = context
         self._work = work
-        self._reader = tools.reader
-        self._meter = tools.meter
+        self._reader = runtime.reader
+        self._meter = runtime.meter
         self._current = current
 
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:

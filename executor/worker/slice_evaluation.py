@@ -21,18 +21,22 @@ from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from executor.worker.computed_rows import Piece
 from executor.worker.evaluator import Evaluated
-from executor.worker.unit_runtime import Tools
+from executor.worker.unit_runtime import UnitRuntime
 
 
 class Evaluation:
     """The function at work on the rows of one fragment. `failed` is told of the rows that the policy skips."""
 
     def __init__(
-        self, work: FragmentWork, tools: Tools, output: pa.DataType, failed: Callable[[Iterable[RowFailure]], None]
+        self,
+        work: FragmentWork,
+        runtime: UnitRuntime,
+        output: pa.DataType,
+        failed: Callable[[Iterable[RowFailure]], None],
     ) -> None:
         self._work = work
-        self._tools = tools
-        self._meter = tools.meter
+        self._runtime = runtime
+        self._meter = runtime.meter
         self._output = output
         self._failed = failed
         #: When the function was called first for this fragment, and set up before; None: not yet.
@@ -42,23 +46,23 @@ class Evaluation:
         """Every row of a chunk, one slice after the other, whatever the time."""
         at = 0
         while at < len(chunk.offsets):
-            piece = self._end(self._begin(chunk, slice(at, at + self._tools.sizer.rows), ()))
+            piece = self._end(self._begin(chunk, slice(at, at + self._runtime.sizer.rows), ()))
             at += len(piece.offsets)
             yield piece
 
-    def slices(self, chunk: Chunk, room: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
-        """Slices in order. Begins none but the first once it is `over`, and none beyond the `room` that the next
+    def slices(self, chunk: Chunk, capacity: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
+        """Slices in order. Begins none but the first once it is `over`, and none beyond the `capacity` that the next
         checkpoint has left after the slices that were given back."""
-        tools = self._tools
+        runtime = self._runtime
         begun: deque[_Slice] = deque()
         at = 0
         try:
             while True:
-                while at < len(chunk.offsets) and len(begun) < tools.slices.ahead:
-                    left = room() - sum(len(s.offsets) for s in begun)
+                while at < len(chunk.offsets) and len(begun) < runtime.slices.ahead:
+                    left = capacity() - sum(len(s.offsets) for s in begun)
                     if left <= 0 or (at and over()):
                         break
-                    begun.append(self._begin(chunk, slice(at, at + min(tools.sizer.rows, left)), begun))
+                    begun.append(self._begin(chunk, slice(at, at + min(runtime.sizer.rows, left)), begun))
                     at += len(begun[-1].offsets)
                 if not begun:
                     return
@@ -70,28 +74,28 @@ class Evaluation:
     def _begin(self, chunk: Chunk, part: slice, before: Iterable[_Slice]) -> _Slice:
         offsets = chunk.offsets[part]
         rows = chunk.rows.slice(part.start, len(offsets))
-        fragment_id, condemned = self._work.fragment_id, self._work.condemned
-        evaluator = self._tools.evaluator()
+        fragment_id, quarantined = self._work.fragment_id, self._work.quarantined
+        evaluator = self._runtime.evaluator()
         if self.began is None:
-            self.began = self._tools.clock()
+            self.began = self._runtime.clock()
         self._meter.holds(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
 
         def call() -> tuple[Evaluated, float]:
             begin = time.perf_counter()
-            if condemned and np.isin(offsets, [f.offset for f in condemned]).any():
-                result = _without_condemned(evaluator, self._output, condemned, offsets, rows)
+            if quarantined and np.isin(offsets, [f.offset for f in quarantined]).any():
+                result = _without_quarantined(evaluator, self._output, quarantined, offsets, rows)
             else:
                 result = evaluator(fragment_id, offsets, rows)
             return result, time.perf_counter() - begin
 
         with self._meter.evaluating():
-            return _Slice(offsets, self._tools.slices.begin(call))
+            return _Slice(offsets, self._runtime.slices.begin(call))
 
     def _end(self, part: _Slice) -> Piece:
         offsets = part.offsets
         with self._meter.evaluating():
             result, seconds = part.result.result()
-        self._tools.sizer.note(len(offsets), seconds, result.values.nbytes)
+        self._runtime.sizer.note(len(offsets), seconds, result.values.nbytes)
         self._meter.evaluated(len(offsets), len(result.failures))
         self._failed(result.failures)
         states = None
@@ -112,15 +116,15 @@ def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
     return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
 
 
-def _without_condemned(
+def _without_quarantined(
     evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
     output: pa.DataType,
-    condemned: Sequence[RowFailure],
+    quarantined: Sequence[RowFailure],
     offsets: npt.NDArray[np.int64],
     rows: pa.RecordBatch,
 ) -> Evaluated:
-    """Evaluates rows of a fragment but for those that are condemned: these are NULL and failed."""
-    here = [f for f in condemned if (offsets == f.offset).any()]
+    """Evaluates rows of a fragment but for those that are quarantined: these are NULL and failed."""
+    here = [f for f in quarantined if (offsets == f.offset).any()]
     doomed = np.isin(offsets, [f.offset for f in here])
     if doomed.all():
         return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))

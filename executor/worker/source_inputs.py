@@ -1,6 +1,7 @@
 """Reads the inputs of a computed column from another table: the column's own table holds row ids of that one.
 
-So the function columns of a view are computed by ordinary backfills of a stage, without copying their inputs first.
+So the function columns of a view are computed by ordinary backfills of a scratch table, without copying their inputs
+first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CHUNK_BYTES = 64 << 20
 
 
 class SourcedReader(FragmentReader):
-    """A stage's fragments, with the columns of its source in the place of its own."""
+    """A scratch table's fragments, with the columns of its source in the place of its own."""
 
     def __init__(self, uri: str, version: int, source: InputSource) -> None:
         super().__init__(uri, version)
@@ -34,10 +35,10 @@ class SourcedReader(FragmentReader):
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 rows and about 64 MB each. A stage has no
-        deleted rows, and its columns are filled without a filter. Raises Aborted (SOURCE_ROW_GONE)."""
+        """Chunks in order that together cover `covered`: at most 65,536 rows and about 64 MB each. A scratch table has
+        no deleted rows, and its columns are filled without a filter. Raises Aborted (SOURCE_ROW_GONE)."""
         if where or deletions or isinstance(columns, Mapping):
-            raise ValueError("a stage is read without filter, deletions and expressions")
+            raise ValueError("a scratch table is read without filter, deletions and expressions")
         wanted = plain(columns)
         at = covered.start
         while at < covered.end:
@@ -50,7 +51,7 @@ class SourcedReader(FragmentReader):
             at = piece.end
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
-        """(row id, row address) in the source, as `FragmentReader.located`: nobody knows the stage's."""
+        """(row id, row address) in the source, as `FragmentReader.located`: nobody knows the scratch table's."""
         if not offsets:
             return []
         low = min(offsets)

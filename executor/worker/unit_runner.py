@@ -30,7 +30,7 @@ from core.errors import LemanError
 from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
-from core.ports import CheckpointStore, ErrorSink, HintSink, Reservations
+from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
 from core.storage import refusal
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_pass import FragmentPass
@@ -40,7 +40,7 @@ from executor.worker.processes.surroundings import kept
 from executor.worker.slices import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
 from executor.worker.sql_source import SqlValues
-from executor.worker.unit_runtime import Evaluates, Tools
+from executor.worker.unit_runtime import Evaluates, UnitRuntime
 from executor.worker.watchdog import Watchdog
 
 #: The table or the checkpoints could not be read or written: plan again, the planner may know why.
@@ -65,7 +65,7 @@ class UnitRunner:
         *,
         store: CheckpointStore,
         reservations: Reservations,
-        sink: HintSink,
+        sink: ProgressSink,
         errors: ErrorSink,
         clock: Callable[[], float] = time.monotonic,
         stopped: Callable[[], bool] = never,
@@ -153,21 +153,21 @@ class UnitRunner:
             if busy:
                 work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
         self._meter.begin_fragment(work.fragment_id)
-        result = FragmentPass(self._context, work, self._tools(reader)).run()
+        result = FragmentPass(self._context, work, self._runtime(reader)).run()
         if self._context.where and result.staged is not None:
             leases.leave(scope)
         leases.drop(scope, finished=True)
         # the executor has to know of them: another unit may finish the fragment
         result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
-        self._meter.hint(result)
+        self._meter.report(result)
         return result
 
     def _stopped(self) -> bool:
         """Asked to stop, or overtaken by a later attempt at the job: its executor may be frozen and say nothing."""
         return self._keeper.overtaken or self._asked_to_stop()
 
-    def _tools(self, reader: FragmentReader) -> Tools:
-        return Tools(
+    def _runtime(self, reader: FragmentReader) -> UnitRuntime:
+        return UnitRuntime(
             reader,
             self._store,
             self._errors,
@@ -252,7 +252,7 @@ class UnitRunner:
         start, end = error.rows
         place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
         place += f" of fragment {row.fragment_id}"
-        if self._context.input_source is not None:  # rows beside it in the stage may lie anywhere in the source
+        if self._context.input_source is not None:  # rows beside it in the scratch table may lie anywhere in the source
             place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
             place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
         return UnitFailure(

@@ -27,7 +27,7 @@ class Evaluates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class UnitRuntime:
     """`evaluator` loads the function when it is first called; `interval` is the seconds of work after which a
     checkpoint is due. `out_of_time`: the unit is to end, as its budget is spent or as it was `stopped`."""
 

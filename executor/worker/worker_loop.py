@@ -1,4 +1,4 @@
-"""One lane: a Spark task that runs units until there are none. Imports no gRPC and no Spark."""
+"""One worker: a Spark task that runs units until there are none. Imports no gRPC and no Spark."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ import msgspec
 import pyarrow as pa
 
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from core.domain.work import Hint, Sign, UnitFailure, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, UnitFailure, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition
-from core.ports import HintSink
+from core.ports import ProgressSink
 from executor.coordination.reservations import reservations_at
 from executor.worker.error_store import JobErrors
-from executor.worker.messages import LENGTH_BYTES, Alive, Done, Errand, Hello, LaneMessage, Running, Signed, framed
+from executor.worker.messages import (
+    LENGTH_BYTES,
+    Alive,
+    Done,
+    Hello,
+    Running,
+    Signed,
+    WorkerMessage,
+    WorkerTask,
+    framed,
+)
 from executor.worker.processes import descriptors
 from executor.worker.unit_runner import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
 _STRAY = 125
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
-_errands, _contexts = msgspec.json.Decoder(Errand), msgspec.json.Decoder(WorkContext)
+_worker_tasks, _contexts = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(WorkContext)
 _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | None)
 
 
 @dataclass(frozen=True, slots=True)
-class LaneConnection:
+class ExecutorConnection:
     """A blocking connection to the executor; also the sink for hints."""
 
     _socket: socket.socket
@@ -39,21 +49,21 @@ class LaneConnection:
     _over: threading.Event = field(default_factory=threading.Event)
     _pid: int = field(default_factory=os.getpid)
 
-    def say(self, message: LaneMessage) -> None:
-        """Raises OSError where the executor is gone: the lane has no reason to go on then."""
+    def say(self, message: WorkerMessage) -> None:
+        """Raises OSError where the executor is gone: the worker has no reason to go on then."""
         if os.getpid() != self._pid:
-            os._exit(_STRAY)  # a function forked, and its child came back here: the lane is its parent
+            os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
         data = framed(message)
         with self._saying:  # the watchdog has a thread of its own
             self._socket.sendall(data)
 
-    def send(self, hint: Hint) -> None:
-        """Hints, for `core.ports.HintSink`."""
-        self.say(Running(hint))
+    def send(self, report: ProgressReport) -> None:
+        """Hints, for `core.ports.ProgressSink`."""
+        self.say(Running(report))
 
-    def sign(self, sign: Sign) -> None:
+    def in_flight(self, in_flight: InFlightRows) -> None:
         """Likewise."""
-        self.say(Signed(sign))
+        self.say(Signed(in_flight))
 
     def next_unit(self) -> WorkUnit | None:
         """Waits for a unit; None: the job is done, or the executor is gone."""
@@ -65,7 +75,7 @@ class LaneConnection:
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
-        """Says every so many seconds, from a thread, that the lane lives, while it is at work; 0: never."""
+        """Says every so many seconds, from a thread, that the worker lives, while it is at work; 0: never."""
         beats = threading.Thread(target=self._beat, args=(seconds,), name="beats", daemon=True)
         if seconds:
             beats.start()
@@ -78,7 +88,7 @@ class LaneConnection:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """The lane is at work in this block."""
+        """The worker is at work in this block."""
         self._at_work.set()
         try:
             yield
@@ -86,7 +96,7 @@ class LaneConnection:
             self._at_work.clear()
 
     def _beat(self, seconds: float) -> None:
-        with contextlib.suppress(OSError):  # the lane will notice itself
+        with contextlib.suppress(OSError):  # the worker will notice itself
             while not self._over.wait(seconds):
                 if self._at_work.is_set():
                     self.say(Alive())
@@ -102,8 +112,8 @@ class LaneConnection:
         return b"".join(parts)
 
 
-class Bench:
-    """What the units of one lane share."""
+class WorkerState:
+    """What the units of one worker share."""
 
     def __init__(self, context: WorkContext) -> None:
         self._context = context
@@ -114,7 +124,7 @@ class Bench:
             context.errors_uri, context.job_id, column, context.udf.version, told=context.errors_told
         )
 
-    def run(self, unit: WorkUnit, sink: HintSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
+    def run(self, unit: WorkUnit, sink: ProgressSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
         """See `UnitRunner`."""
         outcome = UnitRunner(
             self._context,
@@ -132,27 +142,27 @@ class Bench:
         return outcome
 
 
-def run_errand(errand_json: str) -> int:
-    """The errand of a lane; returns how many units it ran."""
-    errand = _errands.decode(errand_json)
-    return run_lane(errand.host, errand.port, errand.hello, errand.context)
+def run_task(worker_task_json: str) -> int:
+    """The task of a worker; returns how many units it ran."""
+    worker_task = _worker_tasks.decode(worker_task_json)
+    return run_worker(worker_task.host, worker_task.port, worker_task.hello, worker_task.context)
 
 
-def run_lane(host: str, port: int, hello: Hello, context_json: bytes) -> int:
+def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Runs units until there are none; returns how many."""
     context = _contexts.decode(context_json)
-    bench = Bench(context)
+    worker_state = WorkerState(context)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = LaneConnection(link)
-        connection.say(msgspec.structs.replace(hello, lane=f"worker {os.getpid()} on {socket.gethostname()}"))
+        connection = ExecutorConnection(link)
+        connection.say(msgspec.structs.replace(hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
         with descriptors.keeping(link.fileno()), connection.beating(context.beat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
-                    outcome = bench.run(unit, connection)
+                    outcome = worker_state.run(unit, connection)
                 connection.say(Done(outcome))
                 units += 1
     return units

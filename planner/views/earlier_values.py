@@ -89,7 +89,7 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
     if plan.stale and not full and not plan.changes:
         return _Step([f for f in functions if f.name in plan.stale], case.target, False)
     if full:
-        return None if plan.lay_again else _Step(functions, case.target, False, restored=True)
+        return None if plan.create_placeholders_again else _Step(functions, case.target, False, restored=True)
     restored = _is_restored(case, plan.changes)
     if plan.stale:
         return _Step(functions, case.target, True, restored, whole=True)

@@ -17,7 +17,7 @@ _HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignWrite:
+class ExternalWrite:
     """A version of a view that Leman did not make, and the kind of Lance operation that did. `before`: the latest
     version with Leman's rows."""
 
@@ -26,15 +26,15 @@ class ForeignWrite:
     before: int
 
 
-def foreign_write(uri: str, version: int) -> ForeignWrite | None:
-    """The newest write of somebody else since Leman last laid or spliced the rows of a view: an earlier refresh judged
+def external_write(uri: str, version: int) -> ExternalWrite | None:
+    """The newest write of somebody else since Leman last laid or applied the rows of a view: an earlier refresh judged
     what was before. None where there is none, or where the history was cleaned away.
 
     Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
     """
     transactions = Transactions(open_version(uri, version).uri)
     at = version
-    found: ForeignWrite | None = None
+    found: ExternalWrite | None = None
     for _ in range(MOST_VERSIONS):
         if at <= 1:
             return found
@@ -51,7 +51,7 @@ def foreign_write(uri: str, version: int) -> ForeignWrite | None:
             at -= 1
         else:
             at -= 1
-            found = ForeignWrite(at + 1, transaction.kind, at) if found is None else replace(found, before=at)
+            found = ExternalWrite(at + 1, transaction.kind, at) if found is None else replace(found, before=at)
     return found
 
 

@@ -60,7 +60,7 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
         check_name(function.name)
         udf = find_udf(function.udf_name, function.udf_version)
         inputs = inputs_of(function, udf, table)
-        if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a stage
+        if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a scratch table
             text = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
             columns.append(found)

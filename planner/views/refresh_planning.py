@@ -58,7 +58,7 @@ class _Decision:
     reason: RefreshReason
     message: str
     unset: tuple[UnsetFragment, ...] = ()
-    lay_again: bool = False
+    create_placeholders_again: bool = False
     changes: tuple[SourceChange, ...] = ()
 
 
@@ -86,7 +86,7 @@ def plan_refresh(
         reason=decided.reason,
         message=decided.message,
         unset=decided.unset,
-        lay_again=decided.lay_again,
+        create_placeholders_again=decided.create_placeholders_again,
         changes=decided.changes,
         stale=stale,
         rows=case.view.live_rows,
@@ -181,8 +181,10 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
         message += f", laid anew for version {case.target.version} of the source"
     elif again := bool(rows) and not _laid_by(case.view, rows):
         message += f", laid anew with {rows} rows in each"
-        return _Decision(RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, lay_again=again)
-    return _Decision(RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, lay_again=other)
+        return _Decision(
+            RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, create_placeholders_again=again
+        )
+    return _Decision(RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, create_placeholders_again=other)
 
 
 def _laid_by(view: TableSnapshot, rows: int) -> bool:

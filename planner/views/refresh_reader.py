@@ -32,7 +32,7 @@ from core.udf import validation
 from core.udf.registry import UdfRegistry
 from core.views.metadata import from_metadata
 from planner.views.earlier_values import state_of, told, values_of
-from planner.views.external_writes import foreign_write, set_rows
+from planner.views.external_writes import external_write, set_rows
 from planner.views.fill_state import classify, renamed
 from planner.views.refresh_planning import Case, plan_refresh
 from planner.views.source_checks import source_column_missing
@@ -57,7 +57,7 @@ class ViewReader:
             if case.base is None:
                 self._check_expressions(definition, target, view)
             functions = self._functions(spec.database, definition)
-            _check_foreign(view, spec.policy)
+            _check_external(view, spec.policy)
             plan = plan_refresh(case, functions, set_rows_of(view))
             earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
             plan = replace(plan, state=state_of(case), earlier=earlier, message=plan.message + told(earlier))
@@ -162,11 +162,11 @@ def _check_spec(spec: RefreshSpec) -> None:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
 
 
-def _check_foreign(view: TableSnapshot, policy: RefreshPolicy) -> None:
+def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
     """A full refresh takes no row of the view over, so that it does not matter who wrote them."""
     if policy is RefreshPolicy.FULL:
         return
-    found = foreign_write(view.uri, view.version)
+    found = external_write(view.uri, view.version)
     if found is not None:
         raise FailedPrecondition(
             "FOREIGN_WRITES",

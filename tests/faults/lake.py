@@ -25,7 +25,7 @@ from tests.integration.evidence import values
 DEADLINE = 60.0
 SERVICES = ("planner", "executor", "commit_coordinator")
 
-#: Seconds of work between two checkpoints of a worker, and what a row of `Evidence.double` costs at the least.
+#: Seconds of work between two checkpoints of a worker, and what a row of `StoredWork.double` costs at the least.
 INTERVAL_SECONDS = 0.2
 ROW_SECONDS = 0.005
 #: Rows are handed to the function for about a tenth of a second at a time, and a checkpoint is due between two such

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leman
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from leman import JobState
 from tests.faults.lake import (
     LANES,
@@ -119,7 +119,7 @@ def check_ended(two: Two, lake: Lake, state: JobState, version: int) -> None:
     """The end that the second executor wrote is the job's, and the last that happened to the table."""
     assert two.table.version == version
     assert [(db.job(two.job_id).state, db.job(two.job_id).attempt) for db in (two.here, two.there)] == [(state, 2)] * 2
-    kept = History(str(two.there.uri)).load()[two.job_id]
+    kept = JobHistory(str(two.there.uri)).load()[two.job_id]
     assert (kept.state.name, kept.attempt) == (state.name, 2)
     wait_for(lambda: not reserved(lake, two.job_id), seconds=RESERVATION_SECONDS / 3)
     with lake.redis() as redis:

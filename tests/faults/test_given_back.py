@@ -40,7 +40,7 @@ def test_of_a_cancelled_job(lake, db, evidence: Evidence):
 
 
 def test_of_a_failed_job(lake, db, evidence: Evidence):
-    """One lane fails; the others are ended with what they hold."""
+    """One worker fails; the others are ended with what they hold."""
     slow = evidence.double(seconds=30).func
 
     def failing(x: int) -> int:

@@ -27,14 +27,14 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "victim"), POINTS)
-def test_the_one_who_asked_still_waits(lake, db, evidence, point, victim):
+def test_the_one_who_asked_still_waits(lake, db, stored_work, point, victim):
     """It asks again, for the same view."""
     pid = lake.pid(victim)
     lake.arm(point)
-    _, view = make(db, evidence, f"made_{point.split('.')[1]}")
+    _, view = make(db, stored_work, f"made_{point.split('.')[1]}")
     assert lake.went_off(point)
     assert view.describe().rows_unset == len(matching(range(ROWS)))
-    assert evidence.seen() == []
+    assert stored_work.seen() == []
     view.refresh(progress=False)
     check_settled(lake, db, view, list(range(ROWS)))
     lake.wait_back(victim, before=pid)
@@ -70,8 +70,8 @@ def create_once(lake: Lake, db: leman.Database, table: str, point: str) -> None:
     query = ViewQuery("", table, (ViewColumn("x", "`x`", "x"),), (), "", False, 0, None, 0)
     request_id = uuid.uuid4().hex
     made = ViewCatalog(LanceTables()).creation(str(lake.database), f"{table}_view", query, request_id)
-    laid = commit_pb2.LayPlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
-    request = commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, lay_placeholders=laid)
+    laid = commit_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
+    request = commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=laid)
     pid = lake.pid("commit_coordinator")
     lake.arm(point)
     said = lake.said()

@@ -50,7 +50,7 @@ def test_of_the_executor(lake, db, evidence, failed):
     job = db.job(future.result(timeout=60))
     assert job.attempt == 2
     assert set(evidence.seen()) == set(range(0, ROWS, 3)), "only rows that had failed"
-    check(db, table, job, -(-evidence.again() // LANES))  # each lane loses its share
+    check(db, table, job, -(-evidence.again() // LANES))  # each worker loses its share
     lake.wait_back("executor", before=pid)
 
 

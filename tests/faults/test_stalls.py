@@ -89,14 +89,14 @@ def test_a_call_that_does_not_come_back_is_reported(lake, db, tmp_path):
     gate_was_shut = not gate.exists()
     (stall,) = job.stalls
     assert stall.message == event.message == str(stall)
-    assert stall.lane.startswith("lane ")
-    assert f"{stall.lane} has not moved for {ROUNDS * ROUND_SECONDS:g} s" in stall.message
+    assert stall.worker.startswith("worker ")
+    assert f"{stall.worker} has not moved for {ROUNDS * ROUND_SECONDS:g} s" in stall.message
     assert stall.fragment_id == 1
     assert stall.rows[0] <= 25 - 20 < stall.rows[1]
     assert not stall.silent
     assert "timeout" in stall.message
     again, _ = until(future, "stall", f"has not moved for {2 * ROUNDS * ROUND_SECONDS:g} s")
-    assert [s.lane for s in again.stalls] == [stall.lane]
+    assert [s.worker for s in again.stalls] == [stall.worker]
     assert db.job(job.job_id).stalls, "GetJob tells too"
     (line,) = wait_for(lambda: logged(lake, event.message))  # another process writes it to the file
     assert (line["level"], line["job_id"]) == ("warning", job.job_id)
@@ -128,7 +128,7 @@ def test_work_of_a_frozen_worker_is_taken_over(lake, db, evidence):
     check_settled(db, table, ROWS)
 
 
-def test_a_silent_lane_may_come_back(lake, db, evidence):
+def test_a_silent_worker_may_come_back(lake, db, evidence):
     """Its unit has been handed out again by then; whatever is complete first counts, once."""
     table, future = begin(db, evidence, "back", concurrency=2)
     evidence.wait(ROWS // 4)
@@ -160,7 +160,7 @@ def test_cancel_ends_a_job_with_a_frozen_worker(lake, db, evidence):
 
 
 def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db, tmp_path):
-    """Native code that never lets go of the interpreter: no beat gets out. A second lane tries, and then it is only
+    """Native code that never lets go of the interpreter: no beat gets out. A second worker tries, and then it is only
     reported."""
 
     @leman.udf(data_type=pa.int64(), name="native", version="1")
@@ -174,12 +174,12 @@ def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db
     table = db.create_table("native", numbers(10))
     table.add_columns({"y": native})
     future = table.backfill_async("y", concurrency=1)
-    lanes: set[str] = set()
+    workers: set[str] = set()
     handed_out_again = 0
     for job, events in future.watch(timeout=DEADLINE):
         handed_out_again += sum("handed out again" in event.message for event in events)
-        lanes |= {s.lane for s in job.stalls if s.silent and s.idle_seconds >= 2 * ROUNDS * ROUND_SECONDS}
-        if len(lanes) == 2:
+        workers |= {s.worker for s in job.stalls if s.silent and s.idle_seconds >= 2 * ROUNDS * ROUND_SECONDS}
+        if len(workers) == 2:
             break
     assert handed_out_again == 1
     assert len(list(tmp_path.glob("worker-*"))) == 2
@@ -194,7 +194,7 @@ def test_a_commit_without_an_answer_is_reported(lake, db, evidence):
     os.kill(coordinator, signal.SIGSTOP)
     try:
         job, event = until(future, "stall", "the commit of 1 fragments has no answer yet")
-        assert [s.lane for s in job.stalls] == [""]
+        assert [s.worker for s in job.stalls] == [""]
         assert f"for {ROUNDS * ROUND_SECONDS:g} s now" in event.message
     finally:
         os.kill(coordinator, signal.SIGCONT)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import leman
-from core.domain.view import IS_SET, SOURCE_ROW_ID, STAGE_PREFIX
+from core.domain.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID
 from tests.faults.lake import Evidence, Lake
 from tests.integration.evidence import numbers
 
@@ -62,4 +62,4 @@ def check_settled(lake: Lake, db: leman.Database, view: leman.View, xs: list[int
 
 def stages(database: Path, view: str) -> list[str]:
     """Hidden tables of the view's refreshes."""
-    return [path.name for path in database.glob(f"{STAGE_PREFIX}{view}_*")]
+    return [path.name for path in database.glob(f"{SCRATCH_PREFIX}{view}_*")]

@@ -18,7 +18,16 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import FragmentWork, Hint, RowFailure, Sign, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import (
+    FragmentWork,
+    InFlightRows,
+    ProgressReport,
+    RowFailure,
+    UdfRef,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
 from executor.coordination.reservations import InProcessReservations
 from executor.worker.unit_runner import UnitRunner
 
@@ -37,8 +46,8 @@ class Lab:
         dataset = lance.write_dataset(table, self.uri, max_rows_per_file=per_fragment, enable_stable_row_ids=True)
         dataset.add_columns(pa.field(COLUMN, self.output))
         self.reservations = InProcessReservations(60)
-        self.hints: list[Hint] = []
-        self.signs: list[Sign] = []
+        self.reports: list[ProgressReport] = []
+        self.in_flight: list[InFlightRows] = []
         self.errors: list[RowFailure] = []
         self.checkpoints = LanceCheckpointStore(checkpoint_root(self.uri))
         self.field_id = next(f.id() for f in self.dataset.lance_schema.fields() if f.name() == COLUMN)
@@ -117,11 +126,11 @@ class Lab:
     def store(self, failures: Sequence[RowFailure]) -> None:
         self.errors.extend(failures)
 
-    def send(self, hint: Hint) -> None:
-        self.hints.append(hint)
+    def send(self, report: ProgressReport) -> None:
+        self.reports.append(report)
 
-    def sign(self, sign: Sign) -> None:
-        self.signs.append(sign)
+    def in_flight(self, in_flight: InFlightRows) -> None:
+        self.in_flight.append(in_flight)
 
     def install(self, outcome: UnitOutcome) -> None:
         """Commits the staged files without the coordinator's checks."""

@@ -124,12 +124,12 @@ def _fragments(draw: st.DrawFn, world: World) -> dict[int, tuple[str, str, str]]
     fragments = {}
     for fragment_id in range(draw(st.integers(0, 2)) + 1):
         source = draw(st.sampled_from(["a.lance", "b.lance"]))
-        state = draw(st.sampled_from(["empty", "foreign", "stale", "partial", "full"]))
+        state = draw(st.sampled_from(["empty", "external", "stale", "partial", "full"]))
         attempt = f"{fragment_id}{len(world.history)}"
         if state == "empty":
             output = ""
-        elif state == "foreign":
-            output = f"foreign{attempt}.lance"
+        elif state == "external":
+            output = f"external{attempt}.lance"
         else:
             version = "0" if state == "stale" else "1"
             output = keys.column_file_name(
@@ -164,7 +164,7 @@ def _checkpoint(draw: st.DrawFn, world: World, n: int) -> None:
     file = stored(key, draw(AGES), f"c{n}.lance")
     world.files.append(file)
     found = world.newest(source, fragment_id) if made == family(world.name) else None
-    needed = found is not None and found[0] in ("empty", "foreign", "stale")
+    needed = found is not None and found[0] in ("empty", "external", "stale")
     if found is not None and found[0] == "partial":
         states = world.states[found[1]]
         open_rows = {row for r in states.untouched for row in range(r.start, r.end)}

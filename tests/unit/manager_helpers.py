@@ -31,8 +31,8 @@ TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRan
 
 
 class BusySpark:
-    """Runs lanes that end when their job is cancelled, and not by themselves. `started`: whose lanes it ran, in this
-    order; `cancelled`: jobs that were to be."""
+    """Runs workers that end when their job is cancelled, and not by themselves. `started`: whose workers it ran, in
+    this order; `cancelled`: jobs that were to be."""
 
     busy = ""
 
@@ -44,7 +44,7 @@ class BusySpark:
         self._running: dict[str, asyncio.Future[None]] = {}
         self._stopped: set[str] = set()
 
-    async def run_lanes(self, _address: object, context: WorkContext, *_: object) -> None:
+    async def run_workers(self, _address: object, context: WorkContext, *_: object) -> None:
         if context.job_id in self._stopped:
             raise Cancelled(context.job_id)
         running = self._running[context.job_id] = self._loop.create_future()
@@ -135,7 +135,7 @@ class Executor:
                 dispatcher=Dispatcher(),
                 planner=self.planner,
                 commits=self.commits,
-                lanes=2,
+                workers=2,
                 save_job=save_job,
                 release=_nothing,
                 keep=_nothing,

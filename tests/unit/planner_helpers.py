@@ -1,4 +1,4 @@
-"""Tables, questions and stored evidence, made by hand."""
+"""Tables, questions and stored stored work, made by hand."""
 
 import pyarrow as pa
 
@@ -10,9 +10,9 @@ from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.udf import binding
 from planner.planning import make_plan
-from planner.request_resolution import Question, with_filter
-from planner.reuse_decision import look
-from planner.stored_work import Evidence, open_inputs, sift
+from planner.request_resolution import ResolvedRequest, with_filter
+from planner.reuse_decision import inspect
+from planner.stored_work import StoredWork, open_inputs, select_relevant
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3
@@ -77,18 +77,18 @@ def record(fragment_id, file, *, rows=100, replaces="", column_id=COLUMN_ID, sou
     )
 
 
-def question(fragments, where="", *, udf=UDF, names=(), **options) -> Question:
+def resolved(fragments, where="", *, udf=UDF, names=(), **options) -> ResolvedRequest:
     num_frags = options.pop("num_frags", 0)
     snapshot = table(fragments, **options)
     output = OutputField(snapshot.fields[2], options.get("column_id", COLUMN_ID))
-    asked = Question(snapshot, output, udf, (snapshot.fields[0],), num_frags=num_frags)
+    asked = ResolvedRequest(snapshot, output, udf, (snapshot.fields[0],), num_frags=num_frags)
     return with_filter(asked, where, names) if where else asked
 
 
-def plan(asked: Question, *, found=(), records=None, states=None) -> Plan:
-    sights = look(asked)
-    sifted = sift(asked, open_inputs(asked, sights, states or {}), found)
-    return make_plan(asked, sights, Evidence(states or {}, sifted.found, records or {}))
+def plan(asked: ResolvedRequest, *, found=(), records=None, states=None) -> Plan:
+    statuses = inspect(asked)
+    sifted = select_relevant(asked, open_inputs(asked, statuses, states or {}), found)
+    return make_plan(asked, statuses, StoredWork(states or {}, sifted.found, records or {}))
 
 
 def reasons(made: Plan) -> dict[str, int]:

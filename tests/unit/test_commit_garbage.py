@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 
 from commit_coordinator.garbage.references import REFRESH, Uses
-from commit_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, judge, removal_order
+from commit_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, decide, removal_order
 from core import keys
 from core.domain.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
 from core.domain.ranges import RowRange
@@ -42,16 +42,16 @@ def record_key(source="a.lance", **of):
     return keys.record_key(family(**of).prefix("", [(X, source)]), 0)
 
 
-def verdict(file, *versions, **more):
-    (found,) = judge(inventory([file], *versions, **more))
+def decision(file, *versions, **more):
+    (found,) = decide(inventory([file], *versions, **more))
     return found.use, found.fate
 
 
 @settings(max_examples=400)
 @given(worlds())
 def test_nothing_needed_goes_and_all_garbage_does(world):
-    verdicts = judge(world.inventory())
-    judged = {v.file.name: v for v in verdicts}
+    decisions = decide(world.inventory())
+    judged = {v.file.name: v for v in decisions}
     referred = {f for fragments in world.history for _, _, f in fragments.values()}
     assert set(judged) == {f.name for f in world.files if f.name not in referred}
     kept_records = {
@@ -73,7 +73,7 @@ def test_nothing_needed_goes_and_all_garbage_does(world):
 @settings(max_examples=150)
 @given(worlds())
 def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
-    """What the collector does to save reading the whole history changes no verdict."""
+    """What the collector does to save reading the whole history changes no decision."""
     whole = world.inventory()
     newest, *older = world.snapshots()
     uses = Uses(newest)
@@ -85,8 +85,8 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
         left = uses.unexplained(left)
     lazy = inventory(world.files, newest, older_than=world.older_than)
     lazy = type(lazy)(lazy.now, lazy.older_than, uses, lazy.files, whole.records, whole.states, whole.jobs)
-    fates = {v.file.name: v.fate for v in judge(whole)}
-    assert {v.file.name: v.fate for v in judge(lazy)} == fates
+    fates = {v.file.name: v.fate for v in decide(whole)}
+    assert {v.file.name: v.fate for v in decide(lazy)} == fates
 
 
 @settings(max_examples=100)
@@ -94,18 +94,18 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
 def test_a_second_collection_finds_nothing(world):
     """Deleting is idempotent, and may stop anywhere: what was garbage in the rest still is."""
     first = world.inventory()
-    order = removal_order(judge(first))
+    order = removal_order(decide(first))
     for stopped_after in range(len(order) + 1):
         gone = set(order[:stopped_after])
         world.files = [f for f in first.files if f not in gone]
-        left = removal_order(judge(world.inventory()))
+        left = removal_order(decide(world.inventory()))
         assert set(left) == set(order) - gone
 
 
 def test_records_go_before_the_files_that_they_name():
     files = [data(STAGED), stored(record_key(version="0"), name="r.lance")]
     found = inventory(files, EMPTY, records={"r.lance": record(STAGED, "a.lance")})
-    assert [f.folder for f in removal_order(judge(found))] == ["_checkpoints", "data"]
+    assert [f.folder for f in removal_order(decide(found))] == ["_checkpoints", "data"]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_records_go_before_the_files_that_they_name():
     ],
 )
 def test_checkpoints(key, versions, expected):
-    assert verdict(stored(key), *versions) == expected
+    assert decision(stored(key), *versions) == expected
 
 
 @pytest.mark.parametrize("age", [0.0, 6.9 * DAY])
 def test_young_garbage_stays(age):
-    assert verdict(stored(range_key(), age), DONE) == (Use.SETTLED, Fate.YOUNG)
+    assert decision(stored(range_key(), age), DONE) == (Use.SETTLED, Fate.YOUNG)
 
 
 def test_a_partial_file_settles_its_filters_and_the_ranges_without_open_rows():
@@ -145,13 +145,15 @@ def test_a_partial_file_settles_its_filters_and_the_ranges_without_open_rows():
     states = {PARTIAL: PartialStates((RowRange(5, 10),), frozenset({keys.md5("x > 1")}))}
 
     def use(**key):
-        return verdict(stored(range_key(**key)), table, states=states)[0]
+        return decision(stored(range_key(**key)), table, states=states)[0]
 
     assert use(covered=(0, 5)) is Use.SETTLED
     assert use(covered=(4, 6)) is Use.OPEN
     assert use(covered=(4, 6), where="x > 1") is Use.SETTLED
     assert use(covered=(4, 6), where="x > 2") is Use.OPEN
-    assert verdict(stored(range_key(covered=(0, 5))), table)[0] is Use.OPEN, "states that cannot be read settle nothing"
+    assert decision(stored(range_key(covered=(0, 5))), table)[0] is Use.OPEN, (
+        "states that cannot be read settle nothing"
+    )
 
 
 def test_records():
@@ -160,7 +162,7 @@ def test_records():
     file = stored(key, name="r.lance")
 
     def use(*versions, names=(STAGED,), records=known):
-        return judge(inventory([file, *map(data, names)], *versions, records=records))[0].use
+        return decide(inventory([file, *map(data, names)], *versions, records=records))[0].use
 
     assert use(EMPTY) is Use.OPEN
     assert use(EMPTY, names=()) is Use.FILE_MISSING
@@ -178,17 +180,17 @@ def test_a_record_that_says_more_than_the_name_of_its_file_stays():
     found = inventory(
         [stored(record_key(), name="r.lance")], table, records={"r.lance": record("compacted.lance", "a.lance")}
     )
-    assert [v.use for v in judge(found)] == [Use.OPEN]
+    assert [v.use for v in decide(found)] == [Use.OPEN]
 
 
 def test_column_files():
-    assert judge(inventory([data(FULL)], DONE)) == []
-    assert judge(inventory([data(FULL)], EMPTY, DONE)) == [], "an older version refers to it"
-    assert verdict(data(FULL), EMPTY) == (Use.UNREFERENCED, Fate.GARBAGE)
-    assert verdict(data(FULL, 3600), EMPTY, older_than=60) == (Use.UNREFERENCED, Fate.YOUNG), "it may be being written"
-    assert verdict(data(FULL, 3600), EMPTY, older_than=0) == (Use.UNREFERENCED, Fate.GARBAGE)
+    assert decide(inventory([data(FULL)], DONE)) == []
+    assert decide(inventory([data(FULL)], EMPTY, DONE)) == [], "an older version refers to it"
+    assert decision(data(FULL), EMPTY) == (Use.UNREFERENCED, Fate.GARBAGE)
+    assert decision(data(FULL, 3600), EMPTY, older_than=60) == (Use.UNREFERENCED, Fate.YOUNG), "it may be being written"
+    assert decision(data(FULL, 3600), EMPTY, older_than=0) == (Use.UNREFERENCED, Fate.GARBAGE)
     job = OpenJob("j", "other", NOW)
-    assert verdict(data(FULL, 3600), EMPTY, older_than=0, jobs=[job]) == (Use.UNREFERENCED, Fate.YOUNG)
+    assert decision(data(FULL, 3600), EMPTY, older_than=0, jobs=[job]) == (Use.UNREFERENCED, Fate.YOUNG)
 
 
 def test_what_another_branch_refers_to_stays():
@@ -196,23 +198,23 @@ def test_what_another_branch_refers_to_stays():
     uses.refer(DONE)
     found = inventory([data(FULL), stored(range_key())], EMPTY)
     found = type(found)(found.now, 0, uses, found.files)
-    assert [(v.kind, v.use) for v in judge(found)] == [(StoredKind.CHECKPOINT, Use.OPEN)]
+    assert [(v.kind, v.use) for v in decide(found)] == [(StoredKind.CHECKPOINT, Use.OPEN)]
 
 
 def test_unfinished_and_damaged_files():
-    assert verdict(stored("", name="k.123.damaged"), EMPTY) == (Use.DAMAGED, Fate.GARBAGE)
-    assert verdict(stored("", name=".tmpAbC1"), EMPTY) == (Use.UNFINISHED, Fate.GARBAGE)
-    assert verdict(stored("", 60, name=".tmpAbC1"), EMPTY, older_than=0) == (Use.UNFINISHED, Fate.GARBAGE)
-    assert verdict(data(".tmpAbC1", 60), EMPTY, older_than=0) == (Use.UNFINISHED, Fate.YOUNG), "not all are Leman's"
-    assert verdict(stored("", name="key-unreadable.lance"), EMPTY) == (Use.UNKNOWN, Fate.KEPT)
+    assert decision(stored("", name="k.123.damaged"), EMPTY) == (Use.DAMAGED, Fate.GARBAGE)
+    assert decision(stored("", name=".tmpAbC1"), EMPTY) == (Use.UNFINISHED, Fate.GARBAGE)
+    assert decision(stored("", 60, name=".tmpAbC1"), EMPTY, older_than=0) == (Use.UNFINISHED, Fate.GARBAGE)
+    assert decision(data(".tmpAbC1", 60), EMPTY, older_than=0) == (Use.UNFINISHED, Fate.YOUNG), "not all are Leman's"
+    assert decision(stored("", name="key-unreadable.lance"), EMPTY) == (Use.UNKNOWN, Fate.KEPT)
 
 
 def test_a_job_that_has_not_ended_keeps_what_it_may_need():
     old = OpenJob("j", "y", NOW - DAY)
-    assert verdict(stored(range_key(version="2")), EMPTY, jobs=[old]) == (Use.OTHER_FUNCTION, Fate.JOB)
+    assert decision(stored(range_key(version="2")), EMPTY, jobs=[old]) == (Use.OTHER_FUNCTION, Fate.JOB)
     other = OpenJob("j", "z", NOW - DAY)
-    assert verdict(stored(range_key(version="2")), EMPTY, jobs=[other]) == (Use.OTHER_FUNCTION, Fate.GARBAGE)
-    assert verdict(stored(range_key(version="2"), DAY / 2), EMPTY, jobs=[other], older_than=0)[1] is Fate.JOB
+    assert decision(stored(range_key(version="2")), EMPTY, jobs=[other]) == (Use.OTHER_FUNCTION, Fate.GARBAGE)
+    assert decision(stored(range_key(version="2"), DAY / 2), EMPTY, jobs=[other], older_than=0)[1] is Fate.JOB
 
 
 def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
@@ -228,5 +230,5 @@ def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
     uses = Uses(view(9, names[0], ""))
     assert uses.unexplained(files) == files[1:5]
     uses.add(view(8, names[1], names[2]))
-    verdicts = judge(Inventory(NOW, 7 * DAY, uses, files))
-    assert [v.file.name for v in verdicts if v.fate is Fate.GARBAGE] == names[3:]
+    decisions = decide(Inventory(NOW, 7 * DAY, uses, files))
+    assert [v.file.name for v in decisions if v.fate is Fate.GARBAGE] == names[3:]

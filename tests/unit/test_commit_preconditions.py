@@ -100,7 +100,7 @@ def test_another_table_or_column_fails_the_whole_request(snapshot, error, reason
         pytest.param(table(DataFile(EQUAL_PARTIAL, (2,))), item(), "FRAGMENT_CHANGED", id="partial-came-between"),
         pytest.param(table(DataFile(EQUAL_PARTIAL, (2,))), item(replaces=EQUAL_PARTIAL), None, id="partial-extended"),
         pytest.param(table(DataFile(EQUAL, (2,))), item(inputs=("old",)), "INPUT_CHANGED", id="equal-but-both-stale"),
-        pytest.param(table(DataFile("foreign.lance", (2,))), item(), "FRAGMENT_CHANGED", id="foreign-values"),
+        pytest.param(table(DataFile("external.lance", (2,))), item(), "FRAGMENT_CHANGED", id="external-values"),
     ],
 )
 def test_decisions_about_one_fragment(snapshot, wanted, expected):

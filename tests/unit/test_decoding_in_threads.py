@@ -30,11 +30,11 @@ threads = [threading.Thread(target=first) for _ in range(8)]
 [thread.join() for thread in threads]
 print(len(ended), ended[0])
 """
-LANE = "from executor.worker import lane"
+LANE = "from executor.worker import worker"
 PLACES = {
     "job history": ("from core.lance_io import job_records", "job_records.Job", "job_records.decode('{}')", "job_id"),
-    "units": (LANE, "lane.WorkUnit", """lane._units.decode('{"works": [{}]}')""", "fragment_id"),
-    "contexts": (LANE, "lane.WorkContext", """lane._contexts.decode('{"udf": {}}')""", "name"),
+    "units": (LANE, "worker.WorkUnit", """worker._units.decode('{"works": [{}]}')""", "fragment_id"),
+    "contexts": (LANE, "worker.WorkContext", """worker._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
         "import msgspec; from executor.jobs import row_errors",
         "row_errors.StoredRowError",

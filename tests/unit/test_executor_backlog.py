@@ -1,4 +1,4 @@
-"""The backlog hands out every missing row exactly once, whatever comes back, and finishes every fragment."""
+"""The work queue hands out every missing row exactly once, whatever comes back, and finishes every fragment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, merge, subtract, total
 from core.domain.work import FragmentResult, Timings, UnitOutcome, WorkUnit
-from executor.scheduling.work_queue import Backlog
+from executor.scheduling.work_queue import WorkQueue
 
 
 def task(fragment_id: int, rows: int, missing: list[RowRange]) -> FragmentTask:
@@ -86,58 +86,58 @@ def plans(draw: st.DrawFn) -> list[FragmentTask]:
     st.sampled_from([0, 0, 1, 3]),
     st.integers(0, 1 << 32),
 )
-def test_everything_is_handed_out_once_and_finished(tasks, lanes, cost, task_size, diversity, seed):
+def test_everything_is_handed_out_once_and_finished(tasks, workers, cost, task_size, diversity, seed):
     rng = random.Random(seed)
     world = Simulation(tasks, rng)
-    backlog = Backlog(tasks, lanes, seconds_per_row=cost, task_size=task_size, diversity=diversity)
-    out = backlog.first_units()
-    assert len(out) <= lanes
+    work_queue = WorkQueue(tasks, workers, seconds_per_row=cost, task_size=task_size, diversity=diversity)
+    out = work_queue.first_units()
+    assert len(out) <= workers
     for _ in range(5000):
-        while len(out) < lanes and (unit := backlog.take()) is not None:
+        while len(out) < workers and (unit := work_queue.take()) is not None:
             out.append(unit)
         if not out:
             break
         unit = out.pop(rng.randrange(len(out)))
         if rng.random() < 0.1:
-            backlog.give_back(unit)
+            work_queue.give_back(unit)
         else:
-            backlog.note(world.outcome(unit))
-        assert backlog.outstanding == len(out)
+            work_queue.note(world.outcome(unit))
+        assert work_queue.outstanding == len(out)
     assert world.finished == set(world.tasks)
     for fragment_id, plan in world.tasks.items():
         assert world.done[fragment_id] == merge(plan.missing)
-    assert backlog.rows_left == 0
+    assert work_queue.rows_left == 0
 
 
-def test_cheap_work_goes_out_as_one_unit_a_lane():
+def test_cheap_work_goes_out_as_one_unit_a_worker():
     tasks = [task(i, 1000, [RowRange(0, 1000)]) for i in range(16)]
-    units = Backlog(tasks, 4).first_units()
+    units = WorkQueue(tasks, 4).first_units()
     assert [len(u.works) for u in units] == [4, 4, 4, 4]
     assert all(w.finish for u in units for w in u.works)
 
 
-def makespan(sizes: list[int], lanes: int, cost: float, fixed: float = 0.0, pieces: list[int] | None = None) -> float:
-    """Seconds that lanes take, by a clock of their own, for fragments whose rows cost so much each, and every part of
+def makespan(sizes: list[int], workers: int, cost: float, fixed: float = 0.0, pieces: list[int] | None = None) -> float:
+    """Seconds that workers take, by a clock of their own, for fragments whose rows cost so much each, and every part of
     one `fixed` beside. `pieces` gets the rows of each part."""
-    backlog = Backlog([task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)], lanes)
-    now, order, free = 0.0, itertools.count(), lanes
+    work_queue = WorkQueue([task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)], workers)
+    now, order, free = 0.0, itertools.count(), workers
     ends: list[tuple[float, int, UnitOutcome]] = []
-    units = backlog.first_units()
-    while not backlog.empty:
-        while free and (unit := units.pop() if units else backlog.take()) is not None:
+    units = work_queue.first_units()
+    while not work_queue.empty:
+        while free and (unit := units.pop() if units else work_queue.take()) is not None:
             outcome, seconds = worked(unit, cost, fixed)
             if pieces is not None:
                 pieces += [result.rows_evaluated for result in outcome.results if result.rows_evaluated]
             heapq.heappush(ends, (now + seconds, next(order), outcome))
             free -= 1
         now, _, outcome = heapq.heappop(ends)
-        backlog.note(outcome)
+        work_queue.note(outcome)
         free += 1
     return now
 
 
 def worked(unit: WorkUnit, cost: float, fixed: float = 0.0) -> tuple[UnitOutcome, float]:
-    """What a lane does of a unit within its budget, and how long it takes."""
+    """What a worker does of a unit within its budget, and how long it takes."""
     results, able = [], round(unit.budget_seconds / cost) or 1 << 60
     before = able
     for work in unit.works:
@@ -156,92 +156,92 @@ def worked(unit: WorkUnit, cost: float, fixed: float = 0.0) -> tuple[UnitOutcome
 
 
 @pytest.mark.parametrize("cost", [0.0004, 0.001, 0.01])
-@pytest.mark.parametrize("lanes", [2, 4, 16])
-def test_a_fragment_with_most_of_the_rows_does_not_leave_lanes_idle(lanes, cost):
-    """Nine tenths in one fragment of eight, and in the end all lanes have had work nearly all the time."""
-    rows = 5000 * lanes
+@pytest.mark.parametrize("workers", [2, 4, 16])
+def test_a_fragment_with_most_of_the_rows_does_not_leave_workers_idle(workers, cost):
+    """Nine tenths in one fragment of eight, and in the end all workers have had work nearly all the time."""
+    rows = 5000 * workers
     small = rows // 10 // 7
-    ideal = rows * cost / lanes
-    assert makespan([rows - 7 * small, *[small] * 7], lanes, cost) <= 1.15 * ideal
+    ideal = rows * cost / workers
+    assert makespan([rows - 7 * small, *[small] * 7], workers, cost) <= 1.15 * ideal
 
 
 @pytest.mark.parametrize("fixed", [0.1, 0.5])
-@pytest.mark.parametrize("lanes", [2, 4])
-def test_storage_that_answers_late_does_not_make_units_ever_smaller(lanes, fixed):
+@pytest.mark.parametrize("workers", [2, 4])
+def test_storage_that_answers_late_does_not_make_units_ever_smaller(workers, fixed):
     """Rows of a millisecond, and half a second of waiting for each part of a fragment."""
     pieces: list[int] = []
-    sizes = [5000] * 2 * lanes
-    near = makespan(sizes, lanes, 0.001)
-    assert makespan(sizes, lanes, 0.001, fixed, pieces) <= 1.3 * near + 2 * fixed
+    sizes = [5000] * 2 * workers
+    near = makespan(sizes, workers, 0.001)
+    assert makespan(sizes, workers, 0.001, fixed, pieces) <= 1.3 * near + 2 * fixed
     assert statistics.median(pieces) * 0.001 >= 2 * fixed
     assert sum(pieces) == sum(sizes)
 
 
 def test_fragments_of_few_rows_count_with_what_each_of_them_costs():
     tasks = [task(i, 10, [RowRange(0, 10)]) for i in range(1000)]
-    backlog = Backlog(tasks, 1, seconds_per_row=0.01)
-    first = backlog.take()
+    work_queue = WorkQueue(tasks, 1, seconds_per_row=0.01)
+    first = work_queue.take()
     assert first is not None
     assert len(first.works) == 300, "thirty seconds of rows, as far as anybody knows"
     outcome, _ = worked(first, 0.01, fixed=0.9)
-    backlog.note(outcome)
-    second = backlog.take()
+    work_queue.note(outcome)
+    second = work_queue.take()
     assert second is not None
     assert len(second.works) == 30, "a fragment takes a second, not a tenth"
 
 
 def test_the_time_that_a_function_takes_to_be_set_up_makes_no_row_dear():
-    backlog = Backlog([task(0, 100_000, [RowRange(0, 100_000)])], 1)
-    (unit,) = backlog.first_units()
-    measured(backlog, unit, Timings(udf=1.0, load=30.0), 1000)
-    following = backlog.take()
+    work_queue = WorkQueue([task(0, 100_000, [RowRange(0, 100_000)])], 1)
+    (unit,) = work_queue.first_units()
+    measured(work_queue, unit, Timings(udf=1.0, load=30.0), 1000)
+    following = work_queue.take()
     assert following is not None
     assert total(following.works[0].ranges) == 30_000, "thirty seconds of a millisecond each"
 
 
-def test_a_lane_that_is_dealt_more_than_its_share_comes_back_sooner():
+def test_a_worker_that_is_dealt_more_than_its_share_comes_back_sooner():
     def budgets(*sizes: int) -> list[float]:
         tasks = [task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate(sizes)]
-        return [round(unit.budget_seconds, 2) for unit in Backlog(tasks, 4).first_units()]
+        return [round(unit.budget_seconds, 2) for unit in WorkQueue(tasks, 4).first_units()]
 
     assert budgets(100, 100, 100, 100) == [1.0] * 4
     assert budgets(1000, 200, 200, 200) == [0.4, 1.0, 1.0, 1.0]
     assert budgets(10_000, 10, 10, 10) == [0.25, 1.0, 1.0, 1.0]
-    assert budgets(10_000) == [1.0], "no other lane has been dealt anything"
+    assert budgets(10_000) == [1.0], "no other worker has been dealt anything"
 
 
-def test_a_large_fragment_is_spread_over_all_lanes_once_the_cost_is_known():
+def test_a_large_fragment_is_spread_over_all_workers_once_the_cost_is_known():
     tasks = [task(0, 9000, [RowRange(0, 9000)]), *(task(i, 500, [RowRange(0, 500)]) for i in (1, 2))]
-    backlog = Backlog(tasks, 4, seconds_per_row=0.01)
-    assert backlog.first_units() == []
-    first = [backlog.take() for _ in range(4)]
+    work_queue = WorkQueue(tasks, 4, seconds_per_row=0.01)
+    assert work_queue.first_units() == []
+    first = [work_queue.take() for _ in range(4)]
     assert all(u is not None and u.works[0].fragment_id == 0 for u in first)
     rows = [total(w.ranges) for u in first for w in u.works]
     assert rows == sorted(rows, reverse=True), "pieces shrink towards the end"
 
 
 def test_task_size_means_exactly_that():
-    backlog = Backlog([task(0, 250, [RowRange(0, 250)])], 2, task_size=100)
+    work_queue = WorkQueue([task(0, 250, [RowRange(0, 250)])], 2, task_size=100)
     sizes = []
-    while (unit := backlog.take()) is not None:
+    while (unit := work_queue.take()) is not None:
         sizes.append(total(unit.works[0].ranges))
     assert sizes == [100, 100, 50]
 
 
 def test_ranges_of_another_job_keep_a_fragment_open_but_out_of_the_way():
-    backlog = Backlog([task(0, 10, [RowRange(0, 10)])], 1)
-    (unit,) = backlog.first_units()
+    work_queue = WorkQueue([task(0, 10, [RowRange(0, 10)])], 1)
+    (unit,) = work_queue.first_units()
     result = FragmentResult(0, busy=(RowRange(5, 10),), rows_evaluated=5)
-    backlog.note(UnitOutcome(unit.unit_id, (result,)))
-    assert backlog.take() is None
-    assert backlog.outstanding == 0
-    assert backlog.busy_fragments == 1
+    work_queue.note(UnitOutcome(unit.unit_id, (result,)))
+    assert work_queue.take() is None
+    assert work_queue.outstanding == 0
+    assert work_queue.busy_fragments == 1
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_a_fragment_with_nothing_missing_is_assembled(lanes):
-    backlog = Backlog([task(0, 10, [])], lanes, seconds_per_row=1.0)
-    unit = backlog.first_units() or [backlog.take()]
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_fragment_with_nothing_missing_is_assembled(workers):
+    work_queue = WorkQueue([task(0, 10, [])], workers, seconds_per_row=1.0)
+    unit = work_queue.first_units() or [work_queue.take()]
     assert unit[0] is not None
     assert unit[0].works[0].finish
     assert unit[0].works[0].ranges == ()
@@ -250,10 +250,10 @@ def test_a_fragment_with_nothing_missing_is_assembled(lanes):
 def order(diversity: int) -> list[int]:
     """Fragments in the order in which their units are handed out."""
     tasks = [task(i, 40, [RowRange(0, 40)]) for i in range(4)]
-    backlog = Backlog(tasks, 1, task_size=10, diversity=diversity)
-    assert backlog.first_units() == []
+    work_queue = WorkQueue(tasks, 1, task_size=10, diversity=diversity)
+    assert work_queue.first_units() == []
     found = []
-    while (unit := backlog.take()) is not None:
+    while (unit := work_queue.take()) is not None:
         (work,) = unit.works
         assert total(work.ranges) == 10
         found.append(work.fragment_id)
@@ -269,20 +269,20 @@ def test_diversity_is_how_many_fragments_are_handed_out_in_turn():
 
 def test_a_fragment_that_is_done_leaves_its_turn_to_the_next():
     tasks = [task(i, rows, [RowRange(0, rows)]) for i, rows in enumerate((40, 20, 20))]
-    backlog = Backlog(tasks, 1, task_size=10, diversity=2)
-    found = [unit.works[0].fragment_id for unit in iter(backlog.take, None) if unit is not None]
+    work_queue = WorkQueue(tasks, 1, task_size=10, diversity=2)
+    found = [unit.works[0].fragment_id for unit in iter(work_queue.take, None) if unit is not None]
     assert found == [0, 1, 0, 1, 0, 2, 0, 2]
 
 
 def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
     tasks = [task(i, 400, [RowRange(0, 400)]) for i in range(2)]
-    unit = Backlog(tasks, 2, diversity=2).take()
+    unit = WorkQueue(tasks, 2, diversity=2).take()
     assert unit is not None
     assert total(unit.works[0].ranges) == 200
     assert unit.budget_seconds
 
 
-def measured(backlog: Backlog, unit: WorkUnit, timings: Timings, done: int) -> None:
+def measured(work_queue: WorkQueue, unit: WorkUnit, timings: Timings, done: int) -> None:
     """The unit comes back with the time it took for so many rows of its first fragment, and gives back the others."""
     results = []
     for work in unit.works:
@@ -291,7 +291,7 @@ def measured(backlog: Backlog, unit: WorkUnit, timings: Timings, done: int) -> N
         left = subtract(work.ranges, [RowRange(work.ranges[0].start, work.ranges[0].start + rows)])
         refs = (CheckpointRef(f"m{work.fragment_id}", RowRange(0, rows)),) if rows else ()
         results.append(FragmentResult(work.fragment_id, checkpoints=refs, left=tuple(left), rows_evaluated=rows))
-    backlog.note(UnitOutcome(unit.unit_id, tuple(results), timings=timings))
+    work_queue.note(UnitOutcome(unit.unit_id, tuple(results), timings=timings))
 
 
 @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ def measured(backlog: Backlog, unit: WorkUnit, timings: Timings, done: int) -> N
     ],
 )
 def test_a_fragment_is_not_cut_where_most_of_the_time_goes_into_storing(timings, cut):
-    backlog = Backlog([task(0, 100_000, [RowRange(0, 100_000)])], 4)
-    (unit,) = backlog.first_units()
-    measured(backlog, unit, timings, 1000)
-    following = backlog.take()
+    work_queue = WorkQueue([task(0, 100_000, [RowRange(0, 100_000)])], 4)
+    (unit,) = work_queue.first_units()
+    measured(work_queue, unit, timings, 1000)
+    following = work_queue.take()
     assert following is not None
     (work,) = following.works
     assert (total(work.ranges) < 99_000) is cut
@@ -316,19 +316,19 @@ def test_a_fragment_is_not_cut_where_most_of_the_time_goes_into_storing(timings,
 
 
 def test_a_size_of_units_holds_where_storing_takes_the_time():
-    backlog = Backlog([task(0, 1000, [RowRange(0, 1000)])], 2, task_size=100)
-    first = backlog.take()
+    work_queue = WorkQueue([task(0, 1000, [RowRange(0, 1000)])], 2, task_size=100)
+    first = work_queue.take()
     assert first is not None
-    measured(backlog, first, Timings(write=1.0), 100)
-    following = backlog.take()
+    measured(work_queue, first, Timings(write=1.0), 100)
+    following = work_queue.take()
     assert following is not None
     assert [total(w.ranges) for w in following.works] == [100]
 
 
 def test_a_unit_of_whole_fragments_is_not_filled_up_with_a_part_of_the_next():
     tasks = [task(i, 100, [RowRange(0, 100)]) for i in range(12)]
-    backlog = Backlog(tasks, 4, seconds_per_row=0.02)
-    unit = backlog.take()
+    work_queue = WorkQueue(tasks, 4, seconds_per_row=0.02)
+    unit = work_queue.take()
     assert unit is not None
     assert [total(w.ranges) for w in unit.works] == [100], "an eighth of 1,200 rows is 150"
     assert unit.works[0].finish

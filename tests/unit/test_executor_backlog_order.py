@@ -15,7 +15,7 @@ from core.domain.ranges import RowRange, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit
 from executor.scheduling import open_fragments
 from executor.scheduling.open_fragments import OpenFragment
-from executor.scheduling.work_queue import Backlog
+from executor.scheduling.work_queue import WorkQueue
 from tests.unit.test_executor_backlog import plans, task
 
 
@@ -80,7 +80,7 @@ class PlainFragments:
 
 
 def anything(unit: WorkUnit, rng: random.Random) -> UnitOutcome:
-    """Whatever a lane may say of a unit, sensible or not."""
+    """Whatever a worker may say of a unit, sensible or not."""
     timings = Timings(
         udf=rng.random(), write=rng.random() * rng.choice([0, 2]), fixed=rng.random() * rng.choice([0, 1])
     )
@@ -122,20 +122,20 @@ def held_at_death(unit: WorkUnit, rng: random.Random) -> list[tuple[int, RowRang
     st.sampled_from([0, 0, 1, 2, 3, 8]),
     st.integers(0, 1 << 32),
 )
-def test_units_go_out_as_by_the_plain_rules(tasks, lanes, cost, task_size, diversity, seed):
+def test_units_go_out_as_by_the_plain_rules(tasks, workers, cost, task_size, diversity, seed):
     rng = random.Random(seed)
     made = {"seconds_per_row": cost, "task_size": task_size, "diversity": diversity}
-    backlog = Backlog(tasks, lanes, **made)
+    work_queue = WorkQueue(tasks, workers, **made)
     with mock.patch("executor.scheduling.work_queue.OpenFragments", PlainFragments):
-        plain = Backlog(tasks, lanes, **made)
-    out = backlog.first_units()
+        plain = WorkQueue(tasks, workers, **made)
+    out = work_queue.first_units()
     assert out == plain.first_units()
     for _ in range(300):
-        for _ in range(rng.randint(1, lanes)):
-            unit = backlog.take()
+        for _ in range(rng.randint(1, workers)):
+            unit = work_queue.take()
             assert unit == plain.take()
             out += [unit] if unit is not None else []
-        assert (backlog.empty, backlog.rows_left, backlog.busy_fragments) == (
+        assert (work_queue.empty, work_queue.rows_left, work_queue.busy_fragments) == (
             plain.empty,
             plain.rows_left,
             plain.busy_fragments,
@@ -145,18 +145,18 @@ def test_units_go_out_as_by_the_plain_rules(tasks, lanes, cost, task_size, diver
         unit = out.pop(rng.randrange(len(out)))
         if rng.random() < 0.8:
             outcome = anything(unit, rng)
-            both(backlog, plain, "note", outcome)
+            both(work_queue, plain, "note", outcome)
         else:
             held = held_at_death(unit, rng)
-            both(backlog, plain, "give_back", unit, held)
+            both(work_queue, plain, "give_back", unit, held)
             if held and held[0][1].rows == 1 and rng.random() < 0.5:
                 fragment_id, row = held[0]
-                both(backlog, plain, "condemn", RowFailure(fragment_id, row.start, "WorkerLost", "", "", 2))
+                both(work_queue, plain, "condemn", RowFailure(fragment_id, row.start, "WorkerLost", "", "", 2))
 
 
-def both(a: Backlog, b: Backlog, method: str, *arguments: object) -> None:
-    for backlog in (a, b):
-        getattr(backlog, method)(*arguments)
+def both(a: WorkQueue, b: WorkQueue, method: str, *arguments: object) -> None:
+    for work_queue in (a, b):
+        getattr(work_queue, method)(*arguments)
 
 
 def test_what_no_longer_holds_does_not_pile_up(monkeypatch):
@@ -174,28 +174,28 @@ def test_what_no_longer_holds_does_not_pile_up(monkeypatch):
     assert fragments.largest() is fragment
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 7])
-def test_first_units_are_dealt_to_the_lane_with_the_least(lanes):
-    sizes = [random.Random(lanes).randint(0, 50) for _ in range(60)]
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_first_units_are_dealt_to_the_worker_with_the_least(workers):
+    sizes = [random.Random(workers).randint(0, 50) for _ in range(60)]
     tasks = [task(i, rows + 1, [RowRange(0, rows)] if rows else []) for i, rows in enumerate(sizes)]
-    hands: list[list[int]] = [[] for _ in range(lanes)]
-    weights = [0] * lanes
+    hands: list[list[int]] = [[] for _ in range(workers)]
+    weights = [0] * workers
     for fragment_id in sorted(range(60), key=lambda i: (-sizes[i], i)):
-        lane = weights.index(min(weights))
-        hands[lane].append(fragment_id)
-        weights[lane] += sizes[fragment_id] + 1
-    assert [[w.fragment_id for w in unit.works] for unit in Backlog(tasks, lanes).first_units()] == hands
+        worker = weights.index(min(weights))
+        hands[worker].append(fragment_id)
+        weights[worker] += sizes[fragment_id] + 1
+    assert [[w.fragment_id for w in unit.works] for unit in WorkQueue(tasks, workers).first_units()] == hands
 
 
 def test_only_who_assembles_a_fragment_is_told_of_all_its_checkpoints():
-    backlog = Backlog([task(0, 400, [RowRange(100, 200), RowRange(300, 400)])], 1, task_size=50)
-    units = [unit for unit in iter(backlog.take, None) if unit is not None]
+    work_queue = WorkQueue([task(0, 400, [RowRange(100, 200), RowRange(300, 400)])], 1, task_size=50)
+    units = [unit for unit in iter(work_queue.take, None) if unit is not None]
     assert [[ref.range for ref in w.checkpoints] for u in units for w in u.works] == [[]] * 4
     for unit in units:
         (work,) = unit.works
         refs = tuple(CheckpointRef(f"n{r.start}", r) for r in work.ranges)
-        backlog.note(UnitOutcome(unit.unit_id, (FragmentResult(0, refs, rows_evaluated=50),)))
-    last = backlog.take()
+        work_queue.note(UnitOutcome(unit.unit_id, (FragmentResult(0, refs, rows_evaluated=50),)))
+    last = work_queue.take()
     assert last is not None
     (work,) = last.works
     assert (work.finish, total(ref.range for ref in work.checkpoints)) == (True, 400)

@@ -32,7 +32,7 @@ def same(x: pa.Array) -> pa.Array:
 
 
 @pytest.mark.parametrize("finish", [True, False])
-def test_wide_results_are_let_go_of_on_the_way(tmp_path, finish):
+def test_wide_results_are_skip_checkpoint_of_on_the_way(tmp_path, finish):
     """The results of a fragment are many times what may be held; its inputs are one small chunk."""
     rows, most = 600, 2 * MEGABYTE
     lab = Lab(tmp_path, rows=rows, per_fragment=rows, output=pa.large_binary())

@@ -6,7 +6,7 @@ import pytest
 
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult
-from executor.scheduling.reservation_waits import Holds
+from executor.scheduling.reservation_waits import ReservationWaits
 
 ROWS = RowRange(0, 60)
 
@@ -25,8 +25,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def holds(clock) -> Holds:
-    return Holds(lease_seconds=6.0, stall_seconds=30.0, clock=clock)
+def holds(clock) -> ReservationWaits:
+    return ReservationWaits(lease_seconds=6.0, stall_seconds=30.0, clock=clock)
 
 
 def busy(mark: object, holder: str = "job-1#1", fragment_id: int = 7) -> FragmentResult:

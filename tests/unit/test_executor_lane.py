@@ -1,4 +1,4 @@
-"""What a lane says to its executor."""
+"""What a worker says to its executor."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import socket
 
 from executor.worker.messages import Alive, framed
-from executor.worker.worker_loop import LaneConnection
+from executor.worker.worker_loop import ExecutorConnection
 
 
 def test_a_forked_child_that_comes_back_ends_and_says_nothing():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = LaneConnection(ours)
+        connection = ExecutorConnection(ours)
         child = os.fork()
         if child == 0:
             connection.say(Alive())

@@ -21,7 +21,7 @@ from executor.worker.checkpointing import Checkpoints
 from executor.worker.computed_rows import Piece
 from executor.worker.slices import SliceSizer
 from executor.worker.unit_runner import UnitRunner
-from executor.worker.unit_runtime import Tools
+from executor.worker.unit_runtime import UnitRuntime
 from tests.unit.executor_helpers import Lab
 
 MEGABYTE = 1 << 20
@@ -68,7 +68,7 @@ def test_wide_rows_go_to_the_column_file_alone(lab):
     context = context_of(lab)
     outcome = lab.run(context, lab.work(context, 0, [(0, ROWS)]))
     assert not stored(lab)
-    assert lab.hints[-1].rows_safe == ROWS
+    assert lab.reports[-1].rows_safe == ROWS
     assert_complete(lab, outcome)
 
 
@@ -95,7 +95,7 @@ def test_whoever_gives_a_size_gets_checkpoints(lab, bounds):
     assert_complete(lab, outcome)
 
 
-def test_a_pass_that_let_go_of_rows_is_not_cut_short(lab):
+def test_a_pass_that_skip_checkpoint_of_rows_is_not_cut_short(lab):
     clock = count()
     context = context_of(lab)
     outcome = lab.run(context, lab.work(context, 0, [(0, ROWS)]), budget_seconds=8.0, clock=lambda: next(clock))
@@ -118,7 +118,7 @@ def stopped_at(lab: Lab, context, row: int):
     ).run()
 
 
-def test_a_unit_that_is_stopped_gives_back_what_it_let_go_of(lab):
+def test_a_unit_that_is_stopped_gives_back_what_it_skip_checkpoint_of(lab):
     context = context_of(lab)
     (result,) = stopped_at(lab, context, 52).results
     assert result.staged is None
@@ -133,7 +133,7 @@ def test_a_unit_that_is_stopped_gives_back_what_it_let_go_of(lab):
     assert_complete(lab, finish)
 
 
-def test_a_function_that_fails_loses_what_was_let_go_of_and_nothing_else(lab):
+def test_a_function_that_fails_loses_what_was_skip_checkpoint_of_and_nothing_else(lab):
     def fail(v: int) -> None:
         if v == 52:
             raise ValueError("no")
@@ -152,7 +152,7 @@ def test_a_function_that_fails_loses_what_was_let_go_of_and_nothing_else(lab):
     assert_complete(lab, again)
 
 
-def test_a_damaged_checkpoint_is_made_good_after_rows_were_let_go_of(lab):
+def test_a_damaged_checkpoint_is_made_good_after_rows_were_skip_checkpoint_of(lab):
     context = context_of(lab)
     first = lab.run(context, lab.work(context, 0, [(80, ROWS)], finish=False)).results[0]
     del lab.checkpoints[first.checkpoints[-1].key]
@@ -198,38 +198,38 @@ class FakeTools:
 @pytest.mark.parametrize("seconds_a_row", [0.01, 0.3, 0.7, 2.6, 4.0])
 def test_work_at_risk_is_never_more_than_an_interval(lab, seconds_a_row):
     context = context_of(lab)
-    tools = FakeTools(FakeMeter())
+    runtime = FakeTools(FakeMeter())
     checkpoints = Checkpoints(
-        context, lab.work(context, 0, [(0, 1000)]), cast(Tools, tools), pa.field("y", pa.large_binary())
+        context, lab.work(context, 0, [(0, 1000)]), cast(UnitRuntime, runtime), pa.field("y", pa.large_binary())
     )
     checkpoints.begin(0, written=True)
     values = pa.array([bytes(MEGABYTE)], pa.large_binary())
     for row in range(200):
-        tools.meter.worked += seconds_a_row
+        runtime.meter.worked += seconds_a_row
         checkpoints.add(Piece(np.array([row]), values), row + 1)
         safe = sum(ref.range.rows for ref in checkpoints.refs)
-        assert (row + 1 - safe) * seconds_a_row <= tools.seconds
+        assert (row + 1 - safe) * seconds_a_row <= runtime.seconds
     ranges = [ref.range for ref in checkpoints.refs]
-    let_go = list(takewhile(lambda r: all(r not in range(*c) for c in ranges), range(200)))
-    assert checkpoints.has_let_go == bool(let_go)
-    assert len(let_go) * seconds_a_row <= tools.seconds / 2
-    assert (len(let_go) + 1) * seconds_a_row > min(tools.seconds / 2, 199 * seconds_a_row)
+    skip_checkpoint = list(takewhile(lambda r: all(r not in range(*c) for c in ranges), range(200)))
+    assert checkpoints.has_skip_checkpoint == bool(skip_checkpoint)
+    assert len(skip_checkpoint) * seconds_a_row <= runtime.seconds / 2
+    assert (len(skip_checkpoint) + 1) * seconds_a_row > min(runtime.seconds / 2, 199 * seconds_a_row)
 
 
-def test_dear_rows_are_stored_by_time_and_not_let_go_of(lab, monkeypatch):
+def test_dear_rows_are_stored_by_time_and_not_skip_checkpoint_of(lab, monkeypatch):
     monkeypatch.setattr(checkpointing, "_WIDE_BYTES_A_SECOND", 10 * MEGABYTE)
     context = context_of(lab, checkpoint_max_bytes=100 * MEGABYTE)
-    tools = FakeTools(FakeMeter(), seconds=3.0)
+    runtime = FakeTools(FakeMeter(), seconds=3.0)
     checkpoints = Checkpoints(
-        context, lab.work(context, 0, [(0, 1000)]), cast(Tools, tools), pa.field("y", pa.large_binary())
+        context, lab.work(context, 0, [(0, 1000)]), cast(UnitRuntime, runtime), pa.field("y", pa.large_binary())
     )
     checkpoints.begin(0, written=True)
     values = pa.array([bytes(4 * MEGABYTE)], pa.large_binary())
     for row in range(18):
-        tools.meter.worked += 0.5
+        runtime.meter.worked += 0.5
         checkpoints.add(Piece(np.array([row]), values), row + 1)
-    assert not checkpoints.has_let_go
-    assert tools.meter.stored_to == [6, 12, 18]
+    assert not checkpoints.has_skip_checkpoint
+    assert runtime.meter.stored_to == [6, 12, 18]
 
 
 # slices

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.domain.work import Hint, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import ProgressReport, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from executor.scheduling import local_runner
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
@@ -23,15 +23,15 @@ class Units:
     def __init__(self, units: list[WorkUnit]):
         self.units = units
         self.outcomes: list[UnitOutcome] = []
-        self.said: list[Hint | UnitOutcome] = []
+        self.said: list[ProgressReport | UnitOutcome] = []
 
-    async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
-        assert lane.startswith("thread")
+    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+        assert worker.startswith("thread")
         assert not beats
         return self.units.pop(0) if self.units else None
 
-    def on_hint(self, hint: Hint) -> None:
-        self.said.append(hint)
+    def on_report(self, report: ProgressReport) -> None:
+        self.said.append(report)
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
         self.said.append(outcome)
@@ -51,35 +51,35 @@ def units_of(lab: Lab, context: WorkContext) -> list[WorkUnit]:
     return [WorkUnit(f"u{i}", (lab.work(context, i, [(0, n)]),)) for i, n in enumerate(rows)]
 
 
-def test_units_are_computed_and_hints_come_before_outcomes(tmp_path):
+def test_units_are_computed_and_reports_come_before_outcomes(tmp_path):
     lab = Lab(tmp_path, rows=60, per_fragment=10)
     lab.dataset.delete("x = 3")
     context = sql_context(lab, "x * 2")
-    feed = Units(units_of(lab, context))
-    asyncio.run(LocalRunner().run_lanes(feed, context, 3))
-    assert sorted(o.unit_id for o in feed.outcomes) == [f"u{i}" for i in range(6)]
-    for outcome in feed.outcomes:
+    unit_source = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_workers(unit_source, context, 3))
+    assert sorted(o.unit_id for o in unit_source.outcomes) == [f"u{i}" for i in range(6)]
+    for outcome in unit_source.outcomes:
         lab.install(outcome)
-        at = feed.said.index(outcome)
-        assert any(isinstance(s, Hint) and s.unit_id == outcome.unit_id for s in feed.said[:at])
+        at = unit_source.said.index(outcome)
+        assert any(isinstance(s, ProgressReport) and s.unit_id == outcome.unit_id for s in unit_source.said[:at])
     assert lab.values() == {x: 2 * x for x in range(60) if x != 3}
 
 
 def test_another_encoding_of_the_type_is_cast(tmp_path):
     lab = Lab(tmp_path, rows=10, output=pa.large_string())
     context = sql_context(lab, "cast(x as string)")
-    feed = Units(units_of(lab, context))
-    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
-    lab.install(feed.outcomes[0])
+    unit_source = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_workers(unit_source, context, 1))
+    lab.install(unit_source.outcomes[0])
     assert lab.values() == {x: str(x) for x in range(10)}
 
 
 def test_the_row_without_a_value_is_named_and_what_came_before_is_kept(tmp_path):
     lab = Lab(tmp_path, rows=200_000, per_fragment=200_000)
     context = sql_context(lab, "1000 / (x - 150000)")
-    feed = Units(units_of(lab, context))
-    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
-    failure = feed.outcomes[0].failure
+    unit_source = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_workers(unit_source, context, 1))
+    failure = unit_source.outcomes[0].failure
     assert failure.reason == "UDF_FAILED"
     assert (failure.row.fragment_id, failure.row.offset) == (0, 150_000)
     assert "Divide by zero" in failure.message
@@ -89,10 +89,10 @@ def test_the_row_without_a_value_is_named_and_what_came_before_is_kept(tmp_path)
 def test_values_that_do_not_fit_the_column_blame_their_rows(tmp_path):
     lab = Lab(tmp_path, rows=10, output=pa.int8())
     context = sql_context(lab, "x * 1000")
-    feed = Units(units_of(lab, context))
-    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
-    assert feed.outcomes[0].failure.reason == "UDF_FAILED"
-    assert "row 1 of fragment 0" in feed.outcomes[0].failure.message
+    unit_source = Units(units_of(lab, context))
+    asyncio.run(LocalRunner().run_workers(unit_source, context, 1))
+    assert unit_source.outcomes[0].failure.reason == "UDF_FAILED"
+    assert "row 1 of fragment 0" in unit_source.outcomes[0].failure.message
 
 
 SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP, ("SqlError",)),))
@@ -102,9 +102,9 @@ def skipping(lab: Lab, expression: str, policy: ErrorPolicy = SKIP, **changes: o
     """The outcome of one unit over the first fragment, installed."""
     context = sql_context(lab, expression, **changes)
     context = replace(context, udf=replace(context.udf, error_policy=policy))
-    feed = Units(units_of(lab, context)[:1])
-    asyncio.run(LocalRunner().run_lanes(feed, context, 1))
-    (outcome,) = feed.outcomes
+    unit_source = Units(units_of(lab, context)[:1])
+    asyncio.run(LocalRunner().run_workers(unit_source, context, 1))
+    (outcome,) = unit_source.outcomes
     if outcome.failure is None:
         lab.install(outcome)
     return outcome
@@ -153,23 +153,23 @@ def test_cancelled_units_give_back_what_is_left(tmp_path):
     runner = LocalRunner()
 
     class Cancelling(Units):
-        async def next_unit(self, lane: str, *, beats: bool) -> WorkUnit | None:
-            unit = await super().next_unit(lane, beats=beats)
+        async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+            unit = await super().next_unit(worker, beats=beats)
             runner.cancel(context.job_id)
             return unit
 
-    feed = Cancelling(units_of(lab, context) * 3)
+    unit_source = Cancelling(units_of(lab, context) * 3)
     with pytest.raises(Cancelled):
-        asyncio.run(runner.run_lanes(feed, context, 1))
-    (outcome,) = feed.outcomes
+        asyncio.run(runner.run_workers(unit_source, context, 1))
+    (outcome,) = unit_source.outcomes
     assert outcome.results[0].left
     assert outcome.results[0].staged is None
     with pytest.raises(Cancelled):
-        asyncio.run(runner.run_lanes(feed, context, 1))
+        asyncio.run(runner.run_workers(unit_source, context, 1))
     runner.forget(context.job_id)
-    feed = Units(units_of(lab, context))
-    asyncio.run(runner.run_lanes(feed, context, 1))
-    assert feed.outcomes[0].results[0].staged is not None
+    unit_source = Units(units_of(lab, context))
+    asyncio.run(runner.run_workers(unit_source, context, 1))
+    assert unit_source.outcomes[0].results[0].staged is not None
 
 
 def test_stop_returns_when_no_thread_is_at_it(tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ def test_stop_returns_when_no_thread_is_at_it(tmp_path, monkeypatch):
 
     async def scenario() -> None:
         runner = LocalRunner()
-        work = asyncio.ensure_future(runner.run_lanes(Units(units_of(lab, context)), context, 1))
+        work = asyncio.ensure_future(runner.run_workers(Units(units_of(lab, context)), context, 1))
         await asyncio.to_thread(begun.wait, 10)
         work.cancel()
         stopping = asyncio.ensure_future(runner.stop_job(context.job_id))

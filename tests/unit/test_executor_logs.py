@@ -15,14 +15,14 @@ from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.lance_io.append_log import Snapshot
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from executor.jobs.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri
 
 
 def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
     database = str(tmp_path)
-    History(database).prepare()
+    JobHistory(database).prepare()
     uri = errors_uri(database)
     start = threading.Barrier(6)
 
@@ -42,7 +42,7 @@ def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
 
 
 def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp_path):
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 3, "ValueError", "first", "", 1)])
     JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 3, "ValueError", "second", "", 2)])
@@ -67,7 +67,7 @@ def all_of(database: str, size: int = 7, *, untold: bool = False) -> list[Stored
 
 @pytest.mark.parametrize("size", [1, 3, 50])
 def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     places = [(n * 7 % 20, column) for n in range(20) for column in "zy"]
     for offset, column in places:
@@ -79,7 +79,7 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
 
 def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
     """However many pages there are, the rows of the store are looked through once, without what they say."""
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     failures = [RowFailure(0, n, "E", "m", "t" * 100, 1) for n in range(100)]
     JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store(failures)
     scanned: list[str] = []
@@ -93,7 +93,7 @@ def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
 
 
 def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cleaned(tmp_path):
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     for n in range(6):
         JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, n, "E", str(n), "", 1)])
@@ -109,7 +109,7 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
 
 
 def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_path):
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     JobErrors(uri, "job-1", "y", "1", told=False).store([RowFailure(2, 5, "ValueError", "no", "at", 1, row_id=9)])
     JobErrors(uri, "job-1", "y", "1").store([RowFailure(2, 6, "KeyError", "told", "at", 1, row_id=10)])
@@ -120,7 +120,7 @@ def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_
 
 
 def test_the_last_state_of_a_job_counts_and_an_end_is_final(tmp_path):
-    history = History(str(tmp_path))
+    history = JobHistory(str(tmp_path))
     assert history.load() == {}
     history.prepare()
     spec = BackfillSpec(str(tmp_path), "t", "y")
@@ -130,9 +130,9 @@ def test_the_last_state_of_a_job_counts_and_an_end_is_final(tmp_path):
     assert {i: j.state for i, j in history.load().items()} == {"job-1": JobState.DONE, "job-2": JobState.RUNNING}
 
 
-def begun(folder: Path) -> tuple[History, History, Job]:
+def begun(folder: Path) -> tuple[JobHistory, JobHistory, Job]:
     """Histories of one database on two machines, and a job that the first one runs."""
-    first, second = History(str(folder)), History(str(folder))
+    first, second = JobHistory(str(folder)), JobHistory(str(folder))
     first.prepare()
     job = Job("job-1", "r", JobState.RUNNING, BackfillSpec(str(folder), "t", "y"), 1.0, 2.0, executor="first")
     assert first.save(job) == job
@@ -170,7 +170,7 @@ def test_an_end_before_the_takeover_counts(tmp_path):
 
 def test_of_two_that_take_a_job_over_at_once_all_agree_on_one(tmp_path):
     first, _, job = begun(tmp_path)
-    machines = [History(str(tmp_path)) for _ in range(4)]
+    machines = [JobHistory(str(tmp_path)) for _ in range(4)]
     together = threading.Barrier(len(machines))
 
     def take(n: int) -> list[Job]:
@@ -206,7 +206,7 @@ def test_what_this_process_alone_wrote_is_not_read_back(tmp_path, monkeypatch):
 
 
 def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):
-    history, other = History(str(tmp_path)), History(str(tmp_path))
+    history, other = JobHistory(str(tmp_path)), JobHistory(str(tmp_path))
     history.prepare()
     spec = BackfillSpec(str(tmp_path), "t", "y")
     tidied = 0
@@ -218,7 +218,7 @@ def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):
         if n == 40:
             assert len(other.load()) == 41
     assert tidied == 2
-    assert list(history.load()) == list(other.load()) == list(History(str(tmp_path)).load())
+    assert list(history.load()) == list(other.load()) == list(JobHistory(str(tmp_path)).load())
     assert list(history.load()) == [f"job-{n}" for n in range(80)]
     dataset = lance.dataset(str(tmp_path / "_leman" / "jobs.lance"))
     assert len(dataset.get_fragments()) < 40

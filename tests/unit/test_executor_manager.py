@@ -12,7 +12,7 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition
 from executor import job_manager
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from tests.unit.manager_helpers import Executor
 
 
@@ -71,24 +71,24 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
         executor = Executor(database)
         job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
         await executor.works()
-        full, save = asyncio.Event(), History.save_all
+        full, save = asyncio.Event(), JobHistory.save_all
 
-        def refuse(self: History, jobs: list[Job]) -> list[Job]:
+        def refuse(self: JobHistory, jobs: list[Job]) -> list[Job]:
             full.set()
             raise FailedPrecondition("STORAGE_FULL", "no space left")
 
-        monkeypatch.setattr(History, "save_all", refuse)
+        monkeypatch.setattr(JobHistory, "save_all", refuse)
         await executor.jobs.cancel(str(database), job.job_id)
         executor.jobs._tasks[job.job_id].cancel() if job.job_id in executor.jobs._tasks else None
         run = executor.jobs._runs[job.job_id]
         await run.end(JobState.FAILED, JobError("FailedPrecondition", "STORAGE_FULL", "no space left"))
         ended = await executor.job(job.job_id)
-        stored = await asyncio.to_thread(History(str(database)).find, job.job_id)
-        monkeypatch.setattr(History, "save_all", save)
+        stored = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
+        monkeypatch.setattr(JobHistory, "save_all", save)
         async with asyncio.timeout(10):
             while executor.jobs._unsaved:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
-        kept = await asyncio.to_thread(History(str(database)).find, job.job_id)
+        kept = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         await executor.stop()
         return ended, stored, kept
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, chunks, merge, subtract, total
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, FragmentWork, Sign, UnitOutcome, WorkUnit
-from executor.scheduling.crash_tracker import Loss, Losses
-from executor.scheduling.poison_rows import judge
-from executor.scheduling.work_queue import Backlog
+from core.domain.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
+from executor.scheduling.crash_tracker import Crash, CrashTracker
+from executor.scheduling.poison_rows import decide
+from executor.scheduling.work_queue import WorkQueue
 from tests.unit.test_executor_backlog import plans, task
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
@@ -38,22 +38,22 @@ class Died(Exception):
 class World:
     """An executor and its workers, without processes: poison ends a worker, and now and then so does chance."""
 
-    def __init__(self, tasks: list[FragmentTask], poison: set[Row], rng: random.Random, kills: int, lanes: int):
+    def __init__(self, tasks: list[FragmentTask], poison: set[Row], rng: random.Random, kills: int, workers: int):
         self.poison = poison
         self.rng = rng
         self.kills = kills
-        self.lanes = lanes
+        self.workers = workers
         self.deaths = 0
-        self.condemned: set[Row] = set()
+        self.quarantined: set[Row] = set()
         self.done: dict[int, list[RowRange]] = {t.fragment_id: [] for t in tasks}
         self.finished: set[int] = set()
-        self.losses = Losses()
-        self.backlog = Backlog(tasks, lanes, seconds_per_row=rng.choice([None, 0.01]))
+        self.crashes = CrashTracker()
+        self.work_queue = WorkQueue(tasks, workers, seconds_per_row=rng.choice([None, 0.01]))
 
     def run(self, udf: UdfDefinition) -> None:
-        out = self.backlog.first_units()
+        out = self.work_queue.first_units()
         for _ in range(20_000):
-            while len(out) < self.lanes and (unit := self.backlog.take()) is not None:
+            while len(out) < self.workers and (unit := self.work_queue.take()) is not None:
                 out.append(unit)
             if not out:
                 return
@@ -65,16 +65,16 @@ class World:
             results = tuple(self._fragment(unit, work) for work in unit.works)
         except Died:
             self.deaths += 1
-            loss = self.losses.lost(unit)
-            self.backlog.give_back(unit, loss.held, loss.stored)
-            verdict = judge(loss, self.losses, udf)
-            if verdict.error is not None:
-                raise verdict.error from None
-            if verdict.condemned is not None:
-                self.backlog.condemn(verdict.condemned)
+            crash = self.crashes.lost(unit)
+            self.work_queue.give_back(unit, crash.held, crash.stored)
+            decision = decide(crash, self.crashes, udf)
+            if decision.error is not None:
+                raise decision.error from None
+            if decision.quarantined is not None:
+                self.work_queue.quarantine(decision.quarantined)
             return
-        self.losses.ended(unit.unit_id)
-        self.backlog.note(UnitOutcome(unit.unit_id, results))
+        self.crashes.ended(unit.unit_id)
+        self.work_queue.note(UnitOutcome(unit.unit_id, results))
 
     def _fragment(self, unit: WorkUnit, work: FragmentWork) -> FragmentResult:
         self._chance()
@@ -86,27 +86,27 @@ class World:
         if work.finish:
             assert not subtract([RowRange(0, work.physical_rows)], [*known, *work.ranges]), "finished with rows unknown"
             self.finished.add(work.fragment_id)
-            self.losses.settled(work.fragment_id)
+            self.crashes.settled(work.fragment_id)
         staged = object() if work.finish else None
         result = FragmentResult(work.fragment_id, tuple(refs), staged=staged, rows_evaluated=total(work.ranges))  # type: ignore[arg-type]
-        self.losses.passed(unit.unit_id, result)
+        self.crashes.passed(unit.unit_id, result)
         return result
 
     def _range(self, unit: WorkUnit, work: FragmentWork, rows: RowRange, refs: list[CheckpointRef]) -> None:
         safe = rows.start
-        doomed = {f.offset for f in work.condemned}
+        doomed = {f.offset for f in work.quarantined}
         for part in chunks(rows, unit.slice_rows or self.rng.choice([1, 7, 64, 500])):
-            self.losses.heard(unit.unit_id, Sign(work.fragment_id, (part,)))
+            self.crashes.heard(unit.unit_id, InFlightRows(work.fragment_id, (part,)))
             self._chance()
             for offset in range(part.start, part.end):
                 if offset in doomed:
-                    self.condemned.add((work.fragment_id, offset))
+                    self.quarantined.add((work.fragment_id, offset))
                 elif (work.fragment_id, offset) in self.poison:
                     raise Died
             if part.end == rows.end or unit.look_first or self.rng.random() < 0.1:
                 covered = RowRange(safe, part.end)
                 refs.append(CheckpointRef(f"{unit.unit_id}-{work.fragment_id}-{safe}", covered))
-                self.losses.heard(unit.unit_id, Sign(work.fragment_id, stored=refs[-1]))
+                self.crashes.heard(unit.unit_id, InFlightRows(work.fragment_id, stored=refs[-1]))
                 self.done[work.fragment_id] = merge([*self.done[work.fragment_id], covered])
                 safe = part.end
 
@@ -117,49 +117,49 @@ class World:
 
 
 @given(plans(), st.integers(1, 4), st.integers(0, 1), st.data(), st.integers(0, 1 << 32))
-def test_poison_rows_are_found_and_all_others_computed(tasks, lanes, kills, data, seed):
+def test_poison_rows_are_found_and_all_others_computed(tasks, workers, kills, data, seed):
     rows = [(t.fragment_id, o) for t in tasks for r in t.missing for o in range(r.start, r.end)]
     poison = set(data.draw(st.lists(st.sampled_from(rows), max_size=8))) if rows else set()
-    world = World(tasks, poison, random.Random(seed), kills, lanes)
+    world = World(tasks, poison, random.Random(seed), kills, workers)
     world.run(SKIPPING)
-    assert world.condemned == poison
+    assert world.quarantined == poison
     assert world.finished == {t.fragment_id for t in tasks}
     for plan in tasks:
         assert not subtract(plan.missing, world.done[plan.fragment_id])
     assert world.deaths <= (DEATHS + 1) * len(poison) + kills
-    assert world.backlog.empty
+    assert world.work_queue.empty
 
 
 @pytest.mark.parametrize("rows", [1, 256, 257, 65_536])
 def test_deaths_do_not_depend_on_the_size_of_the_slice(rows):
-    backlog, losses = Backlog([task(0, rows, [RowRange(0, rows)])], 1), Losses()
-    (unit,) = backlog.first_units()
+    work_queue, crashes = WorkQueue([task(0, rows, [RowRange(0, rows)])], 1), CrashTracker()
+    (unit,) = work_queue.first_units()
     held, deaths = RowRange(0, rows), 0
     while True:
         deaths += 1
-        losses.heard(unit.unit_id, Sign(0, (held,)))
-        loss = losses.lost(unit)
-        backlog.give_back(unit, loss.held, loss.stored)
-        verdict = judge(loss, losses, SKIPPING)
-        if verdict.condemned is not None:
+        crashes.heard(unit.unit_id, InFlightRows(0, (held,)))
+        crash = crashes.lost(unit)
+        work_queue.give_back(unit, crash.held, crash.stored)
+        decision = decide(crash, crashes, SKIPPING)
+        if decision.quarantined is not None:
             break
-        unit = backlog.take()
+        unit = work_queue.take()
         assert unit is not None
         suspects = unit.works[0].ranges[-1]
         held = RowRange(max(suspects.start, suspects.end - unit.slice_rows), suspects.end)
-        assert backlog.take() is None or rows > 1, "suspects go out one range at a time"
-    assert (verdict.condemned.offset, verdict.condemned.error_type) == (rows - 1, "WorkerLost")
+        assert work_queue.take() is None or rows > 1, "suspects go out one range at a time"
+    assert (decision.quarantined.offset, decision.quarantined.error_type) == (rows - 1, "WorkerLost")
     assert deaths == DEATHS + (rows > 256)
 
 
 def lose_three_times(udf: UdfDefinition, overran: float = 0.0):
-    losses = Losses()
+    crashes = CrashTracker()
     verdicts = []
     for n in range(DEATHS):
         work = FragmentWork(3, 10, 0, "", "", (), "", False, (RowRange(4, 5),), (), True)
         unit = WorkUnit(f"u{n}", (work,), slice_rows=min(n, 1))  # the first one was not suspect yet
-        losses.heard(unit.unit_id, Sign(3, (RowRange(4, 5),), overran_seconds=overran))
-        verdicts.append(judge(losses.lost(unit), losses, udf))
+        crashes.heard(unit.unit_id, InFlightRows(3, (RowRange(4, 5),), overran_seconds=overran))
+        verdicts.append(decide(crashes.lost(unit), crashes, udf))
     return verdicts
 
 
@@ -182,7 +182,7 @@ def test_a_call_that_overran_is_to_blame_at_once():
 
 @pytest.mark.parametrize("names", [(), ("UdfTimeout",), ("TimeoutError",), ("Exception",)])
 def test_rules_that_match_a_timeout(names):
-    assert lose_three_times(policy(ErrorRule(ErrorAction.SKIP, names)), overran=1.0)[0].condemned is not None
+    assert lose_three_times(policy(ErrorRule(ErrorAction.SKIP, names)), overran=1.0)[0].quarantined is not None
 
 
 @pytest.mark.parametrize("names", [("ValueError",), ("MemoryError",), ("UdfTimeout",)])
@@ -197,14 +197,14 @@ def test_retry_goes_before_the_next_rule():
     )
     one, two, three = lose_three_times(policy(*rules), overran=1.0)
     assert (one.pause, two.pause) == (0.5, 1.0)
-    assert three.condemned is not None
+    assert three.quarantined is not None
 
 
 def test_a_row_that_is_not_alone_is_not_blamed():
-    losses = Losses()
+    crashes = CrashTracker()
     unit = WorkUnit("u", (FragmentWork(0, 10, 0, "", "", (), "", False, (RowRange(0, 10),), (), True),))
     for _ in range(DEATHS):
-        losses.heard("u", Sign(0, (RowRange(0, 1),)))
-        loss = losses.lost(unit)
-        assert isinstance(loss, Loss)
-        assert judge(loss, losses, SKIPPING).condemned is None
+        crashes.heard("u", InFlightRows(0, (RowRange(0, 1),)))
+        crash = crashes.lost(unit)
+        assert isinstance(crash, Crash)
+        assert decide(crash, crashes, SKIPPING).quarantined is None

@@ -10,7 +10,7 @@ import pytest
 from core.domain.job import JobState
 from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, Unavailable
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from executor.service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.manager_helpers import Executor
@@ -93,14 +93,14 @@ def test_a_call_that_is_cut_off_leaves_no_job_or_one_that_runs(database, monkeyp
         executor = Executor(Path(database))
         loop = asyncio.get_running_loop()
         call = asyncio.ensure_future(executor.jobs.create(BackfillSpec(database, "t", "y"), request_id))
-        original = getattr(History, cut)
+        original = getattr(JobHistory, cut)
 
         def cutting(*args: object) -> object:
             loop.call_soon_threadsafe(call.cancel)
             return original(*args)
 
         with monkeypatch.context() as patch:
-            patch.setattr(History, cut, cutting)
+            patch.setattr(JobHistory, cut, cutting)
             await asyncio.gather(call, return_exceptions=True)
         assert call.cancelled()
         if executor.planner.asked.is_set():
@@ -119,7 +119,7 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
     async def scenario() -> None:
         executor = Executor(Path(database))
         with monkeypatch.context() as patch:
-            patch.setattr(History, "save_all", _refuse)
+            patch.setattr(JobHistory, "save_all", _refuse)
             with pytest.raises(Unavailable, match="no room"):
                 await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
         assert await executor.jobs.list_jobs(database, "") == []
@@ -173,7 +173,7 @@ def test_two_executors_make_one_job_of_one_request(database, redis, work):
         for executor in crossing.both:
             assert [job.job_id for job in await executor.jobs.list_jobs(database, "")] == [job_id]
         await until(lambda: _busy(crossing, 1 if work == "some" else 0))
-        assert [job.attempt for job in History(database).load().values()] == [1]
+        assert [job.attempt for job in JobHistory(database).load().values()] == [1]
         started = [executor.spark.started for executor in crossing.both]
         assert sorted(started) == ([[], [job_id]] if work == "some" else [[], []])
         again = await crossing.servicers[0].CreateJob(backfill(database), None)
@@ -192,7 +192,7 @@ def test_of_two_requests_under_one_id_at_two_executors_one_is_refused(database, 
         answers = await crossing.make(backfill(database), backfill(database, where="x > 2"))
         refused = [answer for answer in answers if isinstance(answer, AlreadyExists)]
         assert [error.reason for error in refused] == ["REQUEST_ID_REUSED"]
-        (job,) = History(database).load().values()
+        (job,) = JobHistory(database).load().values()
         (made,) = [answer.job for answer in answers if answer not in refused]
         assert (made.job_id, made.spec.where) == (job.job_id, job.spec.where)
         await crossing.stop()

@@ -1,4 +1,4 @@
-"""What a function asks for becomes fewer lanes on one machine, a resource profile on a cluster, or a refusal."""
+"""What a function asks for becomes fewer workers on one machine, a resource profile on a cluster, or a refusal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from core.config import Spark
 from core.domain.udf import Resources, UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
-from executor.scheduling.resources import Cluster, LaneProfile, Lanes, lanes_for
+from executor.scheduling.resources import Cluster, SlotProfile, TaskSlots, slots_for
 from executor.spark.spark_runner import SparkRunner
 from executor.spark.spark_task import resource_profile
 
@@ -21,21 +21,21 @@ EXECUTORS = Cluster(local=False, cores=8, memory_bytes=32 * GIB, gpus=2)
 DYNAMIC = replace(EXECUTORS, dynamic=True, gpus=0, gpu_script="/opt/gpus.sh", gpu_vendor="nvidia.com")
 
 
-def lanes(cluster: Cluster, wanted: int = 4, **asked: float) -> Lanes:
+def workers(cluster: Cluster, wanted: int = 4, **asked: float) -> TaskSlots:
     udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), resources=Resources(**asked))
-    return lanes_for(udf, wanted, lambda: cluster)
+    return slots_for(udf, wanted, lambda: cluster)
 
 
 def refusal(cluster: Cluster, **asked: float) -> str:
     with pytest.raises(FailedPrecondition, match="Function f asks for ") as caught:
-        lanes(cluster, **asked)
+        workers(cluster, **asked)
     assert caught.value.reason == "RESOURCES_NOT_AVAILABLE"
     return caught.value.message
 
 
 def test_nothing_asked_is_nothing_looked_for():
     udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-    assert lanes_for(udf, 5, lambda: pytest.fail("nobody asked")) == Lanes(5)
+    assert slots_for(udf, 5, lambda: pytest.fail("nobody asked")) == TaskSlots(5)
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_nothing_asked_is_nothing_looked_for():
     ],
     ids=str,
 )
-def test_fewer_lanes_on_one_machine(asked, wanted, count):
-    found = lanes(MACHINE, wanted, **asked)
+def test_fewer_workers_on_one_machine(asked, wanted, count):
+    found = workers(MACHINE, wanted, **asked)
     assert (found.count, found.profile) == (count, None)
-    assert f"at most {count} lanes at once" in found.note
+    assert f"at most {count} workers at once" in found.note
 
 
 def test_the_note_tells_what_is_not_enforced():
-    note = lanes(MACHINE, num_cpus=2, memory_bytes=6 * GIB).note
+    note = workers(MACHINE, num_cpus=2, memory_bytes=6 * GIB).note
     assert (
-        note == "at most 2 lanes at once, for num_cpus=2 of 4 cores and memory=6 GiB of 16 GiB, which is not enforced"
+        note == "at most 2 workers at once, for num_cpus=2 of 4 cores and memory=6 GiB of 16 GiB, which is not enforced"
     )
 
 
@@ -74,20 +74,20 @@ def test_refusals_on_one_machine():
 @pytest.mark.parametrize(
     ("asked", "profile"),
     [
-        ({"num_cpus": 2}, LaneProfile(2)),
-        ({"num_gpus": 0.5}, LaneProfile(1, 0.5)),
-        ({"num_cpus": 4, "num_gpus": 1}, LaneProfile(4, 1)),
-        ({"memory_bytes": 16 * GIB}, LaneProfile(4)),
-        ({"memory_bytes": 11 * GIB}, LaneProfile(4)),
-        ({"memory_bytes": 32 * GIB, "num_cpus": 2}, LaneProfile(8)),
-        ({"memory_bytes": GIB}, LaneProfile(1)),
+        ({"num_cpus": 2}, SlotProfile(2)),
+        ({"num_gpus": 0.5}, SlotProfile(1, 0.5)),
+        ({"num_cpus": 4, "num_gpus": 1}, SlotProfile(4, 1)),
+        ({"memory_bytes": 16 * GIB}, SlotProfile(4)),
+        ({"memory_bytes": 11 * GIB}, SlotProfile(4)),
+        ({"memory_bytes": 32 * GIB, "num_cpus": 2}, SlotProfile(8)),
+        ({"memory_bytes": GIB}, SlotProfile(1)),
     ],
     ids=str,
 )
-def test_lanes_share_executors_that_run(asked, profile):
-    found = lanes(EXECUTORS, **asked)
+def test_workers_share_executors_that_run(asked, profile):
+    found = workers(EXECUTORS, **asked)
     assert (found.count, found.profile) == (4, profile)
-    assert "each lane takes" in found.note
+    assert "each worker takes" in found.note
 
 
 def test_refusals_of_executors_that_run():
@@ -97,24 +97,24 @@ def test_refusals_of_executors_that_run():
 
 
 def test_memory_that_bounds_nothing_is_said_to():
-    found = lanes(replace(EXECUTORS, cores=0), memory_bytes=8 * GIB)
-    assert found.profile == LaneProfile(1)
+    found = workers(replace(EXECUTORS, cores=0), memory_bytes=8 * GIB)
+    assert found.profile == SlotProfile(1)
     assert "bounds nothing" in found.note
 
 
 @pytest.mark.parametrize(
     ("asked", "profile"),
     [
-        ({"num_cpus": 2}, LaneProfile(2, executor_cores=8)),
-        ({"num_cpus": 16}, LaneProfile(16, executor_cores=16)),
-        ({"num_cpus": 4, "memory_bytes": GIB}, LaneProfile(4, executor_cores=8, executor_memory_bytes=2 * GIB)),
-        ({"num_gpus": 1}, LaneProfile(1, 1, 8, 1, 0, "/opt/gpus.sh", "nvidia.com")),
-        ({"num_gpus": 0.25, "memory_bytes": GIB}, LaneProfile(1, 0.25, 8, 1, 4 * GIB, "/opt/gpus.sh", "nvidia.com")),
+        ({"num_cpus": 2}, SlotProfile(2, executor_cores=8)),
+        ({"num_cpus": 16}, SlotProfile(16, executor_cores=16)),
+        ({"num_cpus": 4, "memory_bytes": GIB}, SlotProfile(4, executor_cores=8, executor_memory_bytes=2 * GIB)),
+        ({"num_gpus": 1}, SlotProfile(1, 1, 8, 1, 0, "/opt/gpus.sh", "nvidia.com")),
+        ({"num_gpus": 0.25, "memory_bytes": GIB}, SlotProfile(1, 0.25, 8, 1, 4 * GIB, "/opt/gpus.sh", "nvidia.com")),
     ],
     ids=str,
 )
-def test_executors_are_started_for_lanes(asked, profile):
-    assert lanes(DYNAMIC, **asked).profile == profile
+def test_executors_are_started_for_workers(asked, profile):
+    assert workers(DYNAMIC, **asked).profile == profile
 
 
 def test_gpus_need_a_way_to_find_them():
@@ -122,13 +122,13 @@ def test_gpus_need_a_way_to_find_them():
 
 
 def test_profile_of_tasks_alone():
-    made = resource_profile(LaneProfile(2, 0.5))
+    made = resource_profile(SlotProfile(2, 0.5))
     assert not made.executorResources, "Spark takes executors that run"
     assert {name: r.amount for name, r in made.taskResources.items()} == {"cpus": 2.0, "gpu": 0.5}
 
 
 def test_profile_of_executors_too():
-    made = resource_profile(LaneProfile(2, 1, 8, 4, 3 * GIB + 1, "/opt/gpus.sh", "nvidia.com"))
+    made = resource_profile(SlotProfile(2, 1, 8, 4, 3 * GIB + 1, "/opt/gpus.sh", "nvidia.com"))
     assert {name: r.amount for name, r in made.taskResources.items()} == {"cpus": 2.0, "gpu": 1.0}
     executors = made.executorResources
     assert {name: r.amount for name, r in executors.items()} == {"cores": 8, "memoryOverhead": 3073, "gpu": 4}

@@ -1,4 +1,4 @@
-"""One round of a job over a Spark that starts no lane, and over one that does not say when its lanes have ended."""
+"""One round of a job over a Spark that starts no worker, and over one that does not say when its workers have ended."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 import pytest
 
 from core.config import Settings
-from core.domain.job import FragmentVerdict, Job, JobState
+from core.domain.job import FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import Unavailable
-from executor.jobs.backfill_run import JobRun
+from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_status import JobBoard
-from executor.jobs.plan_execution import Round
-from executor.jobs.services import lanes_of
+from executor.jobs.plan_execution import PlanExecution
+from executor.jobs.services import slots_of
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
-from executor.scheduling.reservation_waits import Holds
+from executor.scheduling.reservation_waits import ReservationWaits
 
 
 class DeadSpark:
@@ -35,7 +35,7 @@ class DeadSpark:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def run_lanes(self, *_: object) -> None:
+    async def run_workers(self, *_: object) -> None:
         self.asked += 1
         await asyncio.sleep(0)
         raise Unavailable("SPARK_FAILED", "Spark gave up on a task")
@@ -48,7 +48,7 @@ class DeadSpark:
 
 
 class SilentSpark:
-    """One lane works units off; Spark itself never reports that its job has ended."""
+    """One worker works units off; Spark itself never reports that its job has ended."""
 
     busy = ""
 
@@ -56,11 +56,11 @@ class SilentSpark:
         self.failure = failure
         self.left = False
 
-    async def run_lanes(self, feed: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
         try:
-            while (unit := await feed.next_unit("lane", beats=False)) is not None:
+            while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
                 results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
-                feed.on_outcome(UnitOutcome(unit.unit_id, () if self.failure else results, self.failure))
+                unit_source.on_outcome(UnitOutcome(unit.unit_id, () if self.failure else results, self.failure))
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.left = True
@@ -74,21 +74,21 @@ class SilentSpark:
 
 
 class CountingSpark(SilentSpark):
-    """Its lane evaluates all rows that it is given, and writes a file."""
+    """Its worker evaluates all rows that it is given, and writes a file."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows = 0
 
-    async def run_lanes(self, feed: Any, *_: object) -> None:
-        while (unit := await feed.next_unit("lane", beats=False)) is not None:
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
+        while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
             rows = [sum(r.rows for r in w.ranges) for w in unit.works]
             self.rows += sum(rows)
             results = (
                 FragmentResult(w.fragment_id, staged=STAGED, rows_evaluated=n)
                 for w, n in zip(unit.works, rows, strict=True)
             )
-            feed.on_outcome(UnitOutcome(unit.unit_id, tuple(results)))
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, tuple(results)))
 
     def forget(self, _: str) -> None:
         return
@@ -106,17 +106,17 @@ class GrowingSpark(SilentSpark):
     def slots(self, here: int) -> int:
         return self.cores
 
-    async def run_lanes(self, feed: Any, _: object, count: int, *__: object) -> None:
+    async def run_workers(self, unit_source: Any, _: object, count: int, *__: object) -> None:
         self.counts.append(count)
         if sum(self.counts) == 6:
             self._enough.set()
-        unit = await feed.next_unit("lane", beats=False)
+        unit = await unit_source.next_unit("worker", beats=False)
         self.cores = 6
         await self._enough.wait()
         while unit is not None:
             results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
-            feed.on_outcome(UnitOutcome(unit.unit_id, results))
-            unit = await feed.next_unit("lane", beats=False)
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, results))
+            unit = await unit_source.next_unit("worker", beats=False)
 
 
 class FullSpark(GrowingSpark):
@@ -126,16 +126,16 @@ class FullSpark(GrowingSpark):
         super().__init__()
         self.busy, self.cores, self.free = "all 4 cores are in use", 6, asyncio.Event()
 
-    async def run_lanes(self, feed: Any, context: object, count: int, *rest: object) -> None:
+    async def run_workers(self, unit_source: Any, context: object, count: int, *rest: object) -> None:
         await self.free.wait()
-        await super().run_lanes(feed, context, count, *rest)
+        await super().run_workers(unit_source, context, count, *rest)
 
 
 class NoDispatcher:
     """Its address is the feed itself."""
 
-    def open(self, _: str, feed: Any) -> Any:
-        return feed
+    def open(self, _: str, unit_source: Any) -> Any:
+        return unit_source
 
     async def close(self, _: str) -> None:
         return
@@ -144,8 +144,8 @@ class NoDispatcher:
 class Commits:
     async def replace_column(
         self, _header: object, _output: object, batch: Any, **_: object
-    ) -> tuple[int, list[FragmentVerdict]]:
-        return 2, [FragmentVerdict(r.fragment_id, committed=True) for r in batch]
+    ) -> tuple[int, list[FragmentOutcome]]:
+        return 2, [FragmentOutcome(r.fragment_id, committed=True) for r in batch]
 
 
 class Refusing:
@@ -153,8 +153,8 @@ class Refusing:
 
     async def replace_column(
         self, _header: object, _output: object, batch: Any, **_: object
-    ) -> tuple[int, list[FragmentVerdict]]:
-        return 0, [FragmentVerdict(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
+    ) -> tuple[int, list[FragmentOutcome]]:
+        return 0, [FragmentOutcome(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
 
 
 async def release(*_: object) -> None:
@@ -188,21 +188,23 @@ def services_of(spark: Any, commits: object) -> Any:
         local=LocalRunner(),
         dispatcher=NoDispatcher(),
         commits=commits,
-        lanes=2,
+        workers=2,
         release=release,
         keep=release,
     )
 
 
 async def work(spark: Any) -> Any:
-    board = JobBoard(JOB)
+    status = JobBoard(JOB)
     async with asyncio.timeout(10):
-        unsettled = await Round(board, a_plan(), services_of(spark, Commits()), None, Holds(6.0, 30.0)).work()
+        unsettled = await PlanExecution(
+            status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0)
+        ).work()
         await asyncio.sleep(0)
-    return unsettled, board.tally.fragments_committed
+    return unsettled, status.metrics.fragments_committed
 
 
-def test_a_spark_that_starts_no_lane_ends_the_job():
+def test_a_spark_that_starts_no_worker_ends_the_job():
     spark = DeadSpark()
     with pytest.raises(Unavailable) as caught:
         asyncio.run(work(spark))
@@ -230,17 +232,17 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
 
 
 class CancelledSpark(SilentSpark):
-    """Its lanes, and those that stand in for silent ones, say only after the job's end that they were cancelled."""
+    """Its workers, and those that stand in for silent ones, say only after the job's end that they were cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.begun, self.stopped, self.ended = 0, asyncio.Event(), 0
 
-    async def run_lanes(self, feed: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
         self.begun += 1
         if self.begun == 1:
-            unit = await feed.next_unit("lane", beats=False)
-            feed._hand_over(unit)
+            unit = await unit_source.next_unit("worker", beats=False)
+            unit_source._reassign(unit)
         await self.stopped.wait()
         self.ended += 1
         raise Cancelled("job-1")
@@ -249,27 +251,27 @@ class CancelledSpark(SilentSpark):
         self.stopped.set()
 
 
-@pytest.mark.parametrize("how", ["by its lanes", "from outside", "by a failure"])
-def test_whatever_ends_a_job_no_lane_complains_that_nobody_hears_it(how):
+@pytest.mark.parametrize("how", ["by its workers", "from outside", "by a failure"])
+def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
     complaints: list[dict[str, Any]] = []
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         spark = CancelledSpark()
         services = services_of(spark, Commits())
-        round_ = Round(JobBoard(JOB), a_plan(), services, None, Holds(6.0, 30.0))
+        round_ = PlanExecution(JobBoard(JOB), a_plan(), services, None, ReservationWaits(6.0, 30.0))
         working = asyncio.ensure_future(round_.work())
         while spark.begun < 2:  # noqa: ASYNC110 - there is nothing to be told by
             await asyncio.sleep(0)
-        if how == "by its lanes":
+        if how == "by its workers":
             spark.stopped.set()
         elif how == "from outside":
             working.cancel()
         else:
-            round_._lanes.fail(Unavailable("UNIT_FAILED", "no"))
+            round_._workers.fail(Unavailable("UNIT_FAILED", "no"))
         with pytest.raises((Cancelled, asyncio.CancelledError, Unavailable)):
             await working
-        if how == "by its lanes":
+        if how == "by its workers":
             assert spark.ended == 2
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
@@ -282,29 +284,29 @@ def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
     monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "2")
 
     async def scenario() -> JobBoard:
-        spark, board = FullSpark(), JobBoard(JOB)
-        round_ = Round(board, a_plan(), services_of(spark, Commits()), None, Holds(6.0, 30.0))
+        spark, status = FullSpark(), JobBoard(JOB)
+        round_ = PlanExecution(status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0))
         working = asyncio.ensure_future(round_.work())
-        while not board.job.stalls:  # noqa: ASYNC110 - a board tells its watchers only while it ticks
+        while not status.job.stalls:  # noqa: ASYNC110 - a status tells its watchers only while it ticks
             await asyncio.sleep(0.01)
-        (stall,) = board.job.stalls
-        assert "no lane has asked for work: all 4 cores are in use" in stall.message
+        (stall,) = status.job.stalls
+        assert "no worker has asked for work: all 4 cores are in use" in stall.message
         spark.free.set()
         assert await working is None
-        return board
+        return status
 
-    board = asyncio.run(asyncio.wait_for(scenario(), 10))
-    told = [event.message for event in board._events if event.kind == "wait"]
+    status = asyncio.run(asyncio.wait_for(scenario(), 10))
+    told = [event.message for event in status._events if event.kind == "wait"]
     assert told == ["the job waits for workers: all 4 cores are in use"]
-    assert board.job.stalls == ()
+    assert status.job.stalls == ()
 
 
 @pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])
-def test_a_job_whose_lanes_were_chosen_keeps_them(monkeypatch, setting, concurrency):
+def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concurrency):
     monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)
     services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
-    services.lanes = int(setting) or 2
-    assert lanes_of(a_plan().header.udf, concurrency, services).count == 1
+    services.workers = int(setting) or 2
+    assert slots_of(a_plan().header.udf, concurrency, services).count == 1
 
 
 def test_so_is_one_that_has_to_be_planned_again():
@@ -322,10 +324,10 @@ async def work_again_and_again(spark: Any) -> Job:
 
     services = services_of(spark, Refusing())
     services.planner, services.forget_file, services.save_job = Planner(), release, kept
-    run = JobRun(JOB, services)
+    run = BackfillRun(JOB, services)
     async with asyncio.timeout(10):
         await run.run(await run.plan())
-    return run.board.job
+    return run.status.job
 
 
 def test_rows_of_a_file_that_is_always_refused_are_not_computed_for_ever():

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from core.errors import InvalidArgument
-from executor.spark.temp_folder import Scratch
+from executor.spark.temp_folder import TempFolder
 
 
 def folders(base):
@@ -17,7 +17,7 @@ def folders(base):
 
 
 def test_it_goes_with_its_process(tmp_path):
-    scratch = Scratch.make(str(tmp_path))
+    scratch = TempFolder.make(str(tmp_path))
     (scratch.path / "blockmgr-1").mkdir()
     (scratch.path / "blockmgr-1" / "block").write_text("x")
     assert scratch.jvm_options == [f"-Djava.io.tmpdir={scratch.path}"]
@@ -27,26 +27,26 @@ def test_it_goes_with_its_process(tmp_path):
 
 
 def test_what_a_killed_process_left_goes_with_the_next_start_and_nothing_else(tmp_path):
-    killed, alive = Scratch.make(str(tmp_path)), Scratch.make(str(tmp_path))
+    killed, alive = TempFolder.make(str(tmp_path)), TempFolder.make(str(tmp_path))
     os.close(killed._lock)  # as the system does with a process that is killed
     killed._lock = -1
     other = tmp_path / "spark-of-somebody-else"
     other.mkdir()
-    new = Scratch.make(str(tmp_path))
+    new = TempFolder.make(str(tmp_path))
     assert folders(tmp_path) == {alive.path, new.path, other}
     for scratch in (killed, alive, new):
         scratch.remove()
     assert folders(tmp_path) == {other}
 
 
-def test_a_folder_of_another_name_is_not_followed(tmp_path):
+def test_a_folder_of_another_name_is_not_traced(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("x")
     base = tmp_path / "base"
     base.mkdir()
     (base / "leman-spark-link").symlink_to(elsewhere)
-    Scratch.make(str(base)).remove()
+    TempFolder.make(str(base)).remove()
     assert (elsewhere / "precious").exists()
 
 
@@ -55,13 +55,13 @@ def test_a_folder_that_spark_would_misread(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     wanted = name if name == "relative" else str(tmp_path / name)
     with pytest.raises(InvalidArgument, match="SCRATCH_DIR"):
-        Scratch.make(wanted)
+        TempFolder.make(wanted)
     monkeypatch.setattr("tempfile.gettempdir", lambda: wanted)
-    assert Scratch.make("") is None, "the system's own is used as it is"
+    assert TempFolder.make("") is None, "the system's own is used as it is"
 
 
 def test_sockets_have_short_paths(tmp_path):
-    scratch = Scratch.make(str(tmp_path / ("d" * 60)))
+    scratch = TempFolder.make(str(tmp_path / ("d" * 60)))
     assert set(scratch.settings) == {"spark.python.unix.domain.socket.dir"}
     scratch.remove()
 
@@ -73,5 +73,5 @@ MAKES = "import os, sys; from executor.spark.temp_folder import Scratch; Scratch
 def test_a_process_that_ends_removes_its_own_and_one_that_is_killed_leaves_it_to_the_next(tmp_path, end, left):
     subprocess.run([sys.executable, "-c", MAKES.format(end=end), str(tmp_path)], check=False, timeout=120)
     assert len(folders(tmp_path)) == left
-    Scratch.make(str(tmp_path)).remove()
+    TempFolder.make(str(tmp_path)).remove()
     assert folders(tmp_path) == set()

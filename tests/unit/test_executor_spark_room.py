@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import ResourceExhausted
-from executor.scheduling.dispatcher import LaneAddress
+from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.service import JobServicer
 from executor.spark import capacity_watch, spark_runner, standalone_capacity, worker_problems
-from executor.spark.capacity_watch import RoomWatch
-from executor.spark.standalone_capacity import Room, masters, room_of
+from executor.spark.capacity_watch import CapacityWatch
+from executor.spark.standalone_capacity import Capacity, capacity_of, masters
 from leman.v1 import jobs_pb2
 from tests.unit.test_executor_spark_workers import CLUSTER, Workers, until
 
-FULL, FREE, TAKEN = Room(2, 4, 4, waits=True), Room(2, 4, 0, waits=False), Room(2, 4, 4, waits=False)
+FULL, FREE, TAKEN = Capacity(2, 4, 4, waits=True), Capacity(2, 4, 0, waits=False), Capacity(2, 4, 4, waits=False)
 
 
 def page(cores: int, state: str, *, used: int, of: int = 4, workers: int = 2) -> dict[str, object]:
@@ -39,14 +39,14 @@ def page(cores: int, state: str, *, used: int, of: int = 4, workers: int = 2) ->
     ],
 )
 def test_who_waits_for_cores_is_told_by_the_master(said, waits):
-    room = room_of(said, "app-1")
-    assert room is not None
-    assert (room.waits, room.used, room.cores) == (waits, said["coresused"], said["cores"])
+    capacity = capacity_of(said, "app-1")
+    assert capacity is not None
+    assert (capacity.waits, capacity.used, capacity.cores) == (waits, said["coresused"], said["cores"])
 
 
 def test_a_master_that_does_not_know_the_application_tells_nothing():
-    assert room_of(page(0, "WAITING", used=4), "app-3") is None
-    assert room_of({"activeapps": [], "status": "STANDBY"}, "app-1") is None
+    assert capacity_of(page(0, "WAITING", used=4), "app-3") is None
+    assert capacity_of({"activeapps": [], "status": "STANDBY"}, "app-1") is None
 
 
 def test_the_masters_of_a_url():
@@ -74,57 +74,57 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
     ("room", "words"),
     [
         (FULL, "all 4 cores of spark://127.0.0.1:7077 are in use by other applications"),
-        (Room(0, 0, 0, waits=True), "has no workers"),
-        (Room(2, 4, 1, waits=True), r"the cores and the memory free .*spark\.executor\.memory"),
+        (Capacity(0, 0, 0, waits=True), "has no workers"),
+        (Capacity(2, 4, 1, waits=True), r"the cores and the memory free .*spark\.executor\.memory"),
     ],
 )
-def test_what_the_cluster_lacks_is_said(room, words):
+def test_what_the_cluster_lacks_is_said(capacity, words):
     with pytest.raises(ResourceExhausted, match=words) as caught:
-        raise worker_problems.busy(CLUSTER, room)
+        raise worker_problems.busy(CLUSTER, capacity)
     assert caught.value.reason == "CLUSTER_BUSY"
 
 
 class Clocked:
-    """A watch with a clock of its own, of a cluster that is as `room` says."""
+    """A watch with a clock of its own, of a cluster that is as `capacity` says."""
 
     def __init__(self) -> None:
         self.now, self.cores, self.asked = 100.0, 0, 0
-        self.room: Room | None = FULL
-        self.watch = RoomWatch(CLUSTER, lambda: self.cores, self.look, lambda: self.now)
+        self.capacity: Capacity | None = FULL
+        self.watch = CapacityWatch(CLUSTER, lambda: self.cores, self.look, lambda: self.now)
 
-    def look(self) -> Room | None:
+    def look(self) -> Capacity | None:
         self.asked += 1
-        return self.room
+        return self.capacity
 
-    def after(self, seconds: float) -> RoomWatch:
+    def after(self, seconds: float) -> CapacityWatch:
         self.now += seconds
         self.watch.check()
         return self.watch
 
 
-def test_workers_have_their_time_from_when_there_is_room_for_them():
+def test_workers_have_their_time_from_when_there_is_capacity_for_them():
     clocked = Clocked()
-    assert clocked.after(70).seconds_with_room == 0
+    assert clocked.after(70).seconds_with_capacity == 0
     assert clocked.watch.busy is not None
-    clocked.room = TAKEN
-    assert clocked.after(10).seconds_with_room == 10
+    clocked.capacity = TAKEN
+    assert clocked.after(10).seconds_with_capacity == 10
     assert clocked.watch.busy is None
-    clocked.room = None
-    assert clocked.after(10).seconds_with_room == 20
+    clocked.capacity = None
+    assert clocked.after(10).seconds_with_capacity == 20
 
 
 def test_the_time_that_spark_itself_needs_to_start_does_not_count():
     clocked = Clocked()
-    clocked.room = None
+    clocked.capacity = None
     clocked.now += 100
     clocked.watch.begin()
-    assert clocked.after(10).seconds_with_room == 10
+    assert clocked.after(10).seconds_with_capacity == 10
 
 
 def test_a_cluster_that_tells_nothing_is_none_that_is_full():
     clocked = Clocked()
-    clocked.room = None
-    assert (clocked.after(70).seconds_with_room, clocked.watch.busy, clocked.watch.knows) == (70, None, False)
+    clocked.capacity = None
+    assert (clocked.after(70).seconds_with_capacity, clocked.watch.busy, clocked.watch.knows) == (70, None, False)
 
 
 def test_the_master_is_asked_now_and_then_and_only_while_no_executor_is_there():
@@ -142,9 +142,9 @@ def test_how_long_a_job_has_waited_counts_from_its_begin_and_from_the_last_break
     clocked.after(10)
     begin = clocked.now
     assert clocked.after(30).seconds_without(begin) == 30
-    clocked.room = TAKEN
+    clocked.capacity = TAKEN
     assert clocked.after(10).seconds_without(begin) == 0
-    clocked.room = FULL
+    clocked.capacity = FULL
     clocked.after(10)
     assert clocked.after(5).seconds_without(begin) == 5
 
@@ -153,9 +153,9 @@ def test_how_long_a_job_has_waited_counts_from_its_begin_and_from_the_last_break
 def full(monkeypatch):
     """Workers that do not come, as the cluster is full."""
     made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3)
-    made.room = FULL
+    made.capacity = FULL
     monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(spark_runner.standalone, "look", lambda *_: made.room)
+    monkeypatch.setattr(spark_runner.standalone, "look", lambda *_: made.capacity)
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     yield made
     made.end()
@@ -170,7 +170,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     servicer = JobServicer(None, asyncio.Event(), lambda: full.runner.trouble)
     with pytest.raises(AttributeError):  # there is no manager here: it was asked
         asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
-    full.room = FREE
+    full.capacity = FREE
     until(lambda: full.runner.trouble is not None)
     assert full.runner.trouble.reason == "WORKERS_CANNOT_REACH_DRIVER"
     assert "free cores" not in full.runner.trouble.message, "the master says that there are some"
@@ -190,7 +190,7 @@ def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full,
 def test_a_job_waits_for_a_full_cluster_and_not_for_ever(full):
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
     with pytest.raises(ResourceExhausted) as caught:
-        asyncio.run(full.runner.run_lanes(LaneAddress("h", 1, "job-1", "s"), context, 2))
+        asyncio.run(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
     assert caught.value.reason == "CLUSTER_BUSY"
     assert full.cut_off.wait(10)
 
@@ -199,12 +199,12 @@ def test_a_job_goes_on_when_others_have_given_their_cores_back(full):
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
 
     async def scenario() -> None:
-        lanes = asyncio.ensure_future(full.runner.run_lanes(LaneAddress("h", 1, "job-1", "s"), context, 2))
+        workers = asyncio.ensure_future(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
         while not full.runner.busy:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
-        full.room = TAKEN
+        full.capacity = TAKEN
         full.there.set()
-        await lanes
+        await workers
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
     assert not full.cut_off.is_set()

@@ -17,12 +17,12 @@ from core.domain.udf import ErrorPolicy, UdfKind
 from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import LaneAddress
+from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark import function_processes, spark_runner
 from executor.spark.spark_runner import SparkRunner
-from executor.worker.messages import Errand
+from executor.worker.messages import WorkerTask
 
-ADDRESS = LaneAddress("127.0.0.1", 1, "job-1", "s3cret")
+ADDRESS = ExecutorEndpoint("127.0.0.1", 1, "job-1", "s3cret")
 FUNCTION = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
 
 
@@ -43,7 +43,7 @@ class FakeSession:
         self.sparkContext = self
         self.running, self.finish = threading.Event(), threading.Event()
         self.frames: list[int] = []
-        self.errands: list[Errand] = []
+        self.worker_tasks: list[WorkerTask] = []
         self.cancelled: list[str] = []
         self._tags: dict[int, set[str]] = defaultdict(set)
 
@@ -54,7 +54,7 @@ class FakeSession:
         self._tags.pop(threading.get_ident(), None)
 
     def setLocalProperty(self, _: str, value: str) -> None:
-        self.errands.append(msgspec.json.decode(value, type=Errand))
+        self.worker_tasks.append(msgspec.json.decode(value, type=WorkerTask))
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.cancelled.append(tag)
@@ -93,11 +93,11 @@ def runner(session, monkeypatch):
 
 async def left(runner: SparkRunner, session: FakeSession) -> None:
     """Begins a Spark job and stops waiting for it."""
-    lanes = asyncio.ensure_future(runner.run_lanes(ADDRESS, CONTEXT, 2))
+    workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
     assert await asyncio.to_thread(session.running.wait, SECONDS)
-    lanes.cancel()
+    workers.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await lanes
+        await workers
 
 
 def test_a_spark_job_that_was_left_and_does_not_end_is_cut_off(runner, session):
@@ -133,20 +133,20 @@ def test_stop_job_ends_what_was_left_too(runner, session, monkeypatch):
 def test_cancelled_before_it_began(runner):
     runner.cancel("job-1")
     with pytest.raises(Cancelled):
-        asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
+        asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
 
-def test_every_job_runs_the_same_frame_with_an_errand_of_its_own(runner, session):
+def test_every_job_runs_the_same_frame_with_an_worker_task_of_its_own(runner, session):
     session.finish.set()
-    asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
-    asyncio.run(runner.run_lanes(LaneAddress("h", 2, "job-2", "other"), CONTEXT, 2))
+    asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+    asyncio.run(runner.run_workers(ExecutorEndpoint("h", 2, "job-2", "other"), CONTEXT, 2))
     assert len(session.frames) == 1
-    assert [(e.host, e.hello.job_id, e.hello.secret) for e in session.errands] == [
+    assert [(e.host, e.hello.job_id, e.hello.secret) for e in session.worker_tasks] == [
         ("127.0.0.1", "job-1", "s3cret"),
         ("h", "job-2", "other"),
     ]
-    assert msgspec.json.decode(session.errands[0].context, type=Context) == CONTEXT
-    assert {e.function for e in session.errands} == {"f@1 m:f"}
+    assert msgspec.json.decode(session.worker_tasks[0].context, type=Context) == CONTEXT
+    assert {e.function for e in session.worker_tasks} == {"f@1 m:f"}
 
 
 def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
@@ -155,7 +155,7 @@ def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
 
     monkeypatch.setattr(session, "collect", fail)
     with pytest.raises(Unavailable, match="no more workers"):
-        asyncio.run(runner.run_lanes(ADDRESS, CONTEXT, 2))
+        asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
 
 def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
@@ -180,5 +180,5 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     assert thrown == [True]
 
 
-def test_the_errand_that_warms_up_does_nothing():
+def test_the_worker_task_that_warms_up_does_nothing():
     assert function_processes.run("null") == 0

@@ -13,7 +13,7 @@ from core.config import Spark
 from core.domain.udf import UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from executor.jobs import services as job_services
-from executor.scheduling.dispatcher import Dispatcher, LaneAddress
+from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.service import JobServicer
 from executor.spark import address, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address
@@ -67,12 +67,12 @@ def test_the_settings_of_spark_win_and_spark_local_ip_counts(monkeypatch):
     assert callback_address(named).host == "127.0.0.4"
 
 
-def test_lanes_are_told_the_advertised_host_and_the_fixed_port():
+def test_workers_are_told_the_advertised_host_and_the_fixed_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    async def opened() -> tuple[LaneAddress, str]:
+    async def opened() -> tuple[ExecutorEndpoint, str]:
         dispatcher = Dispatcher("leman.example", "127.0.0.1", port)
         await dispatcher.start()
         second = Dispatcher("leman.example", "127.0.0.1", port)
@@ -129,7 +129,7 @@ class Workers:
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
         self.runner._session = SimpleNamespace(sparkContext=context)
         monkeypatch.setattr(spark_runner, "cores", lambda _: 0)
-        monkeypatch.setattr(spark_runner.standalone, "look", lambda *_: None)
+        monkeypatch.setattr(spark_runner.standalone_capacity, "look", lambda *_: None)
         monkeypatch.setattr(self.runner, "slots", lambda _: 4)
 
     def collect(self, *_: object) -> None:
@@ -198,7 +198,7 @@ def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, 
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     with pytest.raises(FailedPrecondition, match=r"10\.86\.0\.12 cannot run /opt/leman/bin/python"):
-        asyncio.run(workers.runner.run_lanes(LaneAddress("h", 1, "job-1", "s"), context, 2))
+        asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
     assert workers.cut_off.wait(10)
 
 
@@ -208,17 +208,17 @@ def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
-            asyncio.run(workers.runner.run_lanes(LaneAddress("h", 1, "job-1", "s"), context, 2))
+            asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
 
 
-def test_lanes_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeypatch):
+def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeypatch):
     wanted = []
-    monkeypatch.setattr(job_services, "lanes_for", lambda _udf, count, _find: wanted.append(count))
+    monkeypatch.setattr(job_services, "workers_for", lambda _udf, count, _find: wanted.append(count))
     spark = SimpleNamespace(slots=lambda _here: 12)
     for kind, concurrency, slots in (("scalar", 0, 0), ("scalar", 3, 0), ("scalar", 0, 2), ("sql", 0, 0)):
         settings = SimpleNamespace(executor=SimpleNamespace(slots=slots))
-        services = SimpleNamespace(lanes=slots or 2, settings=settings, spark=spark)
-        job_services.lanes_of(SimpleNamespace(kind=UdfKind(kind)), concurrency, services)
+        services = SimpleNamespace(workers=slots or 2, settings=settings, spark=spark)
+        job_services.slots_of(SimpleNamespace(kind=UdfKind(kind)), concurrency, services)
     assert wanted == [12, 3, 2, 2]
 
 

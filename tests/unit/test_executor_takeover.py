@@ -13,7 +13,7 @@ from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
 from executor.coordination.leases import Answer
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from tests.unit.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15
@@ -150,7 +150,7 @@ def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(databas
         assert pair.keys == {}
 
     with_two(database, scenario)
-    (job,) = History(str(database)).load().values()
+    (job,) = JobHistory(str(database)).load().values()
     assert (job.state, job.attempt) == (JobState.CANCELLED, 2)
 
 
@@ -160,14 +160,14 @@ def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.taken_over()
         run = pair.first.jobs._runs[job_id]
-        lanes = pair.first.spark._running[job_id]
-        lanes.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
+        workers = pair.first.spark._running[job_id]
+        workers.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
         await until(lambda: idle(pair.first))
-        assert run.board.lost
+        assert run.status.lost
         assert (await pair.first.job(job_id)).attempt == 2
 
     with_two(database, scenario)
-    assert History(str(database)).load().popitem()[1].state is JobState.RUNNING
+    assert JobHistory(str(database)).load().popitem()[1].state is JobState.RUNNING
 
 
 def test_a_lease_that_somebody_else_holds_takes_no_job_away_that_history_says_is_ours(database):
@@ -207,7 +207,7 @@ def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_goo
         run = pair.first.jobs._runs[job_id]
         pair.leases[0].frozen = True
         del pair.keys[job_id]
-        History(pair.database).save(replace(run.board.job, state=JobState.CANCELLING))
+        JobHistory(pair.database).save(replace(run.status.job, state=JobState.CANCELLING))
         await pair.second.jobs.open_database(pair.database)
         await until(lambda: _ended(pair.second, job_id))
         assert pair.second.commits.begun == [(f"{database}/t.lance", Attempt(job_id, 2))]

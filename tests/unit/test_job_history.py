@@ -22,7 +22,7 @@ from core.lance_io import damage, job_records
 from core.lance_io.append_log import Snapshot
 from core.rpc.blocking import BlockingPool
 from executor.jobs.history_writer import HistoryWriter
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from executor.jobs.known_jobs import KnownJobs, age
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
@@ -34,12 +34,12 @@ def job(name: str, state: JobState = JobState.RUNNING, **changes: object) -> Job
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     return tmp_path / "_leman" / "jobs.lance"
 
 
-def history_of(folder: Path) -> History:
-    return History(str(folder.parent.parent))
+def history_of(folder: Path) -> JobHistory:
+    return JobHistory(str(folder.parent.parent))
 
 
 def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
@@ -109,7 +109,7 @@ def _refuse(*_: object, **__: object) -> None:
     raise OSError("No space left on device")
 
 
-def test_a_job_costs_little_room(folder):
+def test_a_job_costs_little_capacity(folder):
     history = history_of(folder)
     for n in range(40):
         history.save(job(f"job-{n}"))

@@ -15,14 +15,14 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.lance_io.append_log import Snapshot
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.job_history import _JOBS, History
+from executor.jobs.job_history import _JOBS, JobHistory
 
 RUNNING, CANCELLED, DONE = JobState.RUNNING, JobState.CANCELLED, JobState.DONE
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    History(str(tmp_path)).prepare()
+    JobHistory(str(tmp_path)).prepare()
     return str(tmp_path)
 
 
@@ -33,7 +33,7 @@ def state(database: str, of: JobState, attempt: int = 1, name: str = "job-1", wh
 
 def planned_compaction(database: str) -> Callable[[], object]:
     """A compaction of what is there now; the call commits it."""
-    dataset = lance.dataset(History(database).uri)
+    dataset = lance.dataset(JobHistory(database).uri)
     plan = Compaction.plan(dataset, options={"target_rows_per_fragment": 1024})
     done = [task.execute(dataset) for task in plan.tasks]
     return lambda: Compaction.commit(dataset, done)
@@ -41,7 +41,7 @@ def planned_compaction(database: str) -> Callable[[], object]:
 
 def damage_record(database: str, word: bytes) -> None:
     """One letter of a word that one data file of the latest version has."""
-    uri = History(database).uri
+    uri = JobHistory(database).uri
     files = [Path(uri) / "data" / f.metadata.files[0].path for f in lance.dataset(uri).get_fragments()]
     (path,) = (file for file in files if word in file.read_bytes())
     data = path.read_bytes()
@@ -49,16 +49,16 @@ def damage_record(database: str, word: bytes) -> None:
     path.write_bytes(data.replace(word, word[:-1] + b"#"))
 
 
-def agree(database: str, *readers: History, expected: JobState, attempt: int) -> None:
+def agree(database: str, *readers: JobHistory, expected: JobState, attempt: int) -> None:
     """Those that read before, two that did not, and what garbage collection asks."""
-    for history in (*readers, History(database), History(database)):
+    for history in (*readers, JobHistory(database), JobHistory(database)):
         found = history.find("job-1")
         assert (found.state, found.attempt) == (expected, attempt)
     assert [job.job_id for job in open_jobs(f"{database}/t.lance")] == ([] if expected.terminal else ["job-1"])
 
 
 def test_a_compaction_beside_an_append_leaves_the_first_end(database):
-    first, second = History(database), History(database)
+    first, second = JobHistory(database), JobHistory(database)
     first.save(state(database, RUNNING, 1))
     second.save(state(database, RUNNING, 2))
     second.save(state(database, CANCELLED, 2))
@@ -73,7 +73,7 @@ def test_a_compaction_beside_an_append_leaves_the_first_end(database):
 
 
 def test_of_two_that_began_the_same_attempt_the_first_keeps_it_through_compactions(database):
-    first, second = History(database), History(database)
+    first, second = JobHistory(database), JobHistory(database)
     first.save(state(database, RUNNING, 2))
     first.save(state(database, RUNNING, 2))
     commit = planned_compaction(database)
@@ -82,9 +82,9 @@ def test_of_two_that_began_the_same_attempt_the_first_keeps_it_through_compactio
     agree(database, first, second, expected=RUNNING, attempt=2)
 
 
-def with_two_ends(database: str) -> tuple[History, History]:
+def with_two_ends(database: str) -> tuple[JobHistory, JobHistory]:
     """The end that counts is in one file with a record that is damaged then, and a late one stands behind it."""
-    writer, reader = History(database), History(database)
+    writer, reader = JobHistory(database), JobHistory(database)
     other = state(database, DONE, 1, "job-other", where="unlike")
     writer.save_all([state(database, RUNNING, 2), state(database, CANCELLED, 2), other])
     assert writer.save(state(database, DONE, 3)).state is CANCELLED
@@ -105,7 +105,7 @@ def test_rows_that_are_saved_of_a_damaged_file_keep_their_place(database):
 def test_rows_that_are_saved_twice_keep_their_place(database):
     writer, reader = with_two_ends(database)
     writer.save(state(database, DONE, 1, "job-more", where="another"))
-    History(database).load()
+    JobHistory(database).load()
     writer.tidy()
     damage_record(database, b"another")
     agree(database, writer, reader, expected=CANCELLED, attempt=2)
@@ -114,7 +114,7 @@ def test_rows_that_are_saved_twice_keep_their_place(database):
 
 def test_a_repair_that_stops_half_way_changes_nothing(database, monkeypatch):
     """The saved rows stand behind later ones, and the damaged file is still there."""
-    writer, reader = History(database), History(database)
+    writer, reader = JobHistory(database), JobHistory(database)
     other = state(database, DONE, 1, "job-other", where="unlike")
     writer.save_all([state(database, JobState.PENDING), other])
     writer.save(state(database, RUNNING))
@@ -122,7 +122,7 @@ def test_a_repair_that_stops_half_way_changes_nothing(database, monkeypatch):
     damage_record(database, b"unlike")
     with monkeypatch.context() as patch:
         patch.setattr(Snapshot, "without", _refuse)
-        assert History(database).find("job-1").state is RUNNING
+        assert JobHistory(database).find("job-1").state is RUNNING
         assert lance.dataset(writer.uri).count_rows() == 4
         assert reader.find("job-1").state is writer.find("job-1").state is RUNNING
     agree(database, writer, reader, expected=RUNNING, attempt=1)
@@ -138,7 +138,7 @@ def test_machines_that_race_all_see_the_end_that_was_first(database):
     together = threading.Barrier(len(ends))
 
     def race(number: int) -> list[JobState]:
-        history, answers = History(database), []
+        history, answers = JobHistory(database), []
         for job in range(6):
             together.wait(60)
             answers.append(history.save(state(database, ends[number], name=f"job-{job}")).state)
@@ -148,14 +148,14 @@ def test_machines_that_race_all_see_the_end_that_was_first(database):
 
     with ThreadPoolExecutor(len(ends)) as pool:
         answers = list(pool.map(race, range(len(ends))))
-    final = [job.state for _, job in sorted(History(database).load().items())]
+    final = [job.state for _, job in sorted(JobHistory(database).load().items())]
     assert answers == [final] * len(ends)
     assert open_jobs(f"{database}/t.lance") == []
 
 
 def test_a_history_of_an_earlier_release_is_written_read_compacted_and_repaired(tmp_path):
     database = str(tmp_path)
-    writer = History(database)
+    writer = JobHistory(database)
     Path(writer.uri).parent.mkdir(parents=True)
     lance.write_dataset(_JOBS.empty_table(), writer.uri, mode="create")
     writer.prepare()
@@ -166,5 +166,5 @@ def test_a_history_of_an_earlier_release_is_written_read_compacted_and_repaired(
     agree(database, writer, expected=CANCELLED, attempt=2)
     damage_record(database, b"unlike")
     agree(database, writer, expected=CANCELLED, attempt=2)
-    assert list(History(database).load()) == ["job-1"]
+    assert list(JobHistory(database).load()) == ["job-1"]
     assert len(writer.warnings()) == 1

@@ -10,8 +10,8 @@ from core.domain.plan_summary import summarise
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, FunctionVersion
 from core.row_states import StateSummary
-from planner.request_resolution import Question
-from tests.unit.planner_helpers import COLUMN_ID, UDF, column_file, fragment, plan, question, range_key, reasons, record
+from planner.request_resolution import ResolvedRequest
+from tests.unit.planner_helpers import COLUMN_ID, UDF, column_file, fragment, plan, range_key, reasons, record, resolved
 
 UDF_2 = dataclasses.replace(UDF, version="2")
 V1 = keys.function_part("f", "1", COLUMN_ID)
@@ -19,13 +19,13 @@ OLD, OLD_PARTIAL = column_file(0), column_file(0, partial=True)
 MIXED = column_file(0, udf=UDF_2, partial=True)
 
 
-def failed_only(fragments, where="", **options) -> Question:
-    return dataclasses.replace(question(fragments, where, **options), failed_only=True)
+def failed_only(fragments, where="", **options) -> ResolvedRequest:
+    return dataclasses.replace(resolved(fragments, where, **options), failed_only=True)
 
 
-def keeping(fragments, where="", **options) -> Question:
+def keeping(fragments, where="", **options) -> ResolvedRequest:
     """The column has version 2 and keeps values of version 1."""
-    asked = question(fragments, where, udf=UDF_2, **options)
+    asked = resolved(fragments, where, udf=UDF_2, **options)
     return dataclasses.replace(asked, kept=(FunctionVersion("f", "1"),))
 
 
@@ -96,7 +96,7 @@ def test_only_a_file_that_a_retry_staged_is_installed():
     assert (made.header.rows_to_compute, made.tasks[0].staged) == (0, staged.staged)
 
 
-def asked_sources(asked: Question) -> str:
+def asked_sources(asked: ResolvedRequest) -> str:
     return keys.sources(asked.input_pairs(asked.table.fragments[0]))
 
 
@@ -108,7 +108,7 @@ def test_files_of_a_kept_version_are_current_and_named():
     assert made.tasks == ()
     assert made.header.kept == (KeptRows(FunctionVersion("f", "1"), 100),)
     assert summarise(made) == "2 of 2 fragments are current: nothing to do; 100 rows keep values of f@1"
-    assert reasons(plan(question([fragment(0, current=OLD)], udf=UDF_2))) == {"UDF_CHANGED": 1}
+    assert reasons(plan(resolved([fragment(0, current=OLD)], udf=UDF_2))) == {"UDF_CHANGED": 1}
 
 
 def test_a_kept_version_is_stale_where_its_inputs_changed():
@@ -131,10 +131,10 @@ def test_a_mixed_file_is_current_while_its_versions_are_kept():
     states = {MIXED: StateSummary(0, 1, 9, older=((V1, 90, 0),))}
     made = plan(keeping([fragment(0, current=MIXED)]), states=states)
     assert (made.tasks, made.header.kept[0].rows, made.header.rows_failed_before) == ((), 90, 1)
-    made = plan(question([fragment(0, current=MIXED)], udf=UDF_2), states=states)
+    made = plan(resolved([fragment(0, current=MIXED)], udf=UDF_2), states=states)
     assert (made.tasks[0].reason, made.header.rows_to_compute) == (Reason.PARTIAL, 90)
     assert made.header.kept == ()
-    assert reasons(plan(question([fragment(0, current=MIXED)]), states=states)) == {"UDF_CHANGED": 1}
+    assert reasons(plan(resolved([fragment(0, current=MIXED)]), states=states)) == {"UDF_CHANGED": 1}
 
 
 def test_a_filter_is_settled_no_more_once_its_failed_rows_are_open():
@@ -154,7 +154,7 @@ def test_checkpoints_settle_only_under_the_same_kept_versions():
     )
     (task,) = plan(asked, found=[own], states=states).tasks
     assert task.missing == (RowRange(50, 100),)
-    (task,) = plan(question([fragment(0, current=MIXED)], udf=UDF_2), found=[own], states=states).tasks
+    (task,) = plan(resolved([fragment(0, current=MIXED)], udf=UDF_2), found=[own], states=states).tasks
     assert task.missing == (RowRange(0, 100),)
     assert [ref.settles for ref in task.checkpoints] == [False]
 

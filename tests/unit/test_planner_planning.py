@@ -28,7 +28,7 @@ from tests.unit.planner_helpers import (
     record,
 )
 
-FOREIGN = "01110000000101101101100162ca4647239281dcf38e46ad17.lance"
+EXTERNAL = "01110000000101101101100162ca4647239281dcf38e46ad17.lance"
 UDF_2 = dataclasses.replace(UDF, version="2")
 
 
@@ -67,7 +67,7 @@ def test_a_fragment_whose_rows_are_all_deleted_needs_nothing():
         (column_file(0, source="old"), Reason.INPUT_CHANGED),
         (column_file(0, column_id="d" * 32), Reason.UDF_CHANGED),
         (column_file(0, udf=UDF_2, partial=True), Reason.UDF_CHANGED),
-        (FOREIGN, Reason.FOREIGN_VALUES),
+        (EXTERNAL, Reason.EXTERNAL_WRITE),
     ],
 )
 def test_values_of_another_origin_are_computed_anew(current, reason):
@@ -76,9 +76,9 @@ def test_values_of_another_origin_are_computed_anew(current, reason):
     assert task.missing == (RowRange(0, 100),)
 
 
-def test_a_row_moving_update_leaves_inputs_and_column_in_one_foreign_file():
-    moved = fragment(0)._replace(files=(DataFile(FOREIGN, (0, Y, C)),))
-    assert only_task(plan(question([moved]))).reason is Reason.FOREIGN_VALUES
+def test_a_row_moving_update_leaves_inputs_and_column_in_one_external_file():
+    moved = fragment(0)._replace(files=(DataFile(EXTERNAL, (0, Y, C)),))
+    assert only_task(plan(question([moved]))).reason is Reason.EXTERNAL_WRITE
 
 
 def test_an_input_without_any_data_file_is_all_null_and_still_has_an_identity():
@@ -132,12 +132,12 @@ def test_a_column_whose_children_lie_in_two_files_was_put_there_by_somebody_else
     field = TableField(asked.output.field.arrow, (C, 9))
     both = dataclasses.replace(asked, output=OutputField(field, asked.output.column_id))
     assert plan(asked).tasks == ()
-    assert only_task(plan(both)).reason is Reason.FOREIGN_VALUES
+    assert only_task(plan(both)).reason is Reason.EXTERNAL_WRITE
 
 
 def test_a_partial_file_whose_states_cannot_be_read_is_worth_nothing():
     task = only_task(partial_plan(None))
-    assert (task.reason, task.extend_current) == (Reason.FOREIGN_VALUES, False)
+    assert (task.reason, task.extend_current) == (Reason.EXTERNAL_WRITE, False)
 
 
 # ------------------------------------------------------------------ checkpoints
@@ -257,7 +257,7 @@ def test_a_staged_file_only_has_to_be_committed():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"replaces": FOREIGN},
+        {"replaces": EXTERNAL},
         {"column_id": "d" * 32},
         {"output_field_ids": (OTHER,)},
         {"output_field_ids": ()},
@@ -265,7 +265,7 @@ def test_a_staged_file_only_has_to_be_committed():
         {"src_data_files": ("old0.lance",)},
         {"fingerprint": fingerprint(0, udf=UDF_2)},
         {"file": column_file(0, udf=UDF_2)},
-        {"file": FOREIGN},
+        {"file": EXTERNAL},
         {"file": column_file(0, partial=True)},
     ],
     ids="-".join,

@@ -32,7 +32,7 @@ UDF_2 = dataclasses.replace(UDF, version="2")
 STRANGE = "f_frag-3_range-0-10"
 STRANGE_UDF = dataclasses.replace(UDF, name=STRANGE)
 FILTERS = st.sampled_from(["", WHERE, "x > 2"])
-CURRENT = st.sampled_from(["", "full", "partial", "udf", "input", "column", "foreign"])
+CURRENT = st.sampled_from(["", "full", "partial", "udf", "input", "column", "external"])
 LEGACY = f"udf-f_ver-1_col-c_where-{keys.md5('')}_uri-{keys.md5(URI)}_ver-3"
 
 
@@ -62,7 +62,7 @@ def current_name(kind, fragment_id):
         "udf": column_file(fragment_id, udf=UDF_2),
         "input": column_file(fragment_id, source="old"),
         "column": column_file(fragment_id, column_id="d" * 32),
-        "foreign": f"{fragment_id:050b}.lance",
+        "external": f"{fragment_id:050b}.lance",
     }[kind]
 
 
@@ -89,7 +89,9 @@ def range_keys(draw, fragment_id, rows):
 @st.composite
 def records(draw, fragment_id, rows, current):
     file = draw(
-        st.sampled_from([column_file(fragment_id, "s1"), column_file(fragment_id, "s2", partial=True), "foreign.lance"])
+        st.sampled_from(
+            [column_file(fragment_id, "s1"), column_file(fragment_id, "s2", partial=True), "external.lance"]
+        )
     )
     made = record(fragment_id, column_file(fragment_id), rows=rows, replaces=current)
     changes = draw(st.sampled_from([{}, {}, {"replaces": "gone.lance"}, {"column_id": "d" * 32}]))

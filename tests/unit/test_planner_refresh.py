@@ -239,20 +239,20 @@ def test_first_fill():
     made = plan(view("placeholders", "placeholders"))
     assert outcome(made) == ("FULL", "FIRST_FILL")
     assert [f.fragment_id for f in made.unset] == [0, 1]
-    assert not made.lay_again
+    assert not made.create_placeholders_again
 
 
 def test_placeholders_are_laid_again_where_the_source_moved_on():
     made = plan(view("placeholders"), target=source(7, fragment(0)))
     assert outcome(made) == ("FULL", "FIRST_FILL")
-    assert made.lay_again
+    assert made.create_placeholders_again
     assert made.changes == ()
 
 
 @pytest.mark.parametrize(("rows", "again"), [(10, False), (0, False), (7, True), (20, True)])
 def test_placeholders_are_laid_again_for_another_size(rows, again):
     made = plan(view("placeholders", "placeholders"), max_rows_per_fragment=rows)
-    assert made.lay_again is again
+    assert made.create_placeholders_again is again
 
 
 def test_a_first_fill_that_was_cut_short_is_completed_first():
@@ -260,7 +260,7 @@ def test_a_first_fill_that_was_cut_short_is_completed_first():
     assert outcome(made) == ("INCREMENTAL", "FIRST_FILL")
     assert [f.fragment_id for f in made.unset] == [1]
     assert len(made.changes) == 2
-    assert not made.lay_again
+    assert not made.create_placeholders_again
 
 
 def test_a_first_fill_is_no_fallback():
@@ -303,7 +303,7 @@ def test_history_lost_in_the_middle_of_a_first_fill_builds_anew():
 def test_history_lost_before_anything_was_set_lays_again():
     made = plan(view("placeholders"), base=None, target=source(7, fragment(0)))
     assert outcome(made) == ("FULL", "FIRST_FILL")
-    assert made.lay_again
+    assert made.create_placeholders_again
 
 
 def test_source_replaced():
@@ -319,7 +319,7 @@ def test_placeholders_of_a_replaced_source_are_laid_again_even_at_the_same_numbe
     other = source(5, fragment(0), incarnation="other")
     made = plan(view("placeholders"), base=other, target=other)
     assert outcome(made) == ("FULL", "FIRST_FILL")
-    assert made.lay_again
+    assert made.create_placeholders_again
 
 
 def test_what_a_replaced_source_had_at_the_recorded_number_means_nothing():
@@ -441,7 +441,7 @@ def test_fragments_without_rows_are_what_was_before():
     emptied = before.fragments[0]._replace(deleted_rows=10, deletion_file="1-1")
     made = plan(dataclasses.replace(before, fragments=(emptied, before.fragments[1])), max_rows_per_fragment=10)
     assert outcome(made) == ("FULL", "FIRST_FILL")
-    assert not made.lay_again
+    assert not made.create_placeholders_again
     assert [f.fragment_id for f in made.unset] == [1]
 
 
@@ -473,7 +473,7 @@ def test_every_plan_makes_sense(files, before, later, lost, policy):
         assert made.target_version == 5
         assert "placeholders" not in files
         assert not made.changes
-    if made.lay_again:
+    if made.create_placeholders_again:
         assert files
         assert "view" not in files
         assert not made.changes

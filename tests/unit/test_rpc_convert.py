@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from core.domain.plan import (
     BackfillSpec,
-    CarriedRows,
     CheckpointRef,
-    FollowedFile,
     FragmentTask,
     KeptRows,
+    MigratedRows,
     OutputField,
     PlanHeader,
     Reason,
     ReasonCount,
     StagedFile,
+    TracedFile,
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
@@ -34,7 +34,7 @@ from core.domain.udf import (
 )
 from core.errors import InvalidArgument
 from core.rpc import convert
-from core.rpc.convert_carried import carried_from_proto, carried_to_proto
+from core.rpc.convert_carried import migrated_from_proto, migrated_to_proto
 from leman.v1 import planner_pb2, udf_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -136,7 +136,7 @@ TASKS = st.builds(
     rows_failed_before=COUNT,
 )
 FOLLOWED = st.builds(
-    FollowedFile,
+    TracedFile,
     fragment_id=COUNT,
     file=TEXT,
     physical_rows=COUNT,
@@ -195,9 +195,9 @@ def test_tasks_survive_in_order(tasks):
 
 
 @given(FOLLOWED)
-def test_followed_files_survive(followed):
-    raw = convert.followed_to_proto(followed).SerializeToString()
-    assert convert.followed_from_proto(planner_pb2.FollowedFile.FromString(raw)) == followed
+def test_traced_files_survive(traced):
+    raw = convert.traced_to_proto(traced).SerializeToString()
+    assert convert.traced_from_proto(planner_pb2.TracedFile.FromString(raw)) == traced
 
 
 @given(SPECS)
@@ -252,9 +252,9 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     assert rule == ErrorRule(ErrorAction.RETRY)
 
 
-@given(st.builds(CarriedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
-def test_carried_rows_survive_the_wire(carried):
-    assert carried_from_proto(carried_to_proto(carried)) == carried
+@given(st.builds(MigratedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
+def test_migrated_rows_survive_the_wire(migrated):
+    assert migrated_from_proto(migrated_to_proto(migrated)) == migrated
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_plans(mode):
         reason=RefreshReason.SOURCE_CHANGED,
         message="because",
         unset=(UnsetFragment(3, 10, 2),),
-        lay_again=True,
+        create_placeholders_again=True,
         changes=tuple(SourceChange(i, kind) for i, kind in enumerate(ChangeKind)),
         stale=("emb",),
         rows=12,

@@ -193,12 +193,12 @@ def test_plan(run, db):
 
 
 def test_a_job_shows_what_it_waits_for(run, db, fake):
-    stall = jobs_pb2.Stall(lane="lane 1", fragment_id=3, message="lane 1 has not moved for 30 s")
+    stall = jobs_pb2.Stall(worker="worker 1", fragment_id=3, message="worker 1 has not moved for 30 s")
     stall.rows.end = 10
     fake.scripts["GetJob"] = jobs_pb2.GetJobResponse(job=make_job("job-7", "RUNNING", stalls=[stall]))
-    assert "waits for   lane 1 has not moved for 30 s\n" in run("jobs", "show", db, "job-7")[1]
+    assert "waits for   worker 1 has not moved for 30 s\n" in run("jobs", "show", db, "job-7")[1]
     (told,) = json.loads(run("jobs", "show", db, "job-7", "--json")[1])["stalls"]
-    assert (told["lane"], told["fragment_id"], told["rows"]) == ("lane 1", 3, [0, 10])
+    assert (told["worker"], told["fragment_id"], told["rows"]) == ("worker 1", 3, [0, 10])
 
 
 def test_a_job_that_waits_for_its_turn_shows_its_place(run, db, fake):

@@ -82,9 +82,9 @@ def test_view_has_three_lines_on_any_terminal(width):
 
 
 def test_view_tells_what_does_not_move():
-    stall = jobs_pb2.Stall(lane="lane 1", message="lane 1 has not moved for 30 s at rows 0 to 9 of fragment 3")
+    stall = jobs_pb2.Stall(worker="worker 1", message="worker 1 has not moved for 30 s at rows 0 to 9 of fragment 3")
     text = shown(render("docs.n", job(stalls=[stall]), 120))
-    assert "  lane 1 has not moved for 30 s at rows 0 to 9 of fragment 3" in text.splitlines()
+    assert "  worker 1 has not moved for 30 s at rows 0 to 9 of fragment 3" in text.splitlines()
 
 
 def test_view_before_the_plan():

@@ -15,7 +15,7 @@ from core.lance_io import damage
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import source_records
 from core.udf.registry import UdfRegistry
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from executor.jobs.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights
 
@@ -46,7 +46,7 @@ def database(tmp_path):
     (folder / "t.lance" / "_refresh").mkdir()
     (folder / "t.lance" / "_refresh" / "source-1.arrow").write_bytes(b"1")
     UdfRegistry(str(folder)).put(UDF)
-    History(str(folder)).prepare()
+    JobHistory(str(folder)).prepare()
     folder.chmod(0o700)
     return str(folder)
 
@@ -71,7 +71,7 @@ def test_a_verification_goes_on_where_a_folder_cannot_be_looked_into(database, t
     uri = str(tmp_path / "lake" / "u.lance")
     lance.write_dataset(pa.table({"x": [1]}), uri)
     (tmp_path / "lake" / "t.lance" / "_checkpoints").write_bytes(b"no folder")
-    found = [finding for report in verify(database, None) for finding in report.tally.findings]
+    found = [finding for report in verify(database, None) for finding in report.metrics.findings]
     assert [(f.flaw, f.path) for f in found] == [
         (Flaw.UNREADABLE, "t.lance"),
         (Flaw.DAMAGED, "t.lance/_refresh/source-1.arrow"),

@@ -185,11 +185,11 @@ def _stay(count: int, which: str) -> str:
 class Stall:
     """Something that a running job waits for and that has not moved for a while; `str` of it is a sentence.
 
-    `rows` of `fragment_id` are at hand in `lane`, a worker process: physical offsets, the end exclusive; -1: there is
-    no fragment. A lane that is `silent` does not even say that it lives: its work has been given to another one.
+    `rows` of `fragment_id` are at hand in `worker`, a worker process: physical offsets, the end exclusive; -1: there is
+    no fragment. A worker that is `silent` does not even say that it lives: its work has been given to another one.
     """
 
-    lane: str
+    worker: str
     fragment_id: int
     rows: tuple[int, int]
     idle_seconds: float

@@ -80,7 +80,7 @@ def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
 
 def _stall(message: jobs_pb2.Stall) -> Stall:
     return Stall(
-        lane=message.lane,
+        worker=message.worker,
         fragment_id=message.fragment_id,
         rows=(message.rows.start, message.rows.end),
         idle_seconds=message.idle_seconds,

@@ -22,7 +22,7 @@ _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
 
 
-class Neighbours:
+class RangeScan:
     """One version of a table, opened. For many threads at once."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:

@@ -1,7 +1,7 @@
-"""Stages: hidden tables in which the function columns of a refresh are computed, by ordinary backfills.
+"""Scratch tables: hidden tables in which the function columns of a refresh are computed, by ordinary backfills.
 
-A stage holds `__source_row_id` and one computed column for each function. It belongs to one piece of work, whose digest
-is in its config: who comes after a crash with the same work finds what was computed.
+A scratch table holds `__source_row_id` and one computed column for each function. It belongs to one piece of work,
+whose digest is in its config: who comes after a crash with the same work finds what was computed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
 from core.storage import failed, refusal
 
-_DIGEST_KEY = "leman.stage"
-_COLUMNS_KEY = "leman.stage.columns"
+_DIGEST_KEY = "leman.scratch table"
+_COLUMNS_KEY = "leman.scratch table.columns"
 
 _DROP_TRIES = 5
 #: `__source_row_id` is the first column.
 _ROW_ID_FIELD = 0
-#: Of the threads of a process one at a time looks for a stage and lays it.
+#: Of the threads of a process one at a time looks for a scratch table and lays it.
 _LAYING = threading.Lock()
 
 RowIds = npt.NDArray[np.int64]
 
 
-class Stage:
-    """A stage that exists. `rows`: how many each of its fragments has, in their order."""
+class ScratchTable:
+    """A scratch table that exists. `rows`: how many each of its fragments has, in their order."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -56,16 +56,16 @@ class Stage:
         except (ValueError, OSError) as error:
             found = table_error(uri, error)
             if isinstance(found, NotFound | DataLoss):  # damaged it is as good as gone
-                found = NotFound("TABLE_NOT_FOUND", f"The stage {uri} is gone: {error}")
+                found = NotFound("TABLE_NOT_FOUND", f"The scratch table {uri} is gone: {error}")
             raise found from None
         self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
-    def again(self) -> Stage:
-        """The same stage, opened anew, with what was committed since. Raises Aborted (STAGE_TAKEN) where it is gone, or
-        another refresh put one of its own in its place."""
+    def again(self) -> ScratchTable:
+        """The same scratch table, opened anew, with what was committed since. Raises Aborted (STAGE_TAKEN) where it is
+        gone, or another refresh put one of its own in its place."""
         try:
-            found = Stage(self.uri)
+            found = ScratchTable(self.uri)
         except NotFound as error:
             raise taken(self.uri, error) from None
         if found._laid_as != self._laid_as:
@@ -81,7 +81,7 @@ class Stage:
 
     @property
     def _laid_as(self) -> tuple[object, ...]:
-        """What no two stages share: files have names of their own."""
+        """What no two scratch tables share: files have names of their own."""
         rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
         return rows, self.rows
 
@@ -100,7 +100,7 @@ class Stage:
         return files <= {info.base_name for info in found}
 
     def row_ids(self) -> RowIds:
-        """`__source_row_id` of all rows, by their position in the whole stage."""
+        """`__source_row_id` of all rows, by their position in the whole scratch table."""
         column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
         return np.asarray(column.to_numpy(), np.int64)
 
@@ -119,8 +119,8 @@ class Stage:
         ]
 
     def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
-        """Positions in the whole stage, ascending, of the rows of a column for which its function failed. `fragments`:
-        positions of those that are looked at, which are complete; None: all."""
+        """Positions in the whole scratch table, ascending, of the rows of a column for which its function failed.
+        `fragments`: positions of those that are looked at, which are complete; None: all."""
         fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
         starts = np.cumsum([0, *self.rows])
         found = [np.empty(0, np.int64)]
@@ -135,8 +135,8 @@ class Stage:
         return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole stage; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they were not
-        computed: a stage that another process lays meanwhile in the place of this one has none yet."""
+        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they
+        were not computed: a scratch table that another process lays meanwhile in the place of this one has none yet."""
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
         ends = np.cumsum(self.rows)
@@ -152,17 +152,17 @@ class Stage:
         move_to_latest(self._dataset)
 
 
-def find(uri: str, digest: str) -> Stage | None:
-    """The stage of that work, if it was laid completely and is whole: whoever still wrote to it while another dropped
-    it left a table without files."""
+def find(uri: str, digest: str) -> ScratchTable | None:
+    """The scratch table of that work, if it was laid completely and is whole: whoever still wrote to it while another
+    dropped it left a table without files."""
     try:
-        found = Stage(uri)
+        found = ScratchTable(uri)
     except NotFound:
         return None
     return found if found.digest == digest and found.is_whole() else None
 
 
-def find_for(uri: str, digest: str, parts: Sequence[RowIds]) -> Stage | None:
+def find_for(uri: str, digest: str, parts: Sequence[RowIds]) -> ScratchTable | None:
     """The same, if it has all rows of `parts`, in whatever fragments."""
     found = find(uri, digest)
     if found is None:
@@ -176,10 +176,10 @@ def _holds(ascending: RowIds, ids: RowIds) -> bool:
     return not len(ids) or (places.max() < len(ascending) and np.array_equal(ascending[places], ids))
 
 
-def lay(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
-    """Makes a stage: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to their
-    functions. A stage of other work at the same place is dropped; one of the same work is shared, where two refreshes
-    lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
+def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
+    """Makes a scratch table: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to
+    their functions. A scratch table of other work at the same place is dropped; one of the same work is shared, where
+    two refreshes lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
     with _LAYING:
         found = find_for(uri, digest, parts)
         if found is not None:
@@ -195,11 +195,13 @@ def lay(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> S
 
 
 def taken(uri: str, why: object) -> Aborted:
-    """The error for a stage that another process lays or drops at the same time."""
-    return Aborted("STAGE_TAKEN", f"The stage {uri} cannot be used, perhaps for another refresh of the view: {why}")
+    """The error for a scratch table that another process lays or drops at the same time."""
+    return Aborted(
+        "STAGE_TAKEN", f"The scratch table {uri} cannot be used, perhaps for another refresh of the view: {why}"
+    )
 
 
-def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> Stage:
+def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
     version: Any = storage_version(columns)
     fragments = []
@@ -222,11 +224,11 @@ def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) ->
     crash_point("executor.stage_written")
     if len(columns):  # last: who finds the columns, finds the rest
         dataset.add_columns(columns)
-    return Stage(uri)
+    return ScratchTable(uri)
 
 
-def stages(database: str, named: re.Pattern[str]) -> list[str]:
-    """Uris of the stages in a database whose names match, half-laid ones too. Raises Unavailable
+def scratch_tables(database: str, named: re.Pattern[str]) -> list[str]:
+    """Uris of the scratch tables in a database whose names match, half-laid ones too. Raises Unavailable
     (STORE_UNAVAILABLE)."""
     system, root = filesystem_of(database)
     try:
@@ -240,7 +242,7 @@ def stages(database: str, named: re.Pattern[str]) -> list[str]:
 
 
 def drop(uri: str) -> None:
-    """Removes a stage, or what is left of one."""
+    """Removes a scratch table, or what is left of one."""
     system, path = filesystem_of(uri)
     for tries_left in reversed(range(_DROP_TRIES)):
         try:
@@ -249,7 +251,7 @@ def drop(uri: str) -> None:
             return
         except OSError as error:  # somebody wrote into it meanwhile
             if not tries_left:
-                raise failed(error, f"The stage {uri} cannot be removed: {error}", uri) from None
+                raise failed(error, f"The scratch table {uri} cannot be removed: {error}", uri) from None
         else:
             return
 
@@ -257,7 +259,7 @@ def drop(uri: str) -> None:
 def _is_complete(uri: str, files: Sequence[str]) -> bool:
     try:
         return bool(files) and all(_is_settled(uri, file) for file in files)
-    except (OSError, ValueError):  # somebody drops the stage meanwhile
+    except (OSError, ValueError):  # somebody drops the scratch table meanwhile
         return False
 
 

@@ -19,7 +19,7 @@ from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.views import sql_failures
-from core.lance_io.views.range_scan import ROW_ID, Neighbours
+from core.lance_io.views.range_scan import ROW_ID, RangeScan
 from core.sql import expressions
 from core.udf import blobs
 from core.views import metadata as view_metadata
@@ -266,8 +266,8 @@ class SourceRows:
         return batch
 
     @cached_property
-    def _neighbours(self) -> Neighbours:
-        return Neighbours(self._dataset)
+    def _neighbours(self) -> RangeScan:
+        return RangeScan(self._dataset)
 
     def _gone(self, missing: Ids) -> Aborted:
         return Aborted(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from core.domain.compactions import Trail
+from core.domain.compactions import CompactionHistory
 from core.domain.table import Fragment
 from core.errors import NotFound
 from core.lance_io import compactions
@@ -20,7 +20,7 @@ from core.views.rows import NO_IDS, Ids, Mask, contains
 State = tuple[str, ...]
 
 
-class Lineage:
+class Ancestry:
     """The fragments of one version of a source, and what compactions made them of. `fields` are those that are read."""
 
     def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
@@ -30,7 +30,7 @@ class Lineage:
         self._fields = tuple(fields)
         self._read: dict[tuple[int, int], RowFacts] = {}
         self._ancestors: dict[int, Mapping[State, Ids]] = {}
-        self._trail = Trail()
+        self._compactions = CompactionHistory()
 
     def state(self, fragment: Fragment) -> State:
         return tuple(fragment.file_of(i) for i in self._fields)
@@ -42,16 +42,18 @@ class Lineage:
             return
         most = compactions.versions_to_look_at(len(self.fragments))
         try:
-            trail = compactions.trace(
+            found = compactions.trace(
                 self._uri, self._version, files, lambda old: "" if is_end(old) else self._file(old), most
             )
         except (OSError, ValueError):
             return
-        self._trail = Trail({**self._trail.rewrites, **trail.rewrites}, self._trail.lost | trail.lost)
+        self._compactions = CompactionHistory(
+            {**self._compactions.rewrites, **found.rewrites}, self._compactions.lost | found.lost
+        )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
         """The fragments that one compaction made this one of, with the rows that it took over."""
-        rewrite = self._trail.rewrites.get(self._file(fragment))
+        rewrite = self._compactions.rewrites.get(self._file(fragment))
         if rewrite is None or not any(self.is_same(made, fragment) for made in rewrite.new):
             return
         for old in rewrite.old:
@@ -109,7 +111,7 @@ class Origins:
     `patched` comes with each call: kept here, its owner and what that read would stay until Python's collector runs.
     """
 
-    def __init__(self, new: Lineage, old: Lineage) -> None:
+    def __init__(self, new: Ancestry, old: Ancestry) -> None:
         self._new = new
         self._old = old
         self._found: dict[int, dict[int, Ids]] = {}
@@ -154,7 +156,7 @@ class Origins:
         return NO_IDS if self._old.is_same(kept, fragment) else patched(kept, fragment)
 
 
-def common_origin(one: Lineage, here: RowFacts, other: Lineage, there: RowFacts) -> Mask:
+def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
     """For each of the rows, the same ones in both: did compactions alone move it to both places, out of one? So it is
     where a version was restored after a compaction, and compacted again."""
     found = np.zeros(len(here), np.bool_)

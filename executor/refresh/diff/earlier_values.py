@@ -12,7 +12,7 @@ from core.domain.view import EarlierValues, RefreshPlan
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids, contains, positions
 from executor.refresh.diff.base import Base
-from executor.refresh.diff.row_diff import differences
+from executor.refresh.diff.row_diff import diff_rows
 from executor.refresh.diff.view_rows import held_with_values
 from executor.worker.source_inputs import rows_within
 
@@ -46,7 +46,7 @@ def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> Ea
     ids, own_ids = held_with_values(then.uri, then.version, np.sort(wanted))
     if not earlier.changes or not len(ids):
         return EarlierRows(ids, own_ids)
-    moves = differences(then, Base(then), SourceRows(then.definition.source_uri, then.target_version)).moves
+    moves = diff_rows(then, Base(then), SourceRows(then.definition.source_uri, then.target_version)).moves
     same = ~(contains(moves.changed, ids) | contains(moves.fresh, ids) | contains(moves.gone, ids))
     return EarlierRows(ids[same], own_ids[same])
 

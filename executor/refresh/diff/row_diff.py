@@ -14,7 +14,7 @@ from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.lance_io.views.source_records import SourceRecord
 from core.views.rows import Ids, Moves, contains, positions
 from executor.refresh.diff.base import Base
-from executor.refresh.diff.unchanged_rows import Pairs, Sameness
+from executor.refresh.diff.unchanged_rows import Pairs, UnchangedRows
 
 #: Rows of listed fragments that are compared at once, at either version: some 500 MB for both.
 _AT_ONCE = 1 << 22
@@ -22,14 +22,14 @@ _ALL = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Differences:
+class RowDiff:
     """`asked`: the fresh and the changed rows, at the target, sorted by id."""
 
     moves: Moves
     asked: RowFacts
 
 
-def differences(plan: RefreshPlan, base: Base, target: SourceRows) -> Differences:
+def diff_rows(plan: RefreshPlan, base: Base, target: SourceRows) -> RowDiff:
     """Looks at the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
@@ -37,7 +37,7 @@ def differences(plan: RefreshPlan, base: Base, target: SourceRows) -> Difference
     new = {c.fragment_id for c in plan.changes if c.kind in (kinds.APPEARED, kinds.REWRITTEN)}
     gone, back = _deletions(base, target, deletions)
     then = base.rows if old else None
-    same = Sameness(plan, base.side)
+    same = UnchangedRows(plan, base.side)
     found = []
     rows = max(target.live_rows(new), 0 if then is None else then.live_rows(old))
     for low, high in _ranges(rows, lambda: target.highest_id(new)):
@@ -83,7 +83,7 @@ def _joined(
     return _concatenated([some, rows]).by_id()
 
 
-def _compare(same: Sameness, before: RowFacts, after: RowFacts) -> Differences:
+def _compare(same: UnchangedRows, before: RowFacts, after: RowFacts) -> RowDiff:
     at = positions(after.ids, before.ids)
     stayed = at >= 0
     pairs = Pairs(before.at(stayed), after.at(at[stayed]))
@@ -91,15 +91,15 @@ def _compare(same: Sameness, before: RowFacts, after: RowFacts) -> Differences:
     fresh = np.ones(len(after), np.bool_)
     fresh[at[stayed]] = False
     moves = Moves(gone=before.ids[~stayed], fresh=after.ids[fresh], changed=changed)
-    return Differences(moves, after.at(fresh | contains(changed, after.ids)))
+    return RowDiff(moves, after.at(fresh | contains(changed, after.ids)))
 
 
-def _all(found: list[Differences]) -> Differences:
+def _all(found: list[RowDiff]) -> RowDiff:
     if len(found) == 1:
         return found[0]
     parts = [(d.moves.gone, d.moves.fresh, d.moves.changed) for d in found]
     gone, fresh, changed = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Differences(Moves(gone, fresh, changed), _concatenated([d.asked for d in found]))
+    return RowDiff(Moves(gone, fresh, changed), _concatenated([d.asked for d in found]))
 
 
 def _concatenated(rows: Iterable[RowFacts]) -> RowFacts:

@@ -18,7 +18,7 @@ from core.lance_io.views.patches import patched_offsets
 from core.lance_io.views.source import RowFacts
 from core.sql.query_columns import columns_read
 from core.views.rows import Ids, Mask, contains
-from executor.refresh.diff.ancestry import Lineage, Origins, common_origin
+from executor.refresh.diff.ancestry import Ancestry, Origins, common_origin
 from executor.refresh.diff.row_versions import is_silent
 
 
@@ -49,7 +49,7 @@ class Side:
         return {fragment.fragment_id: fragment for fragment in self._read()}
 
 
-class Sameness:
+class UnchangedRows:
     """Tells for one plan which rows are the same. The source is opened, and its history read, where that is needed.
     `base` gives the older version."""
 
@@ -57,7 +57,7 @@ class Sameness:
         self._plan = plan
         self._get_base = base
         self._uri = plan.definition.source_uri
-        self._known_lineages: dict[int, Lineage] = {}
+        self._known_lineages: dict[int, Ancestry] = {}
         self._known_origins: dict[int, Origins] = {}
 
     def unchanged(self, pairs: Pairs) -> Mask:
@@ -131,10 +131,10 @@ class Sameness:
             self._known_origins[key] = Origins(self._lineage(newer), self._lineage(older))
         return self._known_origins[key]
 
-    def _lineage(self, side: Side) -> Lineage:
+    def _lineage(self, side: Side) -> Ancestry:
         if side.version not in self._known_lineages:
             fields = [i for f in side.fields if f.name in self._columns for i in f.field_ids]
-            self._known_lineages[side.version] = Lineage(self._uri, side.version, fields, side.fragments)
+            self._known_lineages[side.version] = Ancestry(self._uri, side.version, fields, side.fragments)
         return self._known_lineages[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:

@@ -17,7 +17,7 @@ from core.lance_io.views.source import RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows
 from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
 from executor.refresh.diff.base import Base
-from executor.refresh.diff.row_diff import Differences, differences
+from executor.refresh.diff.row_diff import RowDiff, diff_rows
 from executor.refresh.diff.view_rows import held
 
 _ROWS = 1 << 16
@@ -173,8 +173,8 @@ class _Comparison:
             return self._bounds.cut(np.sort(np.concatenate([NO_IDS, *self._target.everything()])))
         return self._bounds.cut(self._above(-1, self._bounds.offset + self._bounds.limit))
 
-    def _differences(self) -> Differences:
-        return differences(self._plan, self._recorded, self._target.source)
+    def _differences(self) -> RowDiff:
+        return diff_rows(self._plan, self._recorded, self._target.source)
 
     @cached_property
     def _target(self) -> _Filter:

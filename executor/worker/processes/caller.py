@@ -1,4 +1,4 @@
-"""Has errands run by processes of the pool. Used where Spark runs a lane."""
+"""Has tasks run by processes of the pool. Used where Spark runs a worker."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import msgspec
 
-from executor.worker.messages import Errand
+from executor.worker.messages import WorkerTask
 from executor.worker.processes.function_process import Prepare
 from executor.worker.processes.messages import Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
-from executor.worker.worker_loop import run_errand
+from executor.worker.worker_loop import run_task
 
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
-_errands, _answers = msgspec.json.Decoder(Errand), msgspec.json.Decoder(Answer)
+_worker_tasks, _answers = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(Answer)
 
 
 class FunctionProcessEnded(RuntimeError):
-    """The process that ran an errand is gone, or could not go on: the lane is to be started again."""
+    """The process that ran an task is gone, or could not go on: the worker is to be started again."""
 
 
 class Caller:
@@ -31,16 +31,16 @@ class Caller:
         self._requests = requests
         self._pool_parent = pool_parent
 
-    def run(self, errand: str, state: bytes = b"") -> int:
-        """Runs an errand where its function's version runs; returns how many units it was. Raises
+    def run(self, worker_task: str, state: bytes = b"") -> int:
+        """Runs an task where its function's version runs; returns how many units it was. Raises
         FunctionProcessEnded."""
-        function = _errands.decode(errand).function
+        function = _worker_tasks.decode(worker_task).function
         ours, theirs = socket.socketpair()
         with ours:
             try:
                 with theirs:
                     socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
-                send(ours, Request(errand, state))
+                send(ours, Request(worker_task, state))
                 data = receive(ours)
             except OSError:
                 data = None
@@ -66,6 +66,6 @@ def start(prepare: Prepare, warm: Callable[[], None]) -> Caller:
     if os.fork() == 0:
         asking.close()
         os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
-        Pool(requests, run_errand, prepare, warm).serve(here)
+        Pool(requests, run_task, prepare, warm).serve(here)
     requests.close()
     return Caller(asking, here)

@@ -19,7 +19,7 @@ _Identity = tuple[int, int]
 
 
 class Descriptors:
-    """Those of one process. Call `guard` once, `restore` before each errand, `check` after each unit."""
+    """Those of one process. Call `guard` once, `restore` before each task, `check` after each unit."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -66,7 +66,7 @@ class Descriptors:
         self._closerange(fd_low, fd_high)
 
     def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:  # noqa: FBT001, FBT002 as in os
-        """`os.dup2` for functions: they may redirect what they print, until their errand ends."""
+        """`os.dup2` for functions: they may redirect what they print, until their task ends."""
         if os.getpid() == self._pid:
             if fd2 in self._own:
                 raise OSError(errno.EBADF, "this descriptor is Leman's")

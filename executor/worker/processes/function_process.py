@@ -1,4 +1,4 @@
-"""The life of a process that runs one version of a function: errand after errand, until it is killed."""
+"""The life of a process that runs one version of a function: task after task, until it is killed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _next_caller(control: socket.socket) -> socket.socket | None:
 
 
 def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare) -> None:
-    """Runs one errand. Another one is taken only where it ended well and left no process behind: else the pool ends
+    """Runs one task. Another one is taken only where it ended well and left no process behind: else the pool ends
     this one when the caller has its answer, and what it left with it."""
     here = os.getpid()
     request = receive(caller)
@@ -72,7 +72,7 @@ def _answer(request: Request, run: Run, prepare: Prepare) -> Answer:
         kept.begin()
         if request.state:
             prepare(request.state)
-        return Answer(run(request.errand))
+        return Answer(run(request.worker_task))
     except BaseException as error:  # noqa: BLE001 whatever it is, the caller has to know
         return Answer(error=f"{type(error).__name__}: {error}")
 

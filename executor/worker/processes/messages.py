@@ -8,20 +8,20 @@ import msgspec
 
 from executor.worker.messages import LENGTH_BYTES, framed
 
-#: A function process tells the pool that it may get another errand.
+#: A function process tells the pool that it may get another task.
 IDLE = b"i"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """From the caller to the function process. `errand`: as `worker_loop.run_errand` takes it; `state`: what
+    """From the caller to the function process. `worker_task`: as `worker_loop.run_worker_task` takes it; `state`: what
     the process is to take over from its caller beforehand."""
 
-    errand: str
+    worker_task: str
     state: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """To the caller: how many units were run, or why the errand ended early."""
+    """To the caller: how many units were run, or why the task ended early."""
 
     units: int = 0
     error: str = ""

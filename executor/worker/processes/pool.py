@@ -31,14 +31,14 @@ _MOST_IDLE = max(4, 2 * _CORES)
 #: As long as Spark keeps its own idle Python processes.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
-#: After the end of an errand its job is being ended, which is not to wait for cores.
+#: After the end of an task its job is being ended, which is not to wait for cores.
 _QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """`function`: what it is bound to; empty: nothing yet. `caller`: whose errand it runs."""
+    """`function`: what it is bound to; empty: nothing yet. `caller`: whose task it runs."""
 
     pid: int
     control: socket.socket
@@ -106,7 +106,7 @@ class Pool:
         self._poll.unregister(connection)
         connection.close()
 
-    # errands
+    # tasks
 
     def _take(self) -> None:
         name, fds, _, _ = socket.recv_fds(self._requests, _LARGEST_NAME, 1)

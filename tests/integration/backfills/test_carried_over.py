@@ -1,4 +1,4 @@
-"""What was computed and not committed, or committed and replaced, is not computed again: it is carried over."""
+"""What was computed and not committed, or committed and replaced, is not computed again: it is migrated."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def doubles(*gone: int) -> dict[int, int | None]:
 @pytest.mark.parametrize("target", [1 << 20, 16], ids=["one fragment", "several"])
 @pytest.mark.parametrize("deleted", [(), (0, 12, 13, 39)], ids=["all rows", "some deleted"])
 def test_compacted_in_the_middle_of_a_job(db, tmp_path, evidence, target, deleted):
-    """Finished files are refused as their fragments are gone; checkpoints and files are carried over."""
+    """Finished files are refused as their fragments are gone; checkpoints and files are migrated."""
     gate = Gate(tmp_path, evidence)
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": gate.double(at=35)})
@@ -127,7 +127,7 @@ def test_deleted_and_compacted_in_the_middle_of_a_job(db, tmp_path, evidence):
 
 
 def test_updated_and_compacted_in_the_middle_of_a_job(db, tmp_path, evidence):
-    """Rows that moved before the compaction are computed; nothing stale is carried over."""
+    """Rows that moved before the compaction are computed; nothing stale is migrated."""
 
     def change() -> None:
         table.to_lance().update({"x": "x + 1000"}, where="x IN (3, 25)")
@@ -311,7 +311,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_of_every_kind_are_carried_over_as_they_are(db, tmp_path, kind):
+def test_values_of_every_kind_are_migrated_over_as_they_are(db, tmp_path, kind):
     """Blobs of replaced files are computed again: their bytes lie where only the table finds them."""
     data_type, value = KINDS[kind]
     log = Evidence(tmp_path)

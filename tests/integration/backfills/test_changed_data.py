@@ -269,7 +269,7 @@ def test_compacted_after_the_column_was_dropped_and_added_again(table, evidence)
 
 
 def test_compacted_while_a_job_runs(db, tmp_path):
-    """What was committed before is kept, the rest is carried over to the new fragment: each row is computed once."""
+    """What was committed before is kept, the rest is migrated to the new fragment: each row is computed once."""
     gate, path = tmp_path / "gate", str(tmp_path / "gate")
     log = Evidence(tmp_path, "log")
     double = log.double().func

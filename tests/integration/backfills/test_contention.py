@@ -24,7 +24,7 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
 from executor.coordination.reservations import reservations_at
-from executor.jobs.backfill_run import JobRun
+from executor.jobs.backfill_run import BackfillRun
 from planner.catalog import Catalog, NewColumn
 from planner.plan_reader import PlanReader
 from tests.integration.views.histories.harness import System
@@ -68,7 +68,7 @@ class Contest:
         )
         wanted = Catalog(LanceTables()).addition(self.database, "t", [NewColumn("y", "double", "1")], "")
         request = AddColumnsRequest(wanted.uri, "", wanted.request_id, wanted.schema)
-        system._runner.run(system._lanes.submit(request))
+        system._runner.run(system._workers.submit(request))
         defaults = Settings()
         self._settings = defaults.model_copy(
             update={
@@ -86,13 +86,13 @@ class Contest:
     async def _keep(self, holder: str, scopes: Sequence[str]) -> None:
         await asyncio.to_thread(self._reservations.renew, scopes, holder)
 
-    def run(self, *filters: str) -> list[JobRun]:
+    def run(self, *filters: str) -> list[BackfillRun]:
         """Jobs with these filters, begun at once; all have ended."""
         services = replace(self._system.services, settings=self._settings, release=self._release, keep=self._keep)
         runs = []
         for n, where in enumerate(filters):
             spec = BackfillSpec(self.database, "t", "y", where=where)
-            runs.append(JobRun(Job(f"job-{n}", "", JobState.PLANNING, spec, 0, 0), services))
+            runs.append(BackfillRun(Job(f"job-{n}", "", JobState.PLANNING, spec, 0, 0), services))
 
         async def all_at_once() -> None:
             async with asyncio.timeout(120):
@@ -101,7 +101,7 @@ class Contest:
         self._system._runner.run(all_at_once())
         return runs
 
-    async def _run(self, run: JobRun) -> None:
+    async def _run(self, run: BackfillRun) -> None:
         plan = await run.plan()
         if not await run.ended_at_once(plan):
             await run.run(plan)
@@ -124,12 +124,12 @@ def contest(system, tmp_path, server) -> Contest:
 def test_jobs_with_overlapping_filters_all_end_right_and_compute_each_row_once(contest):
     filters = [f"x >= {10 * n} AND x < {10 * n + 120}" for n in range(12)]
     runs = contest.run(*filters)
-    assert [(run.board.job.state, run.board.job.error) for run in runs] == [(JobState.DONE, None)] * len(filters)
+    assert [(run.status.job.state, run.status.job.error) for run in runs] == [(JobState.DONE, None)] * len(filters)
     assert contest.values() == {x: 2 * x if x < 230 else None for x in range(ROWS)}
     assert sorted(SEEN) == list(range(230))
 
 
-@pytest.mark.parametrize("field", ["0-240-somebody", "0-240-job-dead#1"], ids=["foreign", "a clock that was set back"])
+@pytest.mark.parametrize("field", ["0-240-somebody", "0-240-job-dead#1"], ids=["external", "a clock that was set back"])
 def test_a_reservation_that_does_not_expire_is_told_and_then_ignored(contest, server, field):
     """It is written again and again, too."""
     client, over = redis.Redis.from_url(server.url), threading.Event()
@@ -148,9 +148,9 @@ def test_a_reservation_that_does_not_expire_is_told_and_then_ignored(contest, se
     finally:
         over.set()
         holding.join()
-    assert (run.board.job.state, run.board.job.stalls) == (JobState.DONE, ())
+    assert (run.status.job.state, run.status.job.stalls) == (JobState.DONE, ())
     assert time.monotonic() - begun >= 3 * LEASE_SECONDS
-    told = [event.message for event in run.board._events if event.kind == "stall"]
+    told = [event.message for event in run.status._events if event.kind == "stall"]
     holder = field.split("-", 2)[2].partition("#")[0]
     assert told
     assert told[0].startswith(f"rows 0 to {ROWS - 1} of fragment 0 are reserved by {holder}; waiting for ")

@@ -15,7 +15,7 @@ import leman
 from core.domain.job import Job
 from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
-from executor.jobs.job_history import History
+from executor.jobs.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
 from tests.integration.evidence import Evidence, numbers, values
 
@@ -79,17 +79,17 @@ def test_a_fragment_with_nine_tenths_of_the_rows_is_spread_over_all_workers(db, 
         time.sleep(0.005)
         return x
 
-    large, small, lanes = 900, 10, 4
+    large, small, workers = 900, 10, 4
     table = db.create_table("t", numbers(large))
     for n in range(10):
         table.add(numbers(small, start=large + n * small))
     assert [f.count_rows() for f in table.to_lance().get_fragments()] == [large] + [small] * 10
     table.add_columns({"y": slow})
-    job = db.job(table.backfill("y", concurrency=lanes, progress=False))
+    job = db.job(table.backfill("y", concurrency=workers, progress=False))
     calls = [line.split() for line in log.read_text().splitlines()]
     shares = Counter(pid for x, pid in calls if int(x) < large)
-    assert len(shares) == lanes
-    assert min(shares.values()) >= large / lanes / 3, "a fair share"
+    assert len(shares) == workers
+    assert min(shares.values()) >= large / workers / 3, "a fair share"
     assert len(calls) == job.progress.rows_evaluated == large + 10 * small
     assert values(table, "y") == {x: x for x in range(large + 10 * small)}
 
@@ -100,7 +100,7 @@ def abandoned(db: leman.Database, table: leman.Table, attempt: int) -> str:
     spec = BackfillSpec(database, table.name, "y")
     job_id = f"job-{uuid.uuid4().hex[:16]}"
     now = time.time()
-    history = History(database)
+    history = JobHistory(database)
     history.prepare()
     history.save(Job(job_id, "", State.RUNNING, spec, now, now, attempt=attempt))
     return job_id

@@ -45,7 +45,7 @@ def spark_home(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("options", "most"), [({}, 2), ({"num_cpus": 2}, 1), ({"memory": "384m"}, 1)], ids=str)
-def test_lanes_take_what_they_ask_for(cluster, tmp_path, options, most):
+def test_workers_take_what_they_ask_for(cluster, tmp_path, options, most):
     with cluster.connect(tmp_path) as db:
         table = db.create_table("t", numbers(60), max_rows_per_file=5)
         table.add_columns({"y": spans(tmp_path, **options)})
@@ -54,7 +54,7 @@ def test_lanes_take_what_they_ask_for(cluster, tmp_path, options, most):
         assert most_at_once(tmp_path) == most
         assert values(table, "y") == {x: x for x in range(60)}
         told = [event.message for event in future.events() if event.kind == "resources"]
-        assert [message.startswith("each lane takes 2 cores") for message in told] == [True] * bool(options)
+        assert [message.startswith("each worker takes 2 cores") for message in told] == [True] * bool(options)
 
 
 def test_what_the_executors_do_not_have_is_refused(cluster, tmp_path):

@@ -266,7 +266,7 @@ def another_application(hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_packed_environment_runs_on_hosts_that_have_none(hosts, archive, tmp_path):
-    """Lanes on all cores of both hosts, more than the executor's machine is asked for."""
+    """Workers on all cores of both hosts, more than the executor's machine is asked for."""
     conf = json.dumps({"spark.archives": f"{archive}#leman-env"})
     settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__CALLBACK_PORT": "7100"}
     with system(hosts, tmp_path / "lake", conf=conf, LEMAN_SPARK__START_SECONDS="200", **settings) as lake:

@@ -51,7 +51,7 @@ def most_at_once(folder: Path) -> int:
     [{"num_cpus": CORES}, {"memory": psutil.virtual_memory().total * 2 // 3}],
     ids=lambda options: next(iter(options)),
 )
-def test_resources_bound_the_lanes_of_one_machine(db, tmp_path, options):
+def test_resources_bound_the_workers_of_one_machine(db, tmp_path, options):
     table = db.create_table("t", numbers(40), max_rows_per_file=5)
     table.add_columns({"y": spans(tmp_path, **options)})
     future = table.backfill_async("y", concurrency=4)
@@ -59,11 +59,11 @@ def test_resources_bound_the_lanes_of_one_machine(db, tmp_path, options):
     assert most_at_once(tmp_path) == 1
     told = [event.message for event in future.events() if event.kind == "resources"]
     assert len(told) == 1
-    assert "at most 1 lanes at once" in told[0]
+    assert "at most 1 workers at once" in told[0]
     assert values(table, "y") == {x: x for x in range(40)}
 
 
-def test_without_resources_lanes_run_together(db, tmp_path):
+def test_without_resources_workers_run_together(db, tmp_path):
     table = db.create_table("t", numbers(80), max_rows_per_file=5)
     table.add_columns({"y": spans(tmp_path)})
     future = table.backfill_async("y", concurrency=4)

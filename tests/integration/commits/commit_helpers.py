@@ -1,4 +1,5 @@
-"""A real Lance table with computed columns, requests as an executor would send them, and a coordinator's lanes."""
+"""A real Lance table with computed columns, requests as an executor would send them, and a coordinator's commit
+queues."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest
 from core import keys
@@ -77,7 +78,7 @@ def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "
 
 
 class Planner:
-    """Plans and stages as planner and executor do, from one snapshot of the table."""
+    """Plans and scratch tables as planner and executor do, from one snapshot of the table."""
 
     def __init__(self, table: Table, column: str = "c", scale: int = 10, version: str = "v1") -> None:
         self.table = table
@@ -148,16 +149,16 @@ def with_file(request: ReplaceRequest, staged: StagedFile) -> ReplaceRequest:
     return replace(request, replacements=(first, *request.replacements[1:]))
 
 
-def in_lanes(work: Callable[[Lanes], Coroutine[Any, Any, T]], limits: Limits | None = None) -> T:
-    """What `work` gives, with the lanes of a coordinator."""
+def in_queues(work: Callable[[CommitQueues], Coroutine[Any, Any, T]], limits: Limits | None = None) -> T:
+    """What `work` gives, with the commit queues of a coordinator."""
 
     async def run() -> T:
-        lanes = Lanes(limits or Limits())
+        queues = CommitQueues(limits or Limits())
         try:
             async with asyncio.timeout(DEADLINE):
-                return await work(lanes)
+                return await work(queues)
         finally:
-            await lanes.close()
+            await queues.close()
 
     return asyncio.run(run())
 
@@ -165,10 +166,10 @@ def in_lanes(work: Callable[[Lanes], Coroutine[Any, Any, T]], limits: Limits | N
 def submit(*requests: Any, limits: Limits | None = None) -> list[CommitResult]:
     """The results of requests that were sent at once. Raises what one of them raises."""
 
-    async def all_at_once(lanes: Lanes) -> list[CommitResult]:
-        return list(await asyncio.gather(*(lanes.submit(request) for request in requests)))
+    async def all_at_once(queues: CommitQueues) -> list[CommitResult]:
+        return list(await asyncio.gather(*(queues.submit(request) for request in requests)))
 
-    return in_lanes(all_at_once, limits)
+    return in_queues(all_at_once, limits)
 
 
 def reasons(result: CommitResult) -> list[str]:

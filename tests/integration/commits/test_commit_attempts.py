@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io import attempts
 from commit_coordinator.requests import BeginAttemptRequest, Status
 from core.errors import Aborted, FailedPrecondition
@@ -20,7 +20,7 @@ from tests.integration.commits.commit_helpers import (
     Planner,
     between,
     flatten,
-    in_lanes,
+    in_queues,
     make_table,
     reasons,
     submit,
@@ -46,8 +46,8 @@ def test_an_earlier_attempt_installs_nothing_whichever_coordinator_it_asks(table
     planner = Planner(table)
     late = [replace(planner.request(i), attempt=1) for i in (1, 2, 3)]
 
-    async def two(mine: Lanes) -> list[BaseException | object]:
-        theirs = Lanes(Limits())
+    async def two(mine: CommitQueues) -> list[BaseException | object]:
+        theirs = CommitQueues(Limits())
         try:
             await mine.submit(replace(planner.request(0), attempt=1))
             await theirs.submit(begin(table.uri, 2))
@@ -55,12 +55,12 @@ def test_an_earlier_attempt_installs_nothing_whichever_coordinator_it_asks(table
         finally:
             await theirs.close()
 
-    async def answer(lanes: Lanes, request: object) -> str:
+    async def answer(queues: CommitQueues, request: object) -> str:
         with pytest.raises(FailedPrecondition) as caught:
-            await lanes.submit(request)
+            await queues.submit(request)
         return caught.value.reason
 
-    assert in_lanes(two) == ["ATTEMPT_FENCED"] * 2
+    assert in_queues(two) == ["ATTEMPT_FENCED"] * 2
     version = table.open().version
     with pytest.raises(FailedPrecondition, match="attempt 2 has begun, this is attempt 1"):
         submit(late[2])
@@ -77,10 +77,10 @@ def test_of_a_group_only_the_earlier_attempt_is_refused(table):
     requests = [replace(planner.request(i), attempt=i) for i in (2, 3)]
     requests.append(planner.request(1, job_id="another"))
 
-    async def at_once(lanes: Lanes) -> list[object]:
-        return await asyncio.gather(*map(lanes.submit, requests), return_exceptions=True)
+    async def at_once(queues: CommitQueues) -> list[object]:
+        return await asyncio.gather(*map(queues.submit, requests), return_exceptions=True)
 
-    refused, *made = in_lanes(at_once)
+    refused, *made = in_queues(at_once)
     assert refused.reason == "ATTEMPT_FENCED"
     assert flatten(made) == ["committed", "committed"]
 
@@ -98,15 +98,15 @@ def test_beginning_again_changes_nothing_and_never_goes_back(table):
 def test_attempts_that_begin_at_once_at_two_coordinators_are_all_kept(table):
     jobs = [f"job-{n}" for n in range(6)]
 
-    async def both(mine: Lanes) -> None:
-        theirs = Lanes(Limits())
+    async def both(mine: CommitQueues) -> None:
+        theirs = CommitQueues(Limits())
         try:
-            lanes = [mine, theirs] * 3
-            await asyncio.gather(*(a.submit(begin(table.uri, 2, job)) for a, job in zip(lanes, jobs, strict=True)))
+            queues = [mine, theirs] * 3
+            await asyncio.gather(*(a.submit(begin(table.uri, 2, job)) for a, job in zip(queues, jobs, strict=True)))
         finally:
             await theirs.close()
 
-    in_lanes(both)
+    in_queues(both)
     assert kept(table.uri) == dict.fromkeys(jobs, 2)
 
 
@@ -167,10 +167,10 @@ def test_an_earlier_attempt_neither_splices_nor_evicts(view):
     before = view.rows()
     one(begin(view.uri, 2))
     fragment = min(view.fragments())
-    refused(view, replace(view.splice(evicted=[fragment << 32]), attempt=1))
-    refused(view, replace(view.splice(appended=[view.appended(99)]), attempt=1))
-    refused(view, replace(view.splice(replace_all=True), attempt=1))
+    refused(view, replace(view.delta(evicted=[fragment << 32]), attempt=1))
+    refused(view, replace(view.delta(appended=[view.appended(99)]), attempt=1))
+    refused(view, replace(view.delta(replace_all=True), attempt=1))
     assert view.rows() == before
     assert LanceTables().snapshot(view.uri).version == one(begin(view.uri, 2)).version
-    one(replace(view.splice(evicted=[fragment << 32]), attempt=2))
+    one(replace(view.delta(evicted=[fragment << 32]), attempt=2))
     assert len(view.rows()["x"]) == len(before["x"]) - 1

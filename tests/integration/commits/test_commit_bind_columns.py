@@ -1,4 +1,4 @@
-"""Other functions for columns, in the coordinator: all or none, in the lane, safe to send again."""
+"""Other functions for columns, in the coordinator: all or none, in the commit queue, safe to send again."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_change_meanwhile_is_looked_at_again(table):
     assert function(table, "c") == ("g", "2")
 
 
-def test_in_the_lane_beside_other_commits(table):
+def test_in_the_queue_beside_other_commits(table):
     base = table.snapshot()
     binds = [BindColumnsRequest(table.uri, base.incarnation, n, pa.schema([bound(table, n, "2")])) for n in "cd"]
     submit(Planner(table).request(0), *binds, Planner(table).request(1))

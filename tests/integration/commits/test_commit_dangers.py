@@ -32,7 +32,7 @@ from tests.integration.commits.commit_helpers import (
     Table,
     add_columns,
     between,
-    in_lanes,
+    in_queues,
     make_table,
     reasons,
     submit,
@@ -185,9 +185,9 @@ def test_stale_writer_does_not_overwrite_newer_values(table):
 
 def test_values_that_somebody_else_wrote_are_not_overwritten(table):
     request = Planner(table).request(0)
-    foreign = write_file(table.uri, "foreign.lance", pa.field("c", pa.int64()), [7] * ROWS)
+    external = write_file(table.uri, "external.lance", pa.field("c", pa.int64()), [7] * ROWS)
     dataset = table.open()
-    group = lance.LanceOperation.DataReplacementGroup(0, lance.fragment.DataFile.create(dataset, foreign.file))
+    group = lance.LanceOperation.DataReplacementGroup(0, lance.fragment.DataFile.create(dataset, external.file))
     lance.LanceDataset.commit(dataset, lance.LanceOperation.DataReplacement([group]), read_version=dataset.version)
     assert one(request) == "FRAGMENT_CHANGED"
     assert table.fragment_values(0) == [7] * ROWS
@@ -266,7 +266,7 @@ def test_request_sent_again_is_committed_once(table):
     request = Planner(table).request(0, 1)
     first = submit(request)[0]
     version = table.open().version
-    assert submit(request)[0].outcomes == first.outcomes  # other lanes: a coordinator that was restarted
+    assert submit(request)[0].outcomes == first.outcomes  # other commit queues: a coordinator that was restarted
     assert table.open().version == version
 
 
@@ -400,22 +400,22 @@ def test_table_that_was_created_again_is_another(table):
 
 
 def test_one_request_for_a_table_that_is_gone_does_not_harm_another(table):
-    """Both wait in one lane: for the old and for the new table at the path."""
+    """Both wait in one commit queue: for the old and for the new table at the path."""
     old = Planner(table).request(0)
     shutil.rmtree(table.uri)
     make_table(table.uri)
     new = Planner(table).request(1)
 
-    async def both(lanes):
-        return [await outcome(lanes, request) for request in (old, new)]
+    async def both(queues):
+        return [await outcome(queues, request) for request in (old, new)]
 
-    async def outcome(lanes, request):
+    async def outcome(queues, request):
         try:
-            return reasons(await lanes.submit(request))
+            return reasons(await queues.submit(request))
         except Aborted as error:
             return error.reason
 
-    assert in_lanes(both) == ["TABLE_REPLACED", ["committed"]]
+    assert in_queues(both) == ["TABLE_REPLACED", ["committed"]]
 
 
 # ------------------------------------------------------- controls: each check is what stops it

@@ -295,7 +295,7 @@ def test_one_listing_looks_at_a_bounded_number_of_versions(table, monkeypatch):
 
 
 @pytest.mark.parametrize("stored", ["no json", "{}", "[1, 2]", "null"])
-def test_foreign_properties_are_no_commit_of_ours(table, stored):
+def test_external_properties_are_no_commit_of_ours(table, stored):
     planner = Planner(table)
     handle = TableHandle(table.uri)
     handle.replace_files(handle.latest([0]), [prepared(planner, 0)], {"leman.request_ids": stored})

@@ -1,4 +1,4 @@
-"""Lanes: group commit, bounds, failures that do not say what happened, several coordinators."""
+"""Commit queues: group commit, bounds, failures that do not say what happened, several coordinators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import commit_queue as lane_module
+from commit_coordinator import commit_queue as queue_module
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.requests import AddColumnsRequest, Status
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from core.lance_io import commit_history
@@ -28,7 +28,7 @@ from tests.integration.commits.commit_helpers import (
     add_columns,
     between,
     flatten,
-    in_lanes,
+    in_queues,
     make_table,
     new_field,
     reasons,
@@ -61,12 +61,12 @@ class Gate:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 -- threads tell nobody; `in_lanes` sets the deadline
+    while not condition():  # noqa: ASYNC110 -- threads tell nobody; `in_queues` sets the deadline
         await asyncio.sleep(0.001)
 
 
-def waiting(lanes: Lanes, uri: str) -> int:
-    return len(lanes._lanes[uri]._queue)
+def waiting(queues: CommitQueues, uri: str) -> int:
+    return len(queues._queues[uri]._queue)
 
 
 def test_a_request_without_fragments_is_answered(table):
@@ -78,7 +78,7 @@ def test_a_request_without_fragments_is_answered(table):
 
 
 def test_a_manifest_that_is_zeroed_between_two_commits_is_damage(table):
-    """The lane has the table open: it is not one that was dropped and made anew."""
+    """The commit queue has the table open: it is not one that was dropped and made anew."""
     planner = Planner(table)
     requests = [planner.request(fragment) for fragment in range(2)]
 
@@ -87,14 +87,14 @@ def test_a_manifest_that_is_zeroed_between_two_commits_is_damage(table):
         manifest.write_bytes(bytes(manifest.stat().st_size))
         return str(manifest)
 
-    async def load(lanes):
-        await lanes.submit(requests[0])
+    async def load(queues):
+        await queues.submit(requests[0])
         manifest = zero_the_latest()
         with pytest.raises(DataLoss) as caught:
-            await lanes.submit(requests[1])
+            await queues.submit(requests[1])
         return manifest, caught.value
 
-    manifest, error = in_lanes(load)
+    manifest, error = in_queues(load)
     assert (error.reason, error.facts["path"]) == ("TABLE_DAMAGED", manifest)
     assert "Put it back from a backup" in error.message
 
@@ -109,15 +109,15 @@ def test_what_waits_while_a_commit_runs_becomes_one_version(tmp_path, monkeypatc
     before = table.open().version
     gate = Gate(monkeypatch)
 
-    async def load(lanes):
-        first = asyncio.ensure_future(lanes.submit(requests[0]))
+    async def load(queues):
+        first = asyncio.ensure_future(queues.submit(requests[0]))
         await until(gate.reached.is_set)
-        others = [asyncio.ensure_future(lanes.submit(request)) for request in requests[1:]]
-        await until(lambda: waiting(lanes, table.uri) == 99)
+        others = [asyncio.ensure_future(queues.submit(request)) for request in requests[1:]]
+        await until(lambda: waiting(queues, table.uri) == 99)
         gate.open.set()
         return [await first, *await asyncio.gather(*others)]
 
-    results = in_lanes(load)
+    results = in_queues(load)
 
     assert set(flatten(results)) == {"committed"}
     assert table.open().version == before + 2
@@ -147,16 +147,16 @@ def test_columns_that_wait_together_get_a_version_each(tmp_path, monkeypatch):
     before = table.open().version
     gate = Gate(monkeypatch)
 
-    async def load(lanes):
-        first = asyncio.ensure_future(lanes.submit(blocker))
+    async def load(queues):
+        first = asyncio.ensure_future(queues.submit(blocker))
         await until(gate.reached.is_set)
-        others = [asyncio.ensure_future(lanes.submit(request)) for request in requests]
-        await until(lambda: waiting(lanes, table.uri) == 3)
+        others = [asyncio.ensure_future(queues.submit(request)) for request in requests]
+        await until(lambda: waiting(queues, table.uri) == 3)
         gate.open.set()
         await first
         return await asyncio.gather(*others)
 
-    assert set(flatten(in_lanes(load))) == {"committed"}
+    assert set(flatten(in_queues(load))) == {"committed"}
     assert table.open().version == before + 4
     assert [table.column(name)[: 2 * ROWS] for name in ("c", "d", "e")] == [[10 * x for x in range(20)]] * 3
 
@@ -168,16 +168,16 @@ def test_first_of_two_for_one_fragment_wins_and_the_other_is_looked_at_again(tab
     other = Planner(table, scale=2, version="v2").request(0, 2)
     gate = Gate(monkeypatch)
 
-    async def load(lanes):
-        tasks = [asyncio.ensure_future(lanes.submit(blocker))]
+    async def load(queues):
+        tasks = [asyncio.ensure_future(queues.submit(blocker))]
         await until(gate.reached.is_set)
         for number, request in enumerate((first, equal, other), 1):
-            tasks.append(asyncio.ensure_future(lanes.submit(request)))
-            await until(lambda n=number: waiting(lanes, table.uri) == n)
+            tasks.append(asyncio.ensure_future(queues.submit(request)))
+            await until(lambda n=number: waiting(queues, table.uri) == n)
         gate.open.set()
         return await asyncio.gather(*tasks)
 
-    assert [reasons(result) for result in in_lanes(load)[1:]] == [
+    assert [reasons(result) for result in in_queues(load)[1:]] == [
         ["committed"],
         ["committed", "already_current"],
         ["FRAGMENT_CHANGED", "committed"],
@@ -228,48 +228,48 @@ def test_columns_of_every_shape_are_installed_and_replaced(tmp_path, type_):
 # ------------------------------------------------------------------------------------- bounds
 
 
-def test_full_lane_refuses_at_once(table, monkeypatch):
+def test_full_queue_refuses_at_once(table, monkeypatch):
     requests = [Planner(table).request(i) for i in range(3)]
     gate = Gate(monkeypatch)
 
-    async def load(lanes):
-        admitted = [asyncio.ensure_future(lanes.submit(request)) for request in requests[:2]]
+    async def load(queues):
+        admitted = [asyncio.ensure_future(queues.submit(request)) for request in requests[:2]]
         await until(gate.reached.is_set)
         with pytest.raises(ResourceExhausted) as caught:
-            await lanes.submit(requests[2])
+            await queues.submit(requests[2])
         gate.open.set()
         await asyncio.gather(*admitted)
-        return caught.value.reason, await lanes.submit(requests[2])
+        return caught.value.reason, await queues.submit(requests[2])
 
-    reason, later = in_lanes(load, Limits(max_queued_requests=2))
+    reason, later = in_queues(load, Limits(max_queued_requests=2))
     assert reason == "LANE_FULL"
     assert reasons(later) == ["committed"]
 
 
-def test_idle_lane_goes_and_comes_back(table):
-    async def load(lanes):
-        await lanes.submit(Planner(table).request(0))
-        assert lanes.tables == {table.uri}
-        await until(lambda: not lanes.tables)
-        return await lanes.submit(Planner(table).request(1))
+def test_idle_queue_goes_and_comes_back(table):
+    async def load(queues):
+        await queues.submit(Planner(table).request(0))
+        assert queues.tables == {table.uri}
+        await until(lambda: not queues.tables)
+        return await queues.submit(Planner(table).request(1))
 
-    assert reasons(in_lanes(load, Limits(idle_seconds=0.01))) == ["committed"]
+    assert reasons(in_queues(load, Limits(idle_seconds=0.01))) == ["committed"]
 
 
-def test_tables_have_lanes_of_their_own(tmp_path, monkeypatch):
+def test_tables_have_queues_of_their_own(tmp_path, monkeypatch):
     """A commit that hangs on one table does not hold up another."""
     slow, quick = (make_table(str(tmp_path / f"{name}.lance")) for name in ("slow", "quick"))
     stuck, request = Planner(slow).request(0), Planner(quick).request(0)
     gate = Gate(monkeypatch, slow.uri)
 
-    async def load(lanes):
-        first = asyncio.ensure_future(lanes.submit(stuck))
+    async def load(queues):
+        first = asyncio.ensure_future(queues.submit(stuck))
         await until(gate.reached.is_set)
-        result = await lanes.submit(request)
+        result = await queues.submit(request)
         gate.open.set()
         return result, await first
 
-    assert flatten(in_lanes(load)) == ["committed", "committed"]
+    assert flatten(in_queues(load)) == ["committed", "committed"]
 
 
 # --------------------------------------------------------- failures that do not say what happened
@@ -337,25 +337,25 @@ def test_last_try_that_landed_counts(table, monkeypatch):
     assert reasons(submit(request, limits=limits)[0]) == ["committed"]
 
 
-def test_lane_survives_a_panic_and_a_bug(table, monkeypatch):
+def test_queue_survives_a_panic_and_a_bug(table, monkeypatch):
     class Panic(BaseException):
         """What a Rust panic looks like."""
 
     planner = Planner(table)
 
-    async def load(lanes):
+    async def load(queues):
         outcomes = []
         for number, error in enumerate((Panic("unwrap"), RuntimeError("bug"))):
-            look = lane_module.TableHandle.latest
-            monkeypatch.setattr(lane_module.TableHandle, "latest", raising(error))
+            look = queue_module.TableHandle.latest
+            monkeypatch.setattr(queue_module.TableHandle, "latest", raising(error))
             result = await asyncio.gather(
-                lanes.submit(planner.request(number, request_id=f"a{number}")), return_exceptions=True
+                queues.submit(planner.request(number, request_id=f"a{number}")), return_exceptions=True
             )
             outcomes.append(result[0].reason)
-            monkeypatch.setattr(lane_module.TableHandle, "latest", look)
-        return outcomes, await lanes.submit(planner.request(0, 1))
+            monkeypatch.setattr(queue_module.TableHandle, "latest", look)
+        return outcomes, await queues.submit(planner.request(0, 1))
 
-    outcomes, after = in_lanes(load)
+    outcomes, after = in_queues(load)
     assert outcomes == ["INTERNAL_BUG", "INTERNAL_BUG"]
     assert reasons(after) == ["committed", "committed"]
 
@@ -394,26 +394,26 @@ def test_conflict_of_one_fragment_does_not_reject_the_others(table, monkeypatch)
 # ------------------------------------------------------------------------- tables come and go
 
 
-def test_lane_follows_its_table_through_deletion_and_re_creation(table):
-    async def load(lanes):
-        first = await lanes.submit(Planner(table).request(0))
+def test_queue_follows_its_table_through_deletion_and_re_creation(table):
+    async def load(queues):
+        first = await queues.submit(Planner(table).request(0))
         stale = Planner(table).request(1)
         shutil.rmtree(table.uri)
         with pytest.raises(NotFound):
-            await lanes.submit(stale)
+            await queues.submit(stale)
         make_table(table.uri)
         with pytest.raises(Aborted):
-            await lanes.submit(stale)
-        return first, await lanes.submit(Planner(table, scale=3).request(0))
+            await queues.submit(stale)
+        return first, await queues.submit(Planner(table, scale=3).request(0))
 
-    assert flatten(in_lanes(load)) == ["committed", "committed"]
+    assert flatten(in_queues(load)) == ["committed", "committed"]
     assert table.fragment_values(0) == [3 * x for x in range(ROWS)]
 
 
 # ------------------------------------------------------------------------------- added columns
 
 
-def test_columns_are_added_in_the_lane_beside_commits(table):
+def test_columns_are_added_in_the_queue_beside_commits(table):
     base = table.snapshot()
     additions = [
         AddColumnsRequest(table.uri, base.incarnation, f"a{n}", pa.schema([new_field(base, f"new{n}")]))
@@ -431,7 +431,7 @@ def test_columns_are_added_in_the_lane_beside_commits(table):
 def test_addition_is_answered_the_same_when_sent_again(table):
     base = table.snapshot()
     request = AddColumnsRequest(table.uri, base.incarnation, "a", pa.schema([new_field(base, "d")]))
-    assert submit(request) == submit(request)  # other lanes: a coordinator that was restarted
+    assert submit(request) == submit(request)  # other commit queues: a coordinator that was restarted
     twin = replace(request, request_id="b", schema=pa.schema([new_field(base, "d")]))
     with pytest.raises(FailedPrecondition) as caught:
         submit(twin)
@@ -463,7 +463,7 @@ def test_two_coordinators_on_one_table_lose_and_double_nothing(tmp_path):
     offers = {scale: [p.request(i, i + 1) for i in range(0, 24, 2)] for scale, p in planners.items()}
 
     async def both(mine):
-        theirs = Lanes(Limits())
+        theirs = CommitQueues(Limits())
         try:
             tasks = [mine.submit(r) for r in offers[1]] + [theirs.submit(r) for r in offers[2]]
             results = await asyncio.gather(*tasks)
@@ -471,7 +471,7 @@ def test_two_coordinators_on_one_table_lose_and_double_nothing(tmp_path):
             await theirs.close()
         return results[:12], results[12:]
 
-    first, second = in_lanes(both)
+    first, second = in_queues(both)
 
     def won(results):
         return {o.fragment_id for r in results for o in r.outcomes if o.status is Status.COMMITTED}
@@ -489,13 +489,13 @@ def test_two_coordinators_with_one_request_commit_it_once(table):
     before = table.open().version
 
     async def both(mine):
-        theirs = Lanes(Limits())
+        theirs = CommitQueues(Limits())
         try:
             return await asyncio.gather(mine.submit(request), theirs.submit(request))
         finally:
             await theirs.close()
 
-    assert set(flatten(in_lanes(both))) == {"committed"}
+    assert set(flatten(in_queues(both))) == {"committed"}
     assert table.open().version == before + 1
 
 

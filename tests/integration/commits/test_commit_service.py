@@ -262,7 +262,7 @@ def fragment_twice(request):
     request.replace_column.fragments.append(request.replace_column.fragments[0])
 
 
-def foreign_file(request):
+def external_file(request):
     request.replace_column.fragments[0].file.file = "../../etc/passwd"
 
 
@@ -283,7 +283,7 @@ def no_operation(request):
         (no_operation, "MISSING_FIELD", "operation"),
         (no_fragment, "MISSING_FIELD", "replace_column.fragments"),
         (fragment_twice, "FRAGMENT_TWICE", "replace_column.fragments"),
-        (foreign_file, "BAD_FILE_NAME", "replace_column.fragments.file.file"),
+        (external_file, "BAD_FILE_NAME", "replace_column.fragments.file.file"),
         (no_schema, "BAD_SCHEMA", "output.schema"),
         (lambda r: r.add_null_columns.CopyFrom(commit_pb2.AddNullColumns()), "BAD_SCHEMA", "add_null_columns.schema"),
     ],
@@ -369,7 +369,7 @@ def test_unknown_request_and_table(table):
     ]
 
 
-def test_paths_of_one_table_are_one_lane(table, tmp_path):
+def test_paths_of_one_table_are_one_queue(table, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
     planner = Planner(table)
     uris = [
@@ -391,7 +391,7 @@ def test_paths_of_one_table_are_one_lane(table, tmp_path):
     assert found == {version}
 
 
-def test_full_lane_is_resource_exhausted(table, monkeypatch):
+def test_full_queue_is_resource_exhausted(table, monkeypatch):
     planner = Planner(table)
     requests = [message(planner, i, request_id=f"r{i}") for i in range(2)]
     reached, go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Commits to views, through the coordinator's lanes."""
+"""Commits to views, through the coordinator's commit queues."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_view_of_nothing_can_be_made_and_grow(view):
     view.make_source()
     one(view.lay(where="x < 0"))
     assert view.rows()[SOURCE_ROW_ID] == []
-    one(view.splice(appended=[view.appended(1, 2)]))
+    one(view.delta(appended=[view.appended(1, 2)]))
     assert view.rows()["x"] == [10, 20]
 
 
@@ -78,7 +78,7 @@ def test_creation_sent_again_is_answered_and_another_is_refused(view):
     view.make_source()
     request = view.lay()
     version = one(request).version
-    assert one(request).version == version  # other lanes: nothing is remembered but in the table
+    assert one(request).version == version  # other commit queues: nothing is remembered but in the table
     with pytest.raises(AlreadyExists) as caught:
         one(view.lay())
     assert caught.value.reason == "TABLE_EXISTS"
@@ -172,7 +172,7 @@ def test_a_fill_sent_again_is_done_and_another_comes_too_late(view):
     version = one(request).version
     assert one(request).version == version
     assert reasons(one(rival)) == ["FRAGMENT_CHANGED"]
-    one(view.splice(swapped=[view.swapped(0, 1)]))
+    one(view.delta(swapped=[view.swapped(0, 1)]))
     assert reasons(one(request)) == ["committed", "committed"]
     assert view.rows()["x"][:10] == [1] * 10
 
@@ -183,7 +183,7 @@ def test_a_fill_is_refused_fragment_by_fragment(view):
     damaged = view.fill(1)
     _flip(f"{view.uri}/data/{damaged.fragments[0].staged.file}")
     short = replace(view.fill(2).fragments[0], fragment_id=1)
-    one(view.splice(evicted=list(range(10))))  # fragment 0 goes
+    one(view.delta(evicted=list(range(10))))  # fragment 0 goes
     assert reasons(one(damaged)) == ["FILE_DAMAGED"]
     assert reasons(one(replace(request, request_id="short", fragments=(short,)))) == ["ROW_COUNT_MISMATCH"]
     assert reasons(one(request)) == ["FRAGMENT_GONE", "committed", "committed"]
@@ -211,10 +211,10 @@ def test_a_compacted_view_is_filled_where_rows_lack_values(view):
     assert reasons(one(view.fill(fragment))) == ["FRAGMENT_CHANGED"]
 
 
-def test_a_splice_is_one_version_with_everything(view):
+def test_a_delta_is_one_version_with_everything(view):
     view.filled(30)
     before = view.open().version
-    request = view.splice(
+    request = view.delta(
         appended=[view.appended(100, 101), view.appended(102)],
         swapped=[view.swapped(1, -1, patch=[3])],
         evicted=[0, 2, *((2 << 32) + i for i in range(10))],
@@ -235,7 +235,7 @@ def test_a_splice_is_one_version_with_everything(view):
 def test_every_file_of_a_view_can_be_verified(view):
     view.filled(30)
     told = view_metadata.updates(view.definition())
-    one(view.splice(appended=[view.appended(100, 101)], swapped=[view.swapped(1, -1)], evicted=[0], metadata=told))
+    one(view.delta(appended=[view.appended(100, 101)], swapped=[view.swapped(1, -1)], evicted=[0], metadata=told))
     counts, findings = verified(view.database)
     assert findings == []
     installed = {file.path for f in LanceTables().snapshot(view.uri).fragments for file in f.files}
@@ -256,30 +256,30 @@ def verified(database):
     return counts, findings
 
 
-def test_a_splice_can_replace_everything(view):
+def test_a_delta_can_replace_everything(view):
     view.filled(20)
-    one(view.splice(appended=[view.appended(5, 6)], replace_all=True))
+    one(view.delta(appended=[view.appended(5, 6)], replace_all=True))
     assert view.rows()[SOURCE_ROW_ID] == [5, 6]
     assert min(view.fragments()) > 1
-    one(view.splice(replace_all=True))
+    one(view.delta(replace_all=True))
     assert view.rows()[SOURCE_ROW_ID] == []
     assert view.open().schema.names == SCHEMA.names
 
 
-def test_a_splice_sent_again_is_answered_also_much_later(view):
+def test_a_delta_sent_again_is_answered_also_much_later(view):
     view.filled(20)
-    request = view.splice(appended=[view.appended(100)], evicted=[3])
+    request = view.delta(appended=[view.appended(100)], evicted=[3])
     version = one(request).version
     assert one(request).version == version
-    later = one(view.splice(appended=[view.appended(101)])).version
+    later = one(view.delta(appended=[view.appended(101)])).version
     assert one(request).version == version
     assert later == view.open().version
     assert view.rows()[SOURCE_ROW_ID].count(100) == 1
 
 
-def test_a_splice_is_refused_as_a_whole_when_the_view_moved_on(view):
+def test_a_delta_is_refused_as_a_whole_when_the_view_moved_on(view):
     view.filled(20)
-    request = view.splice(appended=[view.appended(100)], evicted=[3])
+    request = view.delta(appended=[view.appended(100)], evicted=[3])
     view.open().optimize.compact_files()
     before = view.rows()
     with pytest.raises(Aborted) as caught:
@@ -288,9 +288,9 @@ def test_a_splice_is_refused_as_a_whole_when_the_view_moved_on(view):
     assert view.rows() == before
 
 
-def test_a_compaction_between_look_and_commit_refuses_the_splice_and_loses_nothing(view, monkeypatch):
+def test_a_compaction_between_look_and_commit_refuses_the_delta_and_loses_nothing(view, monkeypatch):
     view.filled(20)
-    request = view.splice(appended=[view.appended(100)], evicted=[3])
+    request = view.delta(appended=[view.appended(100)], evicted=[3])
     between(monkeypatch, view.open().optimize.compact_files)
     with pytest.raises(Aborted) as caught:
         one(request)
@@ -300,25 +300,25 @@ def test_a_compaction_between_look_and_commit_refuses_the_splice_and_loses_nothi
 
 def test_of_two_splices_at_once_one_is_planned_again(view):
     view.filled(20)
-    requests = [view.splice(appended=[view.appended(100 + i)]) for i in range(2)]
+    requests = [view.delta(appended=[view.appended(100 + i)]) for i in range(2)]
     one(requests[0])
     with pytest.raises(Aborted):
         submit(requests[1])
     assert view.rows()[SOURCE_ROW_ID][20:] == [100]
 
 
-def test_a_splice_into_a_view_that_was_made_anew_is_refused(view):
+def test_a_delta_into_a_view_that_was_made_anew_is_refused(view):
     view.filled(20)
-    request = view.splice(appended=[view.appended(100)])
+    request = view.delta(appended=[view.appended(100)])
     with pytest.raises(Aborted) as caught:
         one(replace(request, incarnation="another"))
     assert caught.value.reason == "TABLE_REPLACED"
 
 
 @pytest.mark.parametrize("damage", ["file", "evictions", "missing", "rows", "offset", "fragment"])
-def test_a_splice_with_something_wrong_changes_nothing(view, damage):
+def test_a_delta_with_something_wrong_changes_nothing(view, damage):
     view.filled(20)
-    request = view.splice(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[3])
+    request = view.delta(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[3])
     before = view.open().version
     if damage == "file":
         _flip(f"{view.uri}/data/{request.swapped[0].staged.file}")
@@ -329,9 +329,9 @@ def test_a_splice_with_something_wrong_changes_nothing(view, damage):
     elif damage == "rows":
         request = replace(request, swapped=(replace(request.appended[0], fragment_id=0),))
     elif damage == "offset":
-        request = view.splice(evicted=[10])
+        request = view.delta(evicted=[10])
     else:
-        request = view.splice(evicted=[9 << 32])
+        request = view.delta(evicted=[9 << 32])
     with pytest.raises((DataLoss, NotFound, FailedPrecondition)):
         one(request)
     assert view.open().version == before
@@ -339,7 +339,7 @@ def test_a_splice_with_something_wrong_changes_nothing(view, damage):
 
 def test_history_shows_what_was_done(view):
     view.filled(20)
-    one(view.splice(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[1 << 32]))
+    one(view.delta(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[1 << 32]))
     records, _ = commit_history.list_commits(view.uri, 0, 10)
     assert [(r.operation, r.fragments) for r in records] == [
         ("SpliceView", 2),
@@ -362,7 +362,7 @@ def test_a_view_that_has_no_version_yet_is_not_there(view):
 def test_indexes_of_a_view_follow_its_splices(view):
     view.filled(30)
     view.open().create_scalar_index("x", "BTREE")
-    request = view.splice(appended=[view.appended(100)], swapped=[view.swapped(1, -1, patch=[3])], evicted=[4])
+    request = view.delta(appended=[view.appended(100)], swapped=[view.swapped(1, -1, patch=[3])], evicted=[4])
     one(request)
     assert _where(view, "x = 130") == _where(view, "x = 40") == []
     assert _where(view, "x = -1") == list(range(10, 20))
@@ -389,8 +389,8 @@ def test_views_keep_blobs_of_both_kinds_as_blobs(tmp_path):
 
 def test_garbage_of_refreshes_goes_when_it_is_old_and_nothing_else_does(view):
     view.filled(20)
-    staged, request = view.appended(100), view.splice(evicted=[3], swapped=[view.swapped(0, 1)])
-    one(view.splice(swapped=[view.swapped(1, 5)]))
+    staged, request = view.appended(100), view.delta(evicted=[3], swapped=[view.swapped(0, 1)])
+    one(view.delta(swapped=[view.swapped(1, 5)]))
     rows = view.rows()
     assert _collect(view, 86400.0) == []
     names = {staged.staged.file, request.swapped[0].staged.file, request.evictions_file}

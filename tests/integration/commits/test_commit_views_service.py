@@ -20,8 +20,8 @@ def view(tmp_path):
 
 def lay(view, **changes):
     schema = convert.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
-    laid = commit_pb2.LayPlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
-    fields = {"uri": view.uri, "request_id": "make", "lay_placeholders": laid}
+    laid = commit_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
+    fields = {"uri": view.uri, "request_id": "make", "create_placeholders": laid}
     return commit_pb2.SubmitCommitRequest(**{**fields, **changes})
 
 
@@ -41,7 +41,7 @@ def about(view, request_id, **operation):
     )
 
 
-def splice(view, request_id="splice", **changes):
+def splice(view, request_id="delta", **changes):
     change = view.splice(appended=[view.appended(100)], swapped=[view.swapped(0, 1, patch=[2])], evicted=[3])
     fields = {
         "appended": files(change.appended),
@@ -50,7 +50,7 @@ def splice(view, request_id="splice", **changes):
         "evictions_digest": change.evictions_digest,
         "metadata": change.metadata,
     }
-    return about(view, request_id, splice_view=commit_pb2.SpliceView(**{**fields, **changes}))
+    return about(view, request_id, apply_view_delta=commit_pb2.ApplyViewDelta(**{**fields, **changes}))
 
 
 def test_a_view_is_made_filled_spliced_and_its_history_told(view):
@@ -61,7 +61,7 @@ def test_a_view_is_made_filled_spliced_and_its_history_told(view):
             fill = about(view, "fill", fill_placeholders=commit_pb2.FillPlaceholders(fragments=fragments))
             filled = await stub.SubmitCommit(fill)
             spliced = await stub.SubmitCommit(splice(view))
-            asked = commit_pb2.GetCommitRequest(uri=view.uri, request_id="splice")
+            asked = commit_pb2.GetCommitRequest(uri=view.uri, request_id="delta")
             one = (await stub.GetCommit(asked)).commit
             commits = (await stub.ListCommits(commit_pb2.ListCommitsRequest(uri=view.uri))).commits
         async with coordinator() as stub:  # one that remembers nothing
@@ -74,7 +74,7 @@ def test_a_view_is_made_filled_spliced_and_its_history_told(view):
     assert one.version == again.version == spliced.version == view.open().version
     assert one.operation == again.operation == "SpliceView"
     assert [(c.operation, c.fragments, list(c.request_ids)) for c in commits] == [
-        ("SpliceView", 2, ["splice"]),
+        ("SpliceView", 2, ["delta"]),
         ("DataReplacement", 2, ["fill"]),
         ("LayPlaceholders", 2, ["make"]),
     ]

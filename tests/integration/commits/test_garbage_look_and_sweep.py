@@ -25,7 +25,7 @@ from core.errors import NotFound, Unavailable
 from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.job_history import _JOBS, History
+from executor.jobs.job_history import _JOBS, JobHistory
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)
@@ -173,7 +173,7 @@ def test_what_was_computed_from_input_that_is_gone_goes_with_the_last_version_th
     assert collect(lake) == ["NO_SOURCES"]
 
 
-def test_damaged_unfinished_legacy_and_foreign_files(lake):
+def test_damaged_unfinished_legacy_and_external_files(lake):
     made = lake.plan()
     lake.checkpoint(made.tasks[0], 0, 5)
     folder = Path(lake.uri, "_checkpoints")
@@ -291,7 +291,7 @@ def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
     task = lake.plan().tasks[0]
     lake.fill(lake.plan())
     lake.checkpoint(task, 0, 5)
-    history = History(lake.database)
+    history = JobHistory(lake.database)
     history.prepare()
     now = time.time()
     spec = BackfillSpec(lake.database, "t", "c")
@@ -314,7 +314,7 @@ def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
 
 
 def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monkeypatch):
-    history = History(lake.database)
+    history = JobHistory(lake.database)
     history.prepare()
     now = time.time()
     jobs = [Job(f"job-{state.value}", "", state, BackfillSpec(lake.database, "t", "c"), now, now) for state in JobState]
@@ -328,7 +328,7 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
 
 def test_a_job_is_of_the_table_that_its_record_names(lake):
     """What lies beside a record carries no digest."""
-    history = History(lake.database)
+    history = JobHistory(lake.database)
     history.prepare()
     history.save(Job("job", "", JobState.RUNNING, BackfillSpec(lake.database, "t", "c"), 1.0, 2.0))
     log = AppendLog(history.uri, _JOBS)
@@ -342,7 +342,7 @@ def test_a_job_is_of_the_table_that_its_record_names(lake):
 
 
 def test_a_job_whose_record_and_state_are_damaged_counts_as_open(lake):
-    history = History(lake.database)
+    history = JobHistory(lake.database)
     history.prepare()
     now = time.time()
     log = AppendLog(history.uri, _JOBS)

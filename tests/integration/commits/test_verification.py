@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.verification import verifier
-from commit_coordinator.verification.report import Flaw, Subject, Tally
+from commit_coordinator.verification.report import FindingCounts, Flaw, Subject
 from commit_coordinator.verification.verifier import verify
 from core import keys, sealed_documents
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
@@ -25,7 +25,7 @@ from core.lance_io.append_log import AppendLog
 from core.lance_io.scan import FragmentReader
 from core.udf.python_versions import PYTHON
 from core.udf.registry import UdfRegistry
-from executor.jobs.job_history import _JOBS, History
+from executor.jobs.job_history import _JOBS, JobHistory
 from planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 
@@ -61,7 +61,7 @@ class World:
         values = pa.record_batch({"c": pa.array(range(ROWS), pa.int64())})
         self.store[keys.range_key(PREFIX, 3, RowRange(0, ROWS))] = values
         self.store[keys.record_key(PREFIX, 2)] = self.record().to_batch()
-        history = History(self.database)
+        history = JobHistory(self.database)
         history.prepare()
         history.save(Job("job-1", "r", JobState.DONE, BackfillSpec(self.database, "t", "c"), 1.0, 2.0))
 
@@ -96,16 +96,16 @@ def flip(path: Path, place: int = -1) -> None:
     path.write_bytes(bytes(content))
 
 
-def everything(database, after=None) -> Tally:
-    total = Tally()
+def everything(database, after=None) -> FindingCounts:
+    total = FindingCounts()
     for report in verify(str(database), after):
-        gather(total, report.tally)
+        gather(total, report.metrics)
     return total
 
 
-def gather(total: Tally, tally: Tally) -> None:
-    total.findings.extend(tally.findings)
-    for subject, count in tally.counts.items():
+def gather(total: FindingCounts, metrics: FindingCounts) -> None:
+    total.findings.extend(metrics.findings)
+    for subject, count in metrics.counts.items():
         known = total.counts.setdefault(subject, type(count)())
         known.looked += count.looked
         known.unverifiable += count.unverifiable
@@ -144,7 +144,7 @@ def test_a_sound_database_has_no_findings_and_is_left_as_it_was(world):
     assert (contents(world.folder), folders(world.folder)) == before
 
 
-def one(found: Tally):
+def one(found: FindingCounts):
     (finding,) = found.findings
     return finding
 
@@ -263,7 +263,7 @@ def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
     log.append([{**row, "record": row["record"].replace('"job-1"', '"job-2"')}])
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw, finding.rows) == (Subject.JOB_HISTORY, Flaw.DAMAGED, 1)
-    assert list(History(world.database).load()) == ["job-1"]
+    assert list(JobHistory(world.database).load()) == ["job-1"]
     assert all(sealed_documents.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
 
 
@@ -290,7 +290,7 @@ def test_a_history_that_cannot_be_read_is_told(world, name):
 def test_a_history_whose_latest_version_is_another_one_is_told_and_goes_on(world):
     """Lance would read the one and write behind the other: every append conflicted for ever."""
     log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
-    history = History(world.database)
+    history = JobHistory(world.database)
     (job,) = history.load().values()
     log.append(log.read())
     latest, before = sorted((world.folder / "_leman" / "jobs.lance" / "_versions").iterdir())[:2]
@@ -363,10 +363,10 @@ def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monke
     flip(world.installed())
     whole = everything(world.folder)
     monkeypatch.setattr(verifier, "REPORT_THINGS", 1)
-    total, place, steps = Tally(), None, 0
+    total, place, steps = FindingCounts(), None, 0
     while steps == 0 or place is not None:
         report = next(verify(world.database, place))
-        gather(total, report.tally)
+        gather(total, report.metrics)
         place, steps = report.place, steps + 1
     assert steps == sum(count.looked for count in whole.counts.values()) + 1
     assert total == whole

@@ -12,7 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from commit_coordinator.requests import CommitResult
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from commit_coordinator.views.requests import (
+    ApplyDeltaRequest,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
+    ViewFile,
+)
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
@@ -70,9 +75,11 @@ class View:
         form = ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES
         return ViewDefinition(asked, self.source, source.version, "i", form)
 
-    def lay(self, most: int = 0, *, create: bool = True, request_id: str = "", **query: Any) -> LayRequest:
+    def lay(
+        self, most: int = 0, *, create: bool = True, request_id: str = "", **query: Any
+    ) -> CreatePlaceholdersRequest:
         known = None if create else LanceTables().snapshot(self.uri)
-        return LayRequest(
+        return CreatePlaceholdersRequest(
             uri=self.uri,
             incarnation="" if known is None else known.incarnation,
             request_id=request_id or uuid.uuid4().hex,
@@ -95,10 +102,10 @@ class View:
         submit(self.fill())
         return self
 
-    def fill(self, *fragment_ids: int, **changes: Any) -> FillRequest:
+    def fill(self, *fragment_ids: int, **changes: Any) -> FillPlaceholdersRequest:
         known = LanceTables().snapshot(self.uri)
         wanted = () if changes.get("fragments") else fragment_ids or tuple(f.fragment_id for f in known.fragments)
-        request = FillRequest(
+        request = FillPlaceholdersRequest(
             uri=self.uri,
             incarnation=known.incarnation,
             request_id=uuid.uuid4().hex,
@@ -124,19 +131,19 @@ class View:
             fragment_id, view_files.stage_columns(self.uri, DATA, batches, fragment_id=fragment_id, patch=offsets)
         )
 
-    def splice(
+    def delta(
         self,
         *,
         appended: Sequence[ViewFile] = (),
         swapped: Sequence[ViewFile] = (),
         evicted: Sequence[int] = (),
         **changes: Any,
-    ) -> SpliceRequest:
+    ) -> ApplyDeltaRequest:
         known = LanceTables().snapshot(self.uri)
         definition = view_metadata.from_metadata(known.metadata)
         assert definition is not None
         file, digest = view_files.write_evictions(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
-        request = SpliceRequest(
+        request = ApplyDeltaRequest(
             uri=self.uri,
             incarnation=known.incarnation,
             request_id=uuid.uuid4().hex,

@@ -1,4 +1,5 @@
-"""Drives the production code in one process: planner, backlog, units of work, lanes of the coordinator. No network."""
+"""Drives the production code in one process: planner, work queue, units of work, workers of the coordinator. No
+network."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import pytest
 
 from commit_coordinator import group_commit
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.requests import (
     AddColumnsRequest,
     BeginAttemptRequest,
@@ -34,17 +35,17 @@ from core.config import Settings
 from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import Hint, RowFailure, Sign, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.row_states import RowState
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
-from executor.jobs.checkpoint_migration import carry_over
-from executor.jobs.compaction_records import store_followed
+from executor.jobs.checkpoint_migration import migrate_checkpoints
+from executor.jobs.compaction_records import store_traced
 from executor.jobs.work_context import work_context
-from executor.scheduling.work_queue import Backlog
+from executor.scheduling.work_queue import WorkQueue
 from executor.worker import checkpointing, fragment_pass
 from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
@@ -96,7 +97,7 @@ class Frozen(Fate):
 
     @property
     def over(self) -> bool:
-        """Its lanes hear of the end as soon as they are heard again."""
+        """Its workers hear of the end as soon as they are heard again."""
         return self._woken.is_set()
 
     def begin(self, work: Callable[[], None]) -> None:
@@ -146,10 +147,10 @@ class WatchedStore(LanceCheckpointStore):
 class Nobody:
     """Takes hints, signs and failed rows, and keeps none of them."""
 
-    def send(self, hint: Hint) -> None:
+    def send(self, report: ProgressReport) -> None:
         pass
 
-    def sign(self, sign: Sign) -> None:
+    def in_flight(self, in_flight: InFlightRows) -> None:
         pass
 
     def store(self, failures: Sequence[RowFailure]) -> None:
@@ -196,7 +197,7 @@ class System:
         if register:
             self._register()
         self._runner = asyncio.Runner()
-        self._lanes = self._runner.run(_lanes())
+        self._workers = self._runner.run(_workers())
 
     def _register(self) -> None:
         registry = UdfRegistry(self.database)
@@ -217,12 +218,12 @@ class System:
                 )
 
     def close(self) -> None:
-        self._runner.run(self._lanes.close())
+        self._runner.run(self._workers.close())
         self._runner.close()
 
     def restart_coordinator(self) -> None:
-        self._runner.run(self._lanes.close())
-        self._lanes = self._runner.run(_lanes())
+        self._runner.run(self._workers.close())
+        self._workers = self._runner.run(_workers())
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         return lance.dataset(self.uri, version=version)
@@ -245,19 +246,21 @@ class System:
     def add_column(self, name: str, function: str, version: int, inputs: tuple[str, ...]) -> None:
         column = NewColumn(name, function, str(version), inputs)
         addition = Catalog(LanceTables()).addition(self.database, "t", [column], "")
-        self._runner.run(self._lanes.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)))
+        self._runner.run(
+            self._workers.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema))
+        )
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        """As a job plans: what was followed is recorded, what is stored elsewhere is carried over first."""
+        """As a job plans: what was followed is recorded, what is stored elsewhere is migrated first."""
         plan = self._plan_and_record(spec)
-        while plan.carried and carry_over(self._store, plan, lambda: False):
+        while plan.migrated and migrate_checkpoints(self._store, plan, lambda: False):
             plan = self._plan_and_record(spec)
         return plan
 
     def _plan_and_record(self, spec: BackfillSpec) -> Plan:
         plan = PlanReader(LanceTables()).plan(spec)
-        if plan.followed:
-            store_followed(self._store, plan)
+        if plan.traced:
+            store_traced(self._store, plan)
         return plan
 
     @property
@@ -267,12 +270,12 @@ class System:
     def settled(self, spec: BackfillSpec) -> set[int]:
         """Ids of the rows that a backfill takes for computed, or failed, by the function that it asks for."""
         plans, layout = PlanReader(LanceTables()), self.layout()
-        question = plans.question(spec)
+        resolved = plans.resolved(spec)
         found: set[int] = set()
-        for sight in plans.sights(question):
+        for status in plans.statuses(resolved):
             known = {RowState.COMPUTED, RowState.FAILED}  # of no earlier version
-            states = states_of(question, sight).tolist()
-            found |= {i for o, i in layout.get(sight.fragment.fragment_id, {}).items() if states[o] in known}
+            states = states_of(resolved, status).tolist()
+            found |= {i for o, i in layout.get(status.fragment.fragment_id, {}).items() if states[o] in known}
         return found
 
     def clean(self) -> set[str]:
@@ -287,34 +290,34 @@ class System:
     def compute(
         self, spec: BackfillSpec, made: Made, fate: Fate, stored: Callable[[str, pa.RecordBatch], None]
     ) -> None:
-        """Works off a plan, as two lanes would, one unit after the other. Raises Killed."""
+        """Works off a plan, as two workers would, one unit after the other. Raises Killed."""
         plan = made.plan
         made.staged.update({t.fragment_id: t.staged for t in plan.tasks if t.staged is not None})
         attempt = made.attempt
         job = Job(attempt.job_id, "", JobState.RUNNING, spec, 0.0, 0.0, attempt=attempt.number or 1)
         context = work_context(job, plan.header, _SETTINGS)
-        backlog = Backlog(plan.tasks, 2, task_size=spec.task_size)
-        first = backlog.first_units()
+        work_queue = WorkQueue(plan.tasks, 2, task_size=spec.task_size)
+        first = work_queue.first_units()
         store = WatchedStore(self.uri, fate, stored)
         with _points(fate):
-            while not backlog.empty and not fate.over:
-                unit: WorkUnit | None = first.pop(0) if first else backlog.take()
-                assert unit is not None, "the backlog is neither empty nor has it work"
+            while not work_queue.empty and not fate.over:
+                unit: WorkUnit | None = first.pop(0) if first else work_queue.take()
+                assert unit is not None, "the work queue is neither empty nor has it work"
                 made.in_hand = unit
                 outcome = UnitRunner(
                     context, unit, store=store, reservations=made.reservations, sink=Nobody(), errors=Nobody()
                 ).run()
                 assert outcome.failure is None, outcome.failure
-                backlog.note(outcome)
+                work_queue.note(outcome)
                 made.staged.update({r.fragment_id: r.staged for r in outcome.results if r.staged is not None})
 
     def submit(self, request: ReplaceRequest) -> CommitResult:
-        return self._runner.run(self._lanes.submit(request))
+        return self._runner.run(self._workers.submit(request))
 
     def take_over(self, job_id: str) -> None:
         """The second attempt at a job begins."""
         request = BeginAttemptRequest(self.uri, "", uuid.uuid4().hex, job_id, 2)
-        self._runner.run(self._lanes.submit(request))
+        self._runner.run(self._workers.submit(request))
 
     def forget(self, task: FragmentTask, file: str) -> None:
         """As the executor does with a file that was refused for what it holds."""
@@ -357,13 +360,13 @@ class System:
         return key
 
 
-def verdicts(result: CommitResult) -> dict[int, tuple[Status, str]]:
+def decisions(result: CommitResult) -> dict[int, tuple[Status, str]]:
     """Fragment → what became of it, and why."""
     return {o.fragment_id: (o.status, o.reason) for o in result.outcomes}
 
 
-async def _lanes() -> Lanes:
-    return Lanes(Limits())
+async def _workers() -> CommitQueues:
+    return CommitQueues(Limits())
 
 
 @contextmanager

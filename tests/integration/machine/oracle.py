@@ -19,8 +19,8 @@ Layout = Mapping[int, Collection[int]]  # fragment → ids of live rows
 COMPACTION_IS_FREE = True
 
 ID, X, Z = 0, 1, 2
-#: How the oracle calls what was carried over, before the fragment and the key from where.
-_CARRIED = "carried from "
+#: How the oracle calls what was migrated, before the fragment and the key from where.
+_CARRIED = "migrated from "
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Fingerprint:
 
 @dataclass
 class File:
-    """A computed column's file in a fragment. `settled`: ids of rows that were computed or failed; `carried`: the same
+    """A computed column's file in a fragment. `settled`: ids of rows that were computed or failed; `migrated`: the same
     by fingerprint, where compaction made the file."""
 
     fingerprint: Fingerprint | None
     settled: set[int] = field(default_factory=set)
-    carried: dict[Fingerprint, set[int]] = field(default_factory=dict)
+    migrated: dict[Fingerprint, set[int]] = field(default_factory=dict)
 
     def known(self, fingerprint: Fingerprint) -> set[int]:
         """Ids of the rows that are settled for that fingerprint."""
-        return self.settled if self.fingerprint == fingerprint else self.carried.get(fingerprint, set())
+        return self.settled if self.fingerprint == fingerprint else self.migrated.get(fingerprint, set())
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Oracle:
         self.broken: set[int] = set()  # fragments whose staged file is damaged
         self._stored: dict[Slot, dict[str, frozenset[int]]] = {}
         self._loose: dict[Slot, dict[str, frozenset[int]]] = {}
-        self._handed_on: dict[Slot, dict[str, frozenset[int]]] = {}  # what was carried over: from link to link
+        self._handed_on: dict[Slot, dict[str, frozenset[int]]] = {}  # what was migrated: from link to link
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
         self._installed: dict[str, int] = {}  # token of each column file, by its name
@@ -186,7 +186,7 @@ class Oracle:
                 made.made_of = {n: f for n, f in before.items() if n not in layout}
 
     def _carry_stored(self, number: int, made: Fragment) -> None:
-        """What was stored for the rows of fragments that compaction took away is carried over, also where it was stored
+        """What was stored for the rows of fragments that compaction took away is migrated, also where it was stored
         after the compaction, between two restores."""
         gone = made.made_of
         for n, old_one in gone.items():
@@ -199,10 +199,10 @@ class Oracle:
             if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
                 continue
             now = replace(slot, fragment=number, tokens=tuple((i, made.token(i)) for i, _ in slot.tokens))
-            self._carried(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
+            self._migrated(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
 
-    def _carried(self, slot: Slot, key: str, ids: Collection[int]) -> None:
-        """Rows that may be carried over: they may be evaluated, or not. Tests of carrying over say it exactly."""
+    def _migrated(self, slot: Slot, key: str, ids: Collection[int]) -> None:
+        """Rows that may be migrated: they may be evaluated, or not. Tests of carrying over say it exactly."""
         for known in (self._loose.setdefault(_loose(slot), {}), self._handed_on.setdefault(slot, {})):
             known[key] = known.get(key, frozenset[int]()).union(ids)
 
@@ -215,14 +215,14 @@ class Oracle:
         for old in before.values():
             for identity, file in old.files.items():
                 here = made.live & old.live  # other rows of the old file have moved away before
-                known = {f: ids & here for f, ids in file.carried.items()}
+                known = {f: ids & here for f, ids in file.migrated.items()}
                 if file.fingerprint is not None:
                     known[file.fingerprint] = file.settled & here
                 for fingerprint, ids in known.items():
                     if ids and all(old.token(i) == token for i, token in fingerprint.inputs):
                         inputs = tuple((i, made.token(i)) for i, _ in fingerprint.inputs)
-                        carried = made.files.setdefault(identity, File(None)).carried
-                        carried.setdefault(replace(fingerprint, inputs=inputs), set()).update(ids)
+                        migrated = made.files.setdefault(identity, File(None)).migrated
+                        migrated.setdefault(replace(fingerprint, inputs=inputs), set()).update(ids)
 
     def restore(self, version: int) -> None:
         self.state = copy.deepcopy(self.versions[version])
@@ -346,7 +346,7 @@ class Oracle:
         """Files whose place another one took, or that were made for a column of the same name that is gone."""
         for (at, where), staged in list(self._records.items()):
             if at == slot and slot.fragment not in self.broken:
-                self._carried(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
+                self._migrated(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
 
     def plan_failed(self, name: str) -> dict[int, Asked]:
         """What a retry finds: failed rows are asked for and no others. Other files' checkpoints say nothing."""
@@ -388,7 +388,7 @@ class Oracle:
         self._know(part.slot, key, ids)
 
     def damaged(self, key: str, fragment: int) -> None:
-        """A checkpoint was damaged: its rows are not known any more, unless they were carried over before. Others of
+        """A checkpoint was damaged: its rows are not known any more, unless they were migrated before. Others of
         the fragment may hold them, or may have been left aside for the one that was damaged."""
         for slot, by_key in self._stored.items():
             if slot.fragment == fragment:
@@ -424,7 +424,7 @@ class Oracle:
             found = fragment.live.intersection(ids)
             assert found <= known, f"taken for computed: {sorted(found - known)}"
             if file is not None and file.fingerprint != fingerprint:
-                file.carried[fingerprint] = found
+                file.migrated[fingerprint] = found
             else:
                 assert found == known, f"forgotten: {sorted(known - found)}"
 

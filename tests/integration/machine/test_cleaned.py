@@ -156,8 +156,8 @@ def test_a_job_of_another_column_records_the_compaction(machine):
 def test_collected_garbage_is_not_what_tells_of_a_partial_column(machine):
     backfill(machine, FORTY)
     collector = GarbageCollector(machine.system.uri, 0.0)
-    _, verdicts = collector.look()
-    gone = collector.sweep(verdicts)
+    _, decisions = collector.look()
+    gone = collector.sweep(decisions)
     assert any(file.key for file in gone)
     compact(machine)
     clean(machine)

@@ -113,7 +113,7 @@ def test_a_staged_file_is_installed_after_its_column_was_renamed(machine):
     machine._run_backfill("e", 0)
 
 
-def test_what_was_stored_for_old_fragments_after_their_compaction_is_carried_over(machine):
+def test_what_was_stored_for_old_fragments_after_their_compaction_is_migrated_over(machine):
     machine.update(977, False)
     machine.update(978, True)
     before = machine.system.open().version

@@ -26,7 +26,7 @@ from planner.catalog import Catalog
 from planner.plan_reader import PlanReader
 from planner.row_states import StatesReader, ValueState
 from tests.integration.machine import udfs
-from tests.integration.machine.harness import SKIP, Fate, Killed, Made, System, verdicts
+from tests.integration.machine.harness import SKIP, Fate, Killed, Made, System, decisions
 from tests.integration.machine.test_machine import _MEMORY, KILLS, LONG
 
 VERSIONS = 6
@@ -120,7 +120,7 @@ class Kept(RuleBasedStateMachine):
         column = NewColumn("c", "f", str(self.version), keep_values=keep)
         wanted = Catalog(LanceTables()).alteration(self.system.database, "t", [column], "")
         request = BindColumnsRequest(wanted.uri, "", f"b{next(self.numbers)}", wanted.schema)
-        self.system._runner.run(self.system._lanes.submit(request))
+        self.system._runner.run(self.system._workers.submit(request))
 
     # jobs
 
@@ -187,7 +187,7 @@ class Kept(RuleBasedStateMachine):
         except Killed:
             return
         if made.staged:
-            found = verdicts(self.system.submit(made.request(self.system.uri, sorted(made.staged))))
+            found = decisions(self.system.submit(made.request(self.system.uri, sorted(made.staged))))
             assert all(not reason for _, reason in found.values()), found
 
     def _value(self, i: int) -> tuple[int | None, bool]:

@@ -26,7 +26,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.udf import CheckpointBounds
 from core.errors import ATTEMPT_FENCED, LemanError, NotFound
 from tests.integration.machine import udfs
-from tests.integration.machine.harness import Fate, Frozen, Killed, Made, System, verdicts
+from tests.integration.machine.harness import Fate, Frozen, Killed, Made, System, decisions
 from tests.integration.machine.oracle import Asked, Oracle, Where, X, Z
 
 ROWS, PER_FRAGMENT = 64, 16
@@ -616,16 +616,16 @@ class Machine(RuleBasedStateMachine):
             assert refused.value.reason == "COLUMN_NOT_DEFINED"
             return
         result = self.system.submit(request)
-        self._land(spec.column, parts, verdicts(result), {f: staged.file for f, staged in made.staged.items()})
+        self._land(spec.column, parts, decisions(result), {f: staged.file for f, staged in made.staged.items()})
         tasks = {t.fragment_id: t for t in made.plan.tasks}
-        for fragment, (_, reason) in verdicts(result).items():
+        for fragment, (_, reason) in decisions(result).items():
             if reason.startswith(("FILE_", "ROW", "TYPE_")):
                 self.system.forget(tasks[fragment], made.staged[fragment].file)
                 self.oracle.forget(parts[fragment])
         if fate.dead:  # the answer was lost: the same request again changes nothing
             self.system.restart_coordinator()
-            again = verdicts(self.system.submit(request))
-            assert again == verdicts(result), (again, result)
+            again = decisions(self.system.submit(request))
+            assert again == decisions(result), (again, result)
 
     def _is_there(self, name: str, parts: dict[int, Asked]) -> bool:
         """Whether the planned column is in the table: a restore may have taken it away."""

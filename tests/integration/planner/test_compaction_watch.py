@@ -10,7 +10,7 @@ import pytest
 from core.errors import NotFound
 from core.lance_io.tables import LanceTables
 from core.locations import table_uri
-from executor.jobs.compaction_records import store_followed
+from executor.jobs.compaction_records import store_traced
 from executor.jobs.compaction_watch import CompactionWatch
 from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import Lake, rows, states, why
@@ -32,7 +32,7 @@ class Executor:
         return PlanReader(LanceTables()).plan(spec)
 
     async def save(self, plan):
-        store_followed(self.lake.store, plan)
+        store_traced(self.lake.store, plan)
 
     async def latest_version(self, database, table):
         return LanceTables().latest_version(table_uri(database, table))

@@ -16,7 +16,7 @@ from core.lance_io import compactions, manifest
 from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transactions
 from core.row_states import RowState
-from executor.jobs.compaction_records import store_followed
+from executor.jobs.compaction_records import store_traced
 from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
@@ -44,7 +44,7 @@ def clean(lake):
 
 def record(lake, made):
     """As the executor does when a job begins."""
-    store_followed(lake.store, made)
+    store_traced(lake.store, made)
 
 
 def known(task):
@@ -61,8 +61,8 @@ def test_a_full_table_needs_nothing_after_compaction(filled):
     made = filled.plan()
     assert (made.tasks, counts(made)) == ((), {"REUSED_COMPACTED": 1})
     assert (made.header.rows_reused, made.header.rows_to_compute) == (30, 0)
-    [followed] = made.followed
-    assert (followed.row_states, followed.rows_computed, followed.physical_rows) == (b"", 30, 30)
+    [traced] = made.traced
+    assert (traced.row_states, traced.rows_computed, traced.physical_rows) == (b"", 30, 30)
     assert filled.open().version == version
 
 
@@ -117,23 +117,23 @@ def test_a_file_that_an_unknown_transaction_may_have_written_is_lost(filled):
     assert list(why(filled.plan()).values()) == ["HISTORY_LOST"]
 
 
-def test_what_was_recorded_is_not_followed_again(filled, monkeypatch):
+def test_what_was_recorded_is_not_traced_again(filled, monkeypatch):
     compact(filled)
     record(filled, filled.plan())
     clean(filled)
     monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("followed again"))
     made = filled.plan()
-    assert (made.tasks, counts(made), made.followed) == ((), {"REUSED": 1}, ())
+    assert (made.tasks, counts(made), made.traced) == ((), {"REUSED": 1}, ())
 
 
 def test_what_is_recorded_adds_up(filled):
     compact(filled, target_rows_per_fragment=12)
     made = filled.plan()
-    assert len(made.followed) > 1
-    record(filled, dataclasses.replace(made, followed=made.followed[:1]))
+    assert len(made.traced) > 1
+    record(filled, dataclasses.replace(made, traced=made.traced[:1]))
     assert counts(filled.plan())["REUSED"] == 1
-    record(filled, dataclasses.replace(made, followed=made.followed[1:]))
-    assert counts(filled.plan()) == {"REUSED": len(made.followed)}
+    record(filled, dataclasses.replace(made, traced=made.traced[1:]))
+    assert counts(filled.plan()) == {"REUSED": len(made.traced)}
 
 
 def test_without_history_and_without_a_record_the_plan_says_so(filled):
@@ -164,13 +164,13 @@ def test_a_half_filled_table_needs_its_missing_rows(lake):
     record(lake, made)
     clean(lake)
     again = lake.plan()
-    assert (again.tasks, again.followed) == (made.tasks, ())
+    assert (again.tasks, again.traced) == (made.tasks, ())
 
 
 def test_a_table_that_was_never_filled_is_missing(lake):
     compact(lake)
     made = lake.plan()
-    assert (list(why(made).values()), made.followed) == (["MISSING"], ())
+    assert (list(why(made).values()), made.traced) == (["MISSING"], ())
 
 
 def test_states_of_partial_files_move_with_their_rows(lake):
@@ -304,7 +304,7 @@ def test_a_column_dropped_and_added_again_before_compaction(filled):
     assert known(filled.plan().tasks[0]) == [C] * 10 + [U] * 20
 
 
-def test_renamed_columns_are_followed_and_their_records_found(filled):
+def test_renamed_columns_are_traced_and_their_records_found(filled):
     compact(filled)
     filled.open().alter_columns({"path": "c", "name": "c2"}, {"path": "x", "name": "x2"})
     made = filled.plan("c2")
@@ -321,7 +321,7 @@ def test_a_cast_input_makes_compacted_rows_stale(filled):
     assert list(why(filled.plan()).values()) == ["INPUT_CHANGED"]
 
 
-def test_a_restored_table_is_followed_along_what_it_was_restored_to(filled):
+def test_a_restored_table_is_traced_along_what_it_was_restored_to(filled):
     compact(filled)
     version = filled.open().version
     lance.write_dataset(filled.open().to_table(), filled.uri, mode="overwrite")
@@ -369,9 +369,9 @@ def test_a_filter_column_rewritten_between_two_compactions_asks_again(lake):
 def test_a_record_about_another_file_is_not_used(filled):
     compact(filled)
     made = filled.plan()
-    [followed] = made.followed
-    key = keys.followed_key(followed.fingerprint[:16])
-    stored = FragmentRecord.of_followed(followed)
+    [traced] = made.traced
+    key = keys.traced_key(traced.fingerprint[:16])
+    stored = FragmentRecord.of_traced(traced)
     for changes in ({"file": "other.lance"}, {"column_id": "other"}, {"src_data_files": ("other.lance",)}):
         values = {name: getattr(stored, name) for name in FragmentRecord.__dataclass_fields__} | changes
         filled.store[key] = FragmentRecord(**values).to_batch()
@@ -398,7 +398,7 @@ def test_only_so_many_versions_are_looked_at(filled, monkeypatch):
 
 def test_a_table_without_compactions_reads_no_history(filled, monkeypatch):
     monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("history was read"))
-    assert filled.plan(reader=PlanReader(LanceTables())).followed == ()
+    assert filled.plan(reader=PlanReader(LanceTables())).traced == ()
 
 
 def test_many_fragments_of_mixed_states_in_random_order_of_events(lake):

@@ -152,13 +152,13 @@ def test_a_damaged_expression_computes_nothing_until_it_is_registered_again(tabl
 
 
 def test_a_function_of_another_python_is_not_registered(tmp_path):
-    foreign = definition("b")
-    foreign.python_bundle.CopyFrom(
+    external = definition("b")
+    external.python_bundle.CopyFrom(
         udf_pb2.PythonBundle(sha256=hashlib.sha256(BUNDLE).hexdigest(), python_version="2.7", size_bytes=len(BUNDLE))
     )
 
     async def work(stubs):
-        request = catalog_pb2.RegisterUdfRequest(database=str(tmp_path), definition=foreign, bundle=BUNDLE)
+        request = catalog_pb2.RegisterUdfRequest(database=str(tmp_path), definition=external, bundle=BUNDLE)
         code, error = await error_of(stubs.catalog.RegisterUdf(request))
         assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UDF_PYTHON_MISMATCH")
         request.definition.python_bundle.python_version = PYTHON

@@ -288,12 +288,12 @@ def test_a_backfill_of_a_view_is_told_to_refresh_it(filled):
     assert "refresh it" in error.message
 
 
-# stages: hidden tables whose columns are computed from another table's
+# scratch tables: hidden tables whose columns are computed from another table's
 
 
 @pytest.fixture
 def stage(lake):
-    """A stage of the first 20 rows, with `d` = length(body of t)."""
+    """A scratch table of the first 20 rows, with `d` = length(body of t)."""
     lake.registry.put(LENGTH)
     uri = f"{lake.database}/__leman_stage_v.lance"
     ids = pa.table({"__source_row_id": pa.array(range(20), pa.int64())})
@@ -329,7 +329,7 @@ def test_nobody_describes_or_changes_a_stage(lake, stage):
 
 
 def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
-    """Its parameter is called text and is one; the stage has row ids only."""
+    """Its parameter is called text and is one; the scratch table has row ids only."""
     plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_stage_v", "d"))
     assert plan.header.input_source == stage
     assert plan.header.input_field_ids == (0,)

@@ -349,9 +349,9 @@ def test_placeholders_of_an_older_version_are_laid_again(tmp_path):
     lake = ViewLake(tmp_path)
     lake.create()
     lance.write_dataset(rows(5, 30), lake.uri, mode="append")
-    assert lake.plan().lay_again
-    assert not lake.plan(src_version=1).lay_again
-    assert lake.plan(src_version=1, max_rows_per_fragment=7).lay_again
+    assert lake.plan().create_placeholders_again
+    assert not lake.plan(src_version=1).create_placeholders_again
+    assert lake.plan(src_version=1, max_rows_per_fragment=7).create_placeholders_again
 
 
 def test_compacted_view(lake):
@@ -391,7 +391,7 @@ def rewrite_view(lake):
         (rewrite_view, "DataReplacement"),
     ],
 )
-def test_foreign_writes_are_refused(lake, change, operation):
+def test_external_writes_are_refused(lake, change, operation):
     change(lake)
     with pytest.raises(FailedPrecondition, match=operation) as caught:
         lake.plan()
@@ -409,14 +409,14 @@ def test_the_version_to_restore_is_the_last_of_lemans(lake):
         lake.plan()
 
 
-def test_foreign_write_under_a_compaction_is_seen(lake):
+def test_external_write_under_a_compaction_is_seen(lake):
     lake.open().delete("id = 3")
     lake.open().optimize.compact_files()
     with pytest.raises(FailedPrecondition, match="Delete"):
         lake.plan()
 
 
-def test_foreign_write_between_two_parts_of_a_first_fill_is_seen(tmp_path):
+def test_external_write_between_two_parts_of_a_first_fill_is_seen(tmp_path):
     lake = ViewLake(tmp_path)
     lake.create()
     lake.fill(0)
@@ -433,7 +433,7 @@ def test_restored_view_is_as_it_was(lake):
     assert outcome(lake.plan()) == ("NO_OP", "UP_TO_DATE")
 
 
-def test_cleaned_history_of_the_view_is_no_foreign_write(lake):
+def test_cleaned_history_of_the_view_is_no_external_write(lake):
     lake.open().optimize.compact_files()
     lake.open().cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     assert outcome(lake.plan()) == ("NO_OP", "UP_TO_DATE")

@@ -82,7 +82,7 @@ def test_whatever_is_written_to_the_column_makes_values_stale(road):
     assert plan.header.rows_to_compute == 1
 
 
-def test_a_field_or_column_that_is_renamed_is_followed(road):
+def test_a_field_or_column_that_is_renamed_is_traced(road):
     table = boxes(road)
     road.add(table, "y", road.function(pa.int64()), ("box.at the top.x",))
     road.open(table).alter_columns({"path": "box.at the top.x", "name": "y"})

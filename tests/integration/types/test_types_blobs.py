@@ -197,6 +197,6 @@ def test_collecting_garbage_leaves_blobs_alone(road, file_format):
     road.backfill(table, "b")
     road.open(table).optimize.compact_files()
     collector = GarbageCollector(road.open(table).uri, 0.0)
-    _, verdicts = collector.look()
-    assert collector.sweep(verdicts), "checkpoints of what is committed"
+    _, decisions = collector.look()
+    assert collector.sweep(decisions), "checkpoints of what is committed"
     assert blob_sizes(road.open(table), "b") == SIZES

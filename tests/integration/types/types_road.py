@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.requests import AddColumnsRequest, Replacement, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
@@ -22,14 +22,14 @@ from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import Hint, RowFailure, Sign, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.tables import LanceTables
 from core.rpc import convert
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
 from executor.jobs.work_context import work_context
-from executor.scheduling.work_queue import Backlog
+from executor.scheduling.work_queue import WorkQueue
 from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
 from planner.plan_reader import PlanReader
@@ -63,10 +63,10 @@ class Road:
         self._registry = UdfRegistry(self.database)
         self._names = (f"t{n}" for n in itertools.count())
         self._runner = asyncio.Runner()
-        self._lanes = self._runner.run(_lanes())
+        self._workers = self._runner.run(_workers())
 
     def close(self) -> None:
-        self._runner.run(self._lanes.close())
+        self._runner.run(self._workers.close())
         self._runner.close()
 
     def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3, *, stable: bool = True) -> str:
@@ -104,7 +104,7 @@ class Road:
         wanted = NewColumn(column, udf.name, udf.version, inputs)
         addition = Catalog(LanceTables()).addition(self.database, table, [wanted], "")
         request = AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)
-        self._runner.run(self._lanes.submit(request))
+        self._runner.run(self._workers.submit(request))
 
     def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
         """Works off one plan as the executor does, what it is told having been on the wire."""
@@ -114,17 +114,17 @@ class Road:
         plan = Plan(header, plan.tasks)
         uri = f"{self.database}/{table}.lance"
         context = work_context(Job("job", "", JobState.RUNNING, asked, 0, 0), header, settings or Settings())
-        backlog, store = Backlog(plan.tasks, 2), LanceCheckpointStore(checkpoint_root(uri))
+        work_queue, store = WorkQueue(plan.tasks, 2), LanceCheckpointStore(checkpoint_root(uri))
         staged: dict[int, StagedFile] = {}
-        first_units = backlog.first_units()
-        while not backlog.empty:
-            unit: WorkUnit | None = first_units.pop(0) if first_units else backlog.take()
+        first_units = work_queue.first_units()
+        while not work_queue.empty:
+            unit: WorkUnit | None = first_units.pop(0) if first_units else work_queue.take()
             assert unit is not None
             outcome = UnitRunner(
                 context, unit, store=store, reservations=InProcessReservations(60), sink=self, errors=self
             ).run()
             assert outcome.failure is None, outcome.failure
-            backlog.note(outcome)
+            work_queue.note(outcome)
             staged.update({r.fragment_id: r.staged for r in outcome.results if r.staged is not None})
         self._commit(uri, plan, staged)
         return plan
@@ -148,7 +148,7 @@ class Road:
             input_field_ids=header.input_field_ids,
             inputs_version=header.inputs_version,
         )
-        result = self._runner.run(self._lanes.submit(request))
+        result = self._runner.run(self._workers.submit(request))
         refused = [o for o in result.outcomes if o.status is not Status.COMMITTED]
         assert not refused, refused
 
@@ -157,12 +157,12 @@ class Road:
     def store(self, failures: Sequence[RowFailure]) -> None:
         self.failures.extend(failures)
 
-    def send(self, hint: Hint) -> None:
+    def send(self, report: ProgressReport) -> None:
         pass
 
-    def sign(self, sign: Sign) -> None:
+    def in_flight(self, in_flight: InFlightRows) -> None:
         pass
 
 
-async def _lanes() -> Lanes:
-    return Lanes(Limits())
+async def _workers() -> CommitQueues:
+    return CommitQueues(Limits())

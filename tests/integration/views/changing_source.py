@@ -186,7 +186,7 @@ class View:
         ids = sorted(i for i, row in rows.items() if self.least is None or (row.x is not None and row.x >= self.least))
         return ids[self.offset :] if self.limit is None else ids[self.offset : self.offset + self.limit]
 
-    def lay(self, ids: list[int]) -> None:
+    def create_placeholders(self, ids: list[int]) -> None:
         """The view's table, in fragments of five."""
         self.rows = ids
         data = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64()), IS_SET: pa.array([True] * len(ids))})
@@ -243,7 +243,7 @@ class View:
         assert not set(evicted) & set(wanted)
         affected = self.affected(target)
         assert affected <= set(again) if not exact else affected == set(again), "other rows were recomputed"
-        self.lay([i for i in self.rows if i not in set(evicted)] + outcome.append.tolist())
+        self.create_placeholders([i for i in self.rows if i not in set(evicted)] + outcome.append.tolist())
         self.base = target
         return outcome
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table as view_scratch
 from core.views.metadata import QUERY
-from executor.refresh.file_layout import stage_table
+from executor.refresh.file_layout import scratch_table
 from tests.integration.evidence import Evidence, numbers
 
 REST = pa.schema([])
@@ -27,22 +27,22 @@ def folders(db) -> set[str]:
     return {path.name for path in Path(db.uri).iterdir() if path.suffix == ".lance"}
 
 
-def leave_stage(db, view: str) -> None:
+def leave_scratch(db, view: str) -> None:
     """What a refresh leaves that was killed."""
-    uri = f"{db.uri}/{stage_table(view, 'ab' * 16)}.lance"
-    view_stage.lay(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
+    uri = f"{db.uri}/{scratch_table(view, 'ab' * 16)}.lance"
+    view_scratch.create(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
-def test_a_view_goes_with_its_stages_and_nothing_else_does(db, evidence):
+def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, evidence):
     table = db.create_table("t", numbers(10))
     query = table.search(None).add_column("y", evidence.double())
     for name in ("v", "v_2"):
         db.create_materialized_view(name, query).refresh(progress=False)
-        leave_stage(db, name)
+        leave_scratch(db, name)
 
     db.drop_view("v")
 
-    assert folders(db) == {"t.lance", "v_2.lance", f"{stage_table('v_2', 'ab' * 16)}.lance"}
+    assert folders(db) == {"t.lance", "v_2.lance", f"{scratch_table('v_2', 'ab' * 16)}.lance"}
     assert db.table_names() == ["t", "v_2"]
     assert [udf.name for udf in db.udfs()] == ["double_seen"]
     assert db.open_view("v_2").refresh(progress=False).mode == "no_op"

@@ -1,4 +1,4 @@
-"""A view on a view: what a splice of the one says to the other."""
+"""A view on a view: what a delta of the one says to the other."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ class Upper:
         return done.append.tolist(), done.recompute_ids.tolist(), [ids[a] for a in done.evict_addresses.tolist()]
 
 
-def test_only_rows_that_a_splice_changed_are_computed_again(lower):
+def test_only_rows_that_a_delta_changed_are_computed_again(lower):
     upper = Upper(lower)
-    one(lower.splice(swapped=[lower.swapped(1, -1, patch=[3, 7])]))
+    one(lower.delta(swapped=[lower.swapped(1, -1, patch=[3, 7])]))
     assert upper.outcome() == ([], [13, 17], [])
 
 
 def test_patches_add_up_and_back_again(lower):
     upper = Upper(lower)
-    one(lower.splice(swapped=[lower.swapped(1, -1, patch=[3])]))
+    one(lower.delta(swapped=[lower.swapped(1, -1, patch=[3])]))
     middle = lower.open().version
-    one(lower.splice(swapped=[lower.swapped(1, -2, patch=[8]), lower.swapped(0, 5, patch=[0])], evicted=[13 - 4]))
+    one(lower.delta(swapped=[lower.swapped(1, -2, patch=[8]), lower.swapped(0, 5, patch=[0])], evicted=[13 - 4]))
     assert upper.outcome() == ([], [0, 13, 18], [9])
     assert upper.outcome(base=middle) == ([], [0, 18], [9])
     assert upper.outcome(base=lower.open().version, target=middle) == ([9], [0, 18], [])
@@ -100,19 +100,19 @@ def test_patches_add_up_and_back_again(lower):
 
 def test_a_compaction_after_splices_changes_nothing_more(lower):
     upper = Upper(lower)
-    one(lower.splice(swapped=[lower.swapped(1, -1, patch=[3])]))
-    one(lower.splice(swapped=[lower.swapped(1, -2, patch=[8])], evicted=[9]))
+    one(lower.delta(swapped=[lower.swapped(1, -1, patch=[3])]))
+    one(lower.delta(swapped=[lower.swapped(1, -2, patch=[8])], evicted=[9]))
     lower.open().optimize.compact_files()
     assert upper.outcome() == ([], [13, 18], [9])
     compacted = lower.open().version
-    one(lower.splice(swapped=[lower.swapped(max(lower.fragments()), -3, patch=[0])]))
+    one(lower.delta(swapped=[lower.swapped(max(lower.fragments()), -3, patch=[0])]))
     assert upper.outcome(base=compacted) == ([], [0], [])
 
 
-def test_a_splice_that_does_not_say_which_rows_changed_changes_them_all(lower):
+def test_a_delta_that_does_not_say_which_rows_changed_changes_them_all(lower):
     upper = Upper(lower)
-    one(lower.splice(swapped=[lower.swapped(1, -1, patch=[3])]))
-    one(lower.splice(swapped=[lower.swapped(1, -1)]))
+    one(lower.delta(swapped=[lower.swapped(1, -1, patch=[3])]))
+    one(lower.delta(swapped=[lower.swapped(1, -1)]))
     assert upper.outcome() == ([], list(range(10, 20)), [])
 
 
@@ -120,8 +120,8 @@ def test_columns_have_chains_of_their_own(lower):
     x, s = Upper(lower), Upper(lower, "s")
     schema = pa.schema([DATA.field("s")])
     ids = list(range(10))
-    one(lower.splice(swapped=[_columns(lower, 0, schema, ids)]))  # as where another function version computed it
-    one(lower.splice(swapped=[lower.swapped(0, 4, patch=[2])]))
+    one(lower.delta(swapped=[_columns(lower, 0, schema, ids)]))  # as where another function version computed it
+    one(lower.delta(swapped=[lower.swapped(0, 4, patch=[2])]))
     assert s.outcome() == ([], ids, [])
     assert x.outcome() == ([], ids, [])  # the filter reads `s`
     x.query = ViewQuery("d", "v", x.query.columns)
@@ -130,7 +130,7 @@ def test_columns_have_chains_of_their_own(lower):
 
 def test_rows_that_come_and_go_in_the_lower_view_do_so_in_the_upper(lower):
     upper = Upper(lower)
-    one(lower.splice(appended=[lower.appended(100, 101)], evicted=[*range(10), (1 << 32) + 2]))
+    one(lower.delta(appended=[lower.appended(100, 101)], evicted=[*range(10), (1 << 32) + 2]))
     lower.open().optimize.compact_files()
     assert upper.outcome() == ([30, 31], [], [*range(10), 12])
 
@@ -145,12 +145,12 @@ def test_rows_without_values_come_when_they_are_filled(tmp_path):
 
 def test_a_lower_view_that_was_built_anew_is_computed_anew(lower):
     upper = Upper(lower)
-    one(lower.splice(appended=[lower.appended(*range(5))], replace_all=True))
+    one(lower.delta(appended=[lower.appended(*range(5))], replace_all=True))
     assert upper.outcome() == (list(range(30, 35)), [], list(range(30)))
 
 
 def _columns(lower, fragment_id, schema, ids):
-    file = view_files.stage_columns(lower.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
+    file = view_files.scratch_columns(lower.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
     return ViewFile(fragment_id, file)
 
 
@@ -195,12 +195,12 @@ class Stamped:
             rows = view.open().get_fragment(fragment_id).metadata.physical_rows
             offsets = sorted(o for o in arguments[1] if o < rows)
             touched = {fragment_id: offsets}
-            one(view.splice(swapped=[view.swapped(fragment_id, len(self.versions), patch=offsets)]))
+            one(view.delta(swapped=[view.swapped(fragment_id, len(self.versions), patch=offsets)]))
         elif name == "append":
-            one(view.splice(appended=[view.appended(*range(100, 100 + arguments[0]))]))
+            one(view.delta(appended=[view.appended(*range(100, 100 + arguments[0]))]))
         elif name == "evict" and fragments:
             addresses = sorted(self.facts().values())
-            one(view.splice(evicted=addresses[:: arguments[0] + 2]))
+            one(view.delta(evicted=addresses[:: arguments[0] + 2]))
         elif name == "compact":
             view.open().optimize.compact_files(target_rows_per_fragment=25)
         elif name == "restore":

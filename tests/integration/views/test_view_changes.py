@@ -61,7 +61,7 @@ def test_a_view_follows_any_history(shape, steps, back, at_once, history):
         source = Source.make(folder)
         least, limit, offset = SHAPES[shape]
         view = View(source, least, limit, offset, base=source.version, history=history)
-        view.lay(view.should_hold(source.version))
+        view.create_placeholders(view.should_hold(source.version))
         for (name, *arguments), refresh in steps:
             getattr(source, name)(*arguments)
             if refresh:
@@ -81,7 +81,7 @@ def source(tmp_path):
 @pytest.fixture(params=[True, False], ids=["history", "row ids"])
 def view(source, request):
     view = View(source, 3, base=source.version, history=request.param)
-    view.lay(view.should_hold(source.version))
+    view.create_placeholders(view.should_hold(source.version))
     return view
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commit_coordinator.verification.report import Flaw, Subject, Tally
+from commit_coordinator.verification.report import FindingCounts, Flaw, Subject
 from commit_coordinator.verification.verifier import verify
 from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
 from core.errors import NotFound, Unavailable
@@ -224,7 +224,7 @@ def test_what_needs_values_of_the_recorded_version_is_built_anew(lake):
 
 
 def found_of_records(lake):
-    total = Tally()
+    total = FindingCounts()
     for report in verify(str(lake.database), None):
         total.findings += [f for f in report.tally.findings if f.subject is Subject.SOURCE_RECORD]
         count = report.tally.counts.get(Subject.SOURCE_RECORD)

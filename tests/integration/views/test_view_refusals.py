@@ -162,7 +162,7 @@ def test_rows_that_somebody_else_wrote(table, view):
     is_right(view, table)
 
 
-def test_care_for_a_view_is_no_foreign_write(table, view):
+def test_care_for_a_view_is_no_external_write(table, view):
     table.add({"x": [50]})
     view.refresh(progress=False)
     dataset = view.to_lance()

@@ -159,7 +159,7 @@ def test_rows_of_a_view_can_be_a_table(db):
     assert again.refresh(progress=False).rows_added == 6
 
 
-def test_foreign_writes_are_refused_until_a_full_refresh(db):
+def test_external_writes_are_refused_until_a_full_refresh(db):
     table = db.create_table("t", numbers(10))
     view = db.create_materialized_view("v", table.search(None).select(["x"]))
     view.refresh(progress=False)

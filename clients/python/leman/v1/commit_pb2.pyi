@@ -98,9 +98,9 @@ class SubmitCommitRequest(_message.Message):
     REPLACE_COLUMN_FIELD_NUMBER: _builtins.int
     ADD_NULL_COLUMNS_FIELD_NUMBER: _builtins.int
     BIND_COLUMNS_FIELD_NUMBER: _builtins.int
-    LAY_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
+    CREATE_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     FILL_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
-    SPLICE_VIEW_FIELD_NUMBER: _builtins.int
+    APPLY_VIEW_DELTA_FIELD_NUMBER: _builtins.int
     BEGIN_ATTEMPT_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
@@ -133,7 +133,7 @@ class SubmitCommitRequest(_message.Message):
         """Say which functions compute columns."""
 
     @_builtins.property
-    def lay_placeholders(self) -> Global___LayPlaceholders:
+    def create_placeholders(self) -> Global___CreatePlaceholders:
         """Make a view, or lay its placeholders anew."""
 
     @_builtins.property
@@ -141,7 +141,7 @@ class SubmitCommitRequest(_message.Message):
         """Install values of placeholders."""
 
     @_builtins.property
-    def splice_view(self) -> Global___SpliceView:
+    def apply_view_delta(self) -> Global___ApplyViewDelta:
         """Bring a view from one version of its source to another."""
 
     @_builtins.property
@@ -160,16 +160,16 @@ class SubmitCommitRequest(_message.Message):
         replace_column: Global___ReplaceColumn | None = ...,
         add_null_columns: Global___AddNullColumns | None = ...,
         bind_columns: Global___BindColumns | None = ...,
-        lay_placeholders: Global___LayPlaceholders | None = ...,
+        create_placeholders: Global___CreatePlaceholders | None = ...,
         fill_placeholders: Global___FillPlaceholders | None = ...,
-        splice_view: Global___SpliceView | None = ...,
+        apply_view_delta: Global___ApplyViewDelta | None = ...,
         begin_attempt: Global___BeginAttempt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "replace_column", b"replace_column", "splice_view", b"splice_view"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "operation", b"operation", "replace_column", b"replace_column"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "attempt", b"attempt", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "lay_placeholders", b"lay_placeholders", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "splice_view", b"splice_view", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "attempt", b"attempt", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "lay_placeholders", "fill_placeholders", "splice_view", "begin_attempt"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "create_placeholders", "fill_placeholders", "apply_view_delta", "begin_attempt"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -323,7 +323,7 @@ class BindColumns(_message.Message):
 Global___BindColumns: _TypeAlias = BindColumns  # noqa: Y015
 
 @_typing.final
-class LayPlaceholders(_message.Message):
+class CreatePlaceholders(_message.Message):
     """A placeholder for each row of the source that the view's filter matches, in one version. Where the view's table does
     not exist it is created (ALREADY_EXISTS, TABLE_EXISTS, where it does, unless it is the same view made by the same
     request); otherwise `read_version` and `incarnation` say which one, none of its rows may be set (ABORTED, VIEW_IS_SET),
@@ -354,7 +354,7 @@ class LayPlaceholders(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LayPlaceholders: _TypeAlias = LayPlaceholders  # noqa: Y015
+Global___CreatePlaceholders: _TypeAlias = CreatePlaceholders  # noqa: Y015
 
 @_typing.final
 class FillPlaceholders(_message.Message):
@@ -381,7 +381,7 @@ class FillPlaceholders(_message.Message):
 Global___FillPlaceholders: _TypeAlias = FillPlaceholders  # noqa: Y015
 
 @_typing.final
-class SpliceView(_message.Message):
+class ApplyViewDelta(_message.Message):
     """One version with everything that a refresh changed. Refused as a whole (ABORTED, VIEW_CHANGED) where the view is not
     at `read_version` any more: plan again.
     """
@@ -450,7 +450,7 @@ class SpliceView(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SpliceView: _TypeAlias = SpliceView  # noqa: Y015
+Global___ApplyViewDelta: _TypeAlias = ApplyViewDelta  # noqa: Y015
 
 @_typing.final
 class ViewFile(_message.Message):

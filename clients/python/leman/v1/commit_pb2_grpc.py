@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CommitServiceStub(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 
@@ -74,7 +74,7 @@ class CommitServiceStub(object):
 
 
 class CommitServiceServicer(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 
@@ -198,7 +198,7 @@ def add_CommitServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CommitService(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 

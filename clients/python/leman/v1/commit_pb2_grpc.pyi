@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CommitServiceStub:
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 
@@ -82,7 +82,7 @@ class CommitServiceStub:
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 
@@ -133,7 +133,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one lane a table; requests that
+    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
     wait together become one Lance version where their columns allow.
     """
 

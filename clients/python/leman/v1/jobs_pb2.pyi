@@ -208,13 +208,13 @@ class Stall(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    LANE_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
     FRAGMENT_ID_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     IDLE_SECONDS_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    lane: _builtins.str
+    worker: _builtins.str
     """The worker process that a unit of work was given to; empty: it is not one that the job waits for."""
     fragment_id: _builtins.int
     """The fragment at hand; -1: none."""
@@ -231,7 +231,7 @@ class Stall(_message.Message):
     def __init__(
         self,
         *,
-        lane: _builtins.str = ...,
+        worker: _builtins.str = ...,
         fragment_id: _builtins.int = ...,
         rows: _planner_pb2.RowRange | None = ...,
         idle_seconds: _builtins.float = ...,
@@ -240,7 +240,7 @@ class Stall(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "idle_seconds", b"idle_seconds", "lane", b"lane", "message", b"message", "rows", b"rows", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "idle_seconds", b"idle_seconds", "message", b"message", "rows", b"rows", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

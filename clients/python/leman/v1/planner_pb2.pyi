@@ -41,7 +41,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Its values were computed from data that has changed since."""
     REASON_PARTIAL: _Reason.ValueType  # 6
     """Some of its rows are computed, some are not."""
-    REASON_FOREIGN_VALUES: _Reason.ValueType  # 7
+    REASON_EXTERNAL_WRITE: _Reason.ValueType  # 7
     """It holds values that Leman did not compute, or that were moved by an update."""
     REASON_REUSED_FILTER: _Reason.ValueType  # 8
     """All that this filter asks for is computed; other rows are not."""
@@ -71,7 +71,7 @@ REASON_INPUT_CHANGED: Reason.ValueType  # 5
 """Its values were computed from data that has changed since."""
 REASON_PARTIAL: Reason.ValueType  # 6
 """Some of its rows are computed, some are not."""
-REASON_FOREIGN_VALUES: Reason.ValueType  # 7
+REASON_EXTERNAL_WRITE: Reason.ValueType  # 7
 """It holds values that Leman did not compute, or that were moved by an update."""
 REASON_REUSED_FILTER: Reason.ValueType  # 8
 """All that this filter asks for is computed; other rows are not."""
@@ -365,8 +365,8 @@ class CreatePlanResponse(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
-    FOLLOWED_FIELD_NUMBER: _builtins.int
-    CARRIED_FIELD_NUMBER: _builtins.int
+    TRACED_FIELD_NUMBER: _builtins.int
+    MIGRATED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PlanHeader:
         """First message."""
@@ -376,11 +376,11 @@ class CreatePlanResponse(_message.Message):
         """Further messages."""
 
     @_builtins.property
-    def followed(self) -> Global___FollowedFileBatch:
+    def traced(self) -> Global___TracedFileBatch:
         """Further messages."""
 
     @_builtins.property
-    def carried(self) -> Global___CarriedRowsBatch:
+    def migrated(self) -> Global___MigratedRowsBatch:
         """Further messages."""
 
     def __init__(
@@ -388,14 +388,14 @@ class CreatePlanResponse(_message.Message):
         *,
         header: Global___PlanHeader | None = ...,
         tasks: Global___FragmentTaskBatch | None = ...,
-        followed: Global___FollowedFileBatch | None = ...,
-        carried: Global___CarriedRowsBatch | None = ...,
+        traced: Global___TracedFileBatch | None = ...,
+        migrated: Global___MigratedRowsBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carried", b"carried", "followed", b"followed", "header", b"header", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "followed", "carried"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -760,20 +760,20 @@ class FragmentTask(_message.Message):
 Global___FragmentTask: _TypeAlias = FragmentTask  # noqa: Y015
 
 @_typing.final
-class FollowedFileBatch(_message.Message):
+class TracedFileBatch(_message.Message):
     """A piece of the plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedFile]:
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___TracedFile]:
         """In the order of fragment ids, column by column."""
 
     def __init__(
         self,
         *,
-        files: _abc.Iterable[Global___FollowedFile] | None = ...,
+        files: _abc.Iterable[Global___TracedFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -781,10 +781,10 @@ class FollowedFileBatch(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FollowedFileBatch: _TypeAlias = FollowedFileBatch  # noqa: Y015
+Global___TracedFileBatch: _TypeAlias = TracedFileBatch  # noqa: Y015
 
 @_typing.final
-class FollowedFile(_message.Message):
+class TracedFile(_message.Message):
     """A file that compaction wrote, and what the table's history says about its rows. Whoever runs the plan stores this: the
     history is cleaned one day.
     """
@@ -845,23 +845,23 @@ class FollowedFile(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FollowedFile: _TypeAlias = FollowedFile  # noqa: Y015
+Global___TracedFile: _TypeAlias = TracedFile  # noqa: Y015
 
 @_typing.final
-class CarriedRowsBatch(_message.Message):
+class MigratedRowsBatch(_message.Message):
     """A piece of the plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___CarriedRows]:
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigratedRows]:
         """In the order of their sources."""
 
     def __init__(
         self,
         *,
-        rows: _abc.Iterable[Global___CarriedRows] | None = ...,
+        rows: _abc.Iterable[Global___MigratedRows] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -869,10 +869,10 @@ class CarriedRowsBatch(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CarriedRowsBatch: _TypeAlias = CarriedRowsBatch  # noqa: Y015
+Global___MigratedRowsBatch: _TypeAlias = MigratedRowsBatch  # noqa: Y015
 
 @_typing.final
-class CarriedRows(_message.Message):
+class MigratedRows(_message.Message):
     """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced. Whoever
     runs the plan stores them once more, and plans again: then they are found, and not computed.
     """
@@ -927,7 +927,7 @@ class CarriedRows(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CarriedRows: _TypeAlias = CarriedRows  # noqa: Y015
+Global___MigratedRows: _TypeAlias = MigratedRows  # noqa: Y015
 
 @_typing.final
 class RowRange(_message.Message):
@@ -1520,7 +1520,7 @@ class PlanRefreshResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     UNSET_FIELD_NUMBER: _builtins.int
-    LAY_AGAIN_FIELD_NUMBER: _builtins.int
+    CREATE_PLACEHOLDERS_AGAIN_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
@@ -1544,9 +1544,9 @@ class PlanRefreshResponse(_message.Message):
     """Why."""
     message: _builtins.str
     """In one sentence, for a person."""
-    lay_again: _builtins.bool
+    create_placeholders_again: _builtins.bool
     """No row is set yet, and the recorded version is not the target or the fragments have not the rows that are asked for:
-    placeholders are laid anew before they are filled.
+    placeholders are created anew before they are filled.
     """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
@@ -1590,7 +1590,7 @@ class PlanRefreshResponse(_message.Message):
         reason: Global___RefreshReason.ValueType = ...,
         message: _builtins.str = ...,
         unset: _abc.Iterable[Global___UnsetFragment] | None = ...,
-        lay_again: _builtins.bool = ...,
+        create_placeholders_again: _builtins.bool = ...,
         changes: _abc.Iterable[Global___SourceChange] | None = ...,
         stale: _abc.Iterable[_builtins.str] | None = ...,
         rows: _builtins.int = ...,
@@ -1599,7 +1599,7 @@ class PlanRefreshResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "earlier", b"earlier", "functions", b"functions", "incarnation", b"incarnation", "lay_again", b"lay_again", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -156,10 +156,10 @@ Global___UdfDefinition: _TypeAlias = UdfDefinition  # noqa: Y015
 
 @_typing.final
 class Resources(_message.Message):
-    """What one lane (one process that calls the function) takes on a worker. Zero means that nothing was asked.
+    """What one worker (one process that calls the function) takes on a worker. Zero means that nothing was asked.
 
     On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
-    machine (`local`) the executor runs fewer lanes at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
+    machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
     for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
     """
 
@@ -169,11 +169,11 @@ class Resources(_message.Message):
     NUM_GPUS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     num_cpus: _builtins.int
-    """Cores of a lane."""
+    """Cores of a worker."""
     num_gpus: _builtins.float
-    """GPUs of a lane: a whole number, or a fraction of at most 0.5 of one that several lanes share."""
+    """GPUs of a worker: a whole number, or a fraction of at most 0.5 of one that several workers share."""
     memory_bytes: _builtins.int
-    """Memory of a lane in bytes."""
+    """Memory of a worker in bytes."""
     def __init__(
         self,
         *,

@@ -1,4 +1,4 @@
-"""Drives the production code of views in one process: planner, refreshes, lanes of both kinds, coordinator. Between
+"""Drives the production code of views in one process: planner, refreshes, workers of both kinds, coordinator. Between
 them are calls instead of gRPC, and threads instead of Spark; everything else is as it runs."""
 
 from __future__ import annotations
@@ -15,27 +15,32 @@ import msgspec
 import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import Lanes
+from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.requests import BeginAttemptRequest, CommitResult, Replacement, ReplaceRequest, Status
-from commit_coordinator.views.requests import FillRequest, LayRequest, SpliceRequest, ViewFile
+from commit_coordinator.views.requests import (
+    ApplyDeltaRequest,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
+    ViewFile,
+)
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
-from core.domain.job import Attempt, FragmentVerdict, Job, JobState
+from core.domain.job import Attempt, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.udf.registry import UdfRegistry
-from executor.jobs.checkpoint_migration import carry_over
+from executor.jobs.checkpoint_migration import migrate_checkpoints
 from executor.jobs.services import Services
 from executor.refresh.refresh_run import RefreshRun
 from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import Dispatcher, LaneAddress
+from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.scheduling.local_runner import LocalRunner
 from executor.worker.messages import Hello
-from executor.worker.worker_loop import run_lane
+from executor.worker.worker_loop import run_worker
 from planner.plan_reader import PlanReader
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
@@ -45,7 +50,7 @@ _TABLES = LanceTables()
 
 
 class ThreadLanes:
-    """Takes the place of Spark: production lanes in threads."""
+    """Takes the place of Spark: production workers in threads."""
 
     busy = ""
 
@@ -54,21 +59,21 @@ class ThreadLanes:
         self._cancelled: set[str] = set()
         self.jobs = 0
 
-    async def run_lanes(self, address: LaneAddress, context: WorkContext, count: int, *_: Any) -> None:
+    async def run_workers(self, address: ExecutorEndpoint, context: WorkContext, count: int, *_: Any) -> None:
         if address.job_id in self._cancelled:
             raise Cancelled(address.job_id)
         self.jobs += 1
         hello, sent = Hello(address.job_id, address.secret), msgspec.json.encode(context)
         loop = asyncio.get_running_loop()
-        lanes = [loop.run_in_executor(self._pool, run_lane, address.host, address.port, hello, sent)]
-        lanes += [
-            loop.run_in_executor(self._pool, run_lane, address.host, address.port, hello, sent)
+        workers = [loop.run_in_executor(self._pool, run_worker, address.host, address.port, hello, sent)]
+        workers += [
+            loop.run_in_executor(self._pool, run_worker, address.host, address.port, hello, sent)
             for _ in range(count - 1)
         ]
-        await asyncio.gather(*lanes)
+        await asyncio.gather(*workers)
 
     async def stop_job(self, _job_id: str) -> None:
-        """Lanes end when nobody gives them work."""
+        """Workers end when nobody gives them work."""
 
     def cancel(self, job_id: str) -> None:
         self._cancelled.add(job_id)
@@ -95,12 +100,12 @@ class Planner:
 
 
 class Commits:
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes = lanes
+    def __init__(self, workers: CommitQueues) -> None:
+        self._workers = workers
 
     async def replace_column(
         self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, attempt: Attempt, request_id: str
-    ) -> tuple[int, list[FragmentVerdict]]:
+    ) -> tuple[int, list[FragmentOutcome]]:
         made = tuple(Replacement(r.fragment_id, r.file, r.input_files, r.replaces) for r in replacements)
         request = ReplaceRequest(
             header.uri,
@@ -113,15 +118,15 @@ class Commits:
             header.input_field_ids,
             attempt=attempt.number,
         )
-        return _answer(await self._lanes.submit(request))
+        return _answer(await self._workers.submit(request))
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
-        return (await self._lanes.submit(BeginAttemptRequest(uri, "", request_id, *attempt))).version
+        return (await self._workers.submit(BeginAttemptRequest(uri, "", request_id, *attempt))).version
 
-    async def lay_placeholders(
+    async def create_placeholders(
         self, plan: RefreshPlan, schema: pa.Schema, max_rows: int, *, attempt: Attempt, request_id: str
     ) -> int:
-        request = LayRequest(
+        request = CreatePlaceholdersRequest(
             plan.uri,
             plan.incarnation,
             request_id,
@@ -132,18 +137,18 @@ class Commits:
             create=False,
             attempt=attempt.number,
         )
-        return (await self._lanes.submit(request)).version
+        return (await self._workers.submit(request)).version
 
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
-    ) -> tuple[int, list[FragmentVerdict]]:
+    ) -> tuple[int, list[FragmentOutcome]]:
         filled = tuple(ViewFile(i, f) for i, f in files)
-        request = FillRequest(
+        request = FillPlaceholdersRequest(
             plan.uri, plan.incarnation, request_id, attempt.job_id, plan.version, filled, attempt=attempt.number
         )
-        return _answer(await self._lanes.submit(request))
+        return _answer(await self._workers.submit(request))
 
-    async def splice_view(
+    async def apply_view_delta(
         self,
         plan: RefreshPlan,
         *,
@@ -155,7 +160,7 @@ class Commits:
         attempt: Attempt,
         request_id: str,
     ) -> int:
-        request = SpliceRequest(
+        request = ApplyDeltaRequest(
             plan.uri,
             plan.incarnation,
             request_id,
@@ -168,13 +173,13 @@ class Commits:
             metadata,
             attempt=attempt.number,
         )
-        return (await self._lanes.submit(request)).version
+        return (await self._workers.submit(request)).version
 
 
-def _answer(result: CommitResult) -> tuple[int, list[FragmentVerdict]]:
+def _answer(result: CommitResult) -> tuple[int, list[FragmentOutcome]]:
     settled = (Status.COMMITTED, Status.ALREADY_CURRENT)
     return result.version, [
-        FragmentVerdict(o.fragment_id, o.status in settled, o.reason, o.message) for o in result.outcomes
+        FragmentOutcome(o.fragment_id, o.status in settled, o.reason, o.message) for o in result.outcomes
     ]
 
 
@@ -185,14 +190,14 @@ class System:
         self._runner = asyncio.Runner()
         self.spark = ThreadLanes()
         self._dispatcher = Dispatcher("127.0.0.1")
-        self._lanes = self._runner.run(self._start())
+        self._workers = self._runner.run(self._start())
         self.services = Services(
             Settings(),
             self.spark,
             LocalRunner(),
             self._dispatcher,
             Planner(),
-            Commits(self._lanes),
+            Commits(self._workers),
             2,
             _counts,
             _nothing,
@@ -200,15 +205,15 @@ class System:
             _nothing,
             _nothing,
             _nothing,
-            _carry_over,
+            _migrate_checkpoints,
         )
 
-    async def _start(self) -> Lanes:
+    async def _start(self) -> CommitQueues:
         await self._dispatcher.start()
-        return Lanes(Limits())
+        return CommitQueues(Limits())
 
     def close(self) -> None:
-        self._runner.run(self._lanes.close())
+        self._runner.run(self._workers.close())
         self._runner.run(self._dispatcher.stop())
         self._runner.close()
         self.spark.close()
@@ -228,8 +233,10 @@ class System:
     def create(self, database: str, name: str, query: ViewQuery, max_rows_per_fragment: int = 0) -> None:
         request_id = uuid.uuid4().hex
         made = ViewCatalog(_TABLES).creation(database, name, query, request_id)
-        request = LayRequest(made.uri, "", request_id, "", 0, made.schema, max_rows_per_fragment, create=True)
-        self._runner.run(self._lanes.submit(request))
+        request = CreatePlaceholdersRequest(
+            made.uri, "", request_id, "", 0, made.schema, max_rows_per_fragment, create=True
+        )
+        self._runner.run(self._workers.submit(request))
 
     def refresh(self, database: str, view: str, **parameters: Any) -> Job:
         """Runs a refresh to its end; the job as it ended."""
@@ -240,19 +247,19 @@ class System:
         """Goes on with the job of an executor that died."""
         run = RefreshRun(replace(job, attempt=job.attempt + 1), self.services)
         self._runner.run(run.replan_and_run())
-        return run.board.job
+        return run.status.job
 
     async def _refresh(self, spec: RefreshSpec) -> Job:
         backfill = BackfillSpec(spec.database, spec.view, "")
         job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, backfill, 0, 0, refresh=spec)
         run = RefreshRun(job, self.services)
-        self.board = run.board
+        self.status = run.status
         plan = await run.plan()
         run.check_resources(plan)
         if not await run.ended_at_once(plan):
-            run.look_ahead(plan)
+            run.prefetch(plan)
             await run.run(plan)
-        return run.board.job
+        return run.status.job
 
 
 async def _nothing(*_: object) -> None:
@@ -264,8 +271,10 @@ async def _counts(job: Job) -> Job:
     return job
 
 
-async def _carry_over(plan: Plan, stopped: Callable[[], bool]) -> int:
-    return await asyncio.to_thread(carry_over, LanceCheckpointStore(checkpoint_root(plan.header.uri)), plan, stopped)
+async def _migrate_checkpoints(plan: Plan, stopped: Callable[[], bool]) -> int:
+    return await asyncio.to_thread(
+        migrate_checkpoints, LanceCheckpointStore(checkpoint_root(plan.header.uri)), plan, stopped
+    )
 
 
 def rows_of(uri: str) -> tuple[list[int], list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import RefreshPolicy, RefreshSpec
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table as view_scratch
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
@@ -202,7 +202,7 @@ def test_states_are_remembered_up_to_a_number(world, monkeypatch):
 )
 def test_killed_on_the_way(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, delta, scratch_backfills, view_stage):
+    for module in (refresh_run, delta, scratch_backfills, view_scratch):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     world = KilledWorld(killing, quick_folder / "db", [SHUFFLED])
     world.refresh_and_check()

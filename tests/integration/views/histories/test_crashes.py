@@ -12,7 +12,7 @@ import pytest
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.errors import FailedPrecondition, NotFound, Unavailable
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table as view_scratch
 from executor.refresh import delta, first_fill, refresh_run
 from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES
@@ -64,13 +64,13 @@ class KilledWorld(World):
 @pytest.fixture
 def killing(views_system, monkeypatch):
     system = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, delta, view_stage):
+    for module in (refresh_run, first_fill, delta, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 
 
 def deaths(point: str) -> int:
-    """Views that come to the point: a stage is for those with a function."""
+    """Views that come to the point: a scratch table is for those with a function."""
     return sum(shape.function is not None for shape in SHAPES) if point in STAGE else len(SHAPES)
 
 
@@ -110,7 +110,7 @@ def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folde
     killing.point = point
     with pytest.raises(Killed):
         killing.system.refresh(world.database, "sql")
-    dead = killing.board.job
+    dead = killing.status.job
     assert dead.refresh is not None
     world.change("delete", 1)
     world.change("compact", 1)
@@ -123,11 +123,11 @@ def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folde
     world.refresh_and_check()
 
 
-def test_another_refresh_is_laying_the_stage_anew(views_system, quick_folder, monkeypatch):
+def test_another_refresh_is_laying_the_scratch_anew(views_system, quick_folder, monkeypatch):
     """Its columns are not there for a moment, or all of it."""
     world = World(views_system, quick_folder / "db")
     create_plan = Planner.create_plan
-    errors = [FailedPrecondition("COLUMN_NOT_DEFINED", "no column"), NotFound("TABLE_NOT_FOUND", "no stage")]
+    errors = [FailedPrecondition("COLUMN_NOT_DEFINED", "no column"), NotFound("TABLE_NOT_FOUND", "no scratch table")]
 
     async def not_yet(self: Planner, spec: BackfillSpec) -> Plan:
         if errors:

@@ -16,7 +16,7 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, 
 from core.domain.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import failed_rows
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table as view_scratch
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
@@ -153,7 +153,7 @@ def test_back_to_an_earlier_version_only_rows_that_failed_are_computed(odd):
 @pytest.mark.parametrize("point", ["executor.stage_written", "executor.failed_noted", "executor.fill_answered"])
 def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, delta, view_stage, refresh_failed):
+    for module in (refresh_run, first_fill, delta, view_scratch, refresh_failed):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     odd = OddView(killing, quick_folder)
     killing.point = point
@@ -165,7 +165,7 @@ def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_f
 
 def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     def findings():
-        return [found for report in verify(odd.database, None) for found in report.tally.findings]
+        return [found for report in verify(odd.database, None) for found in report.metrics.findings]
 
     odd.refresh()
     assert not findings()

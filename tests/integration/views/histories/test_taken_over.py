@@ -14,11 +14,11 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.view import AskedCommit, RefreshResult
 from core.errors import FailedPrecondition
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table as view_scratch
 from executor.jobs.job_status import JobBoard
 from executor.refresh import delta, first_fill, refresh_run
-from executor.refresh.journal import Ledger
-from executor.refresh.refresh_metrics import RefreshTally
+from executor.refresh.journal import Journal
+from executor.refresh.refresh_metrics import RefreshMetrics
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, System
 from tests.integration.views.histories.shapes import SHAPES
@@ -56,8 +56,8 @@ class MortalSystem:
             return self.system.refresh(database, view)
         with pytest.raises(Killed):
             self.system.refresh(database, view)
-        board = self.system.board
-        known = msgspec.json.decode(self.history[-1], type=Job) if self.history else board.job
+        status = self.system.status
+        known = msgspec.json.decode(self.history[-1], type=Job) if self.history else status.job
         return self.system.take_over(known)
 
     def __getattr__(self, name: str) -> object:
@@ -68,7 +68,7 @@ class MortalSystem:
 def mortal(views_system, monkeypatch):
     system = MortalSystem(views_system)
     monkeypatch.setattr(views_system, "services", replace(views_system.services, save_job=system.save))
-    for module in (refresh_run, first_fill, delta, view_stage):
+    for module in (refresh_run, first_fill, delta, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 
@@ -114,7 +114,7 @@ def test_a_commit_that_comes_after_the_job_was_taken_over_is_refused(mortal, qui
     world = World(mortal, quick_folder / "db", [SHUFFLED])
     result_of(mortal, world)
     world.change("append", 1)
-    real, late, refusals = Commits.splice_view, [], []
+    real, late, refusals = Commits.apply_view_delta, [], []
 
     async def slow(self: Commits, *args: object, **kwargs: object) -> int:
         if not late:
@@ -127,7 +127,7 @@ def test_a_commit_that_comes_after_the_job_was_taken_over_is_refused(mortal, qui
         assert lance.dataset(late[0][0][0].uri).version == version
         return await real(self, *args, **kwargs)
 
-    monkeypatch.setattr(Commits, "splice_view", slow)
+    monkeypatch.setattr(Commits, "apply_view_delta", slow)
     added = len(SHUFFLED.ids(world.source.state)) - len(SHUFFLED.ids(world.source.versions[1]))
     result = result_of(mortal, world, "nowhere")
     assert (result.rows_added, refusals) == (added, ["ATTEMPT_FENCED"])
@@ -158,12 +158,12 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
         async def save(saved: Job) -> Job:
             begun.set()
             await go_on.wait()
-            written.append("ledger")
+            written.append("journal")
             return saved
 
         job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
-        ledger = Ledger(JobBoard(job), RefreshTally(), save)
-        task = asyncio.create_task(ledger.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
+        journal = Journal(JobBoard(job), RefreshMetrics(), save)
+        task = asyncio.create_task(journal.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
         await begun.wait()
         task.cancel()
         asyncio.get_running_loop().call_soon(go_on.set)
@@ -172,4 +172,4 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
         written.append("handed back")
 
     asyncio.run(run())
-    assert written == ["ledger", "handed back"]
+    assert written == ["journal", "handed back"]

@@ -76,14 +76,14 @@ def test_rows_that_changed_are_work(world, runs):
 @pytest.mark.parametrize("error", [Unavailable("UNAVAILABLE", "not now"), Aborted("VIEW_CHANGED", "too late")])
 def test_a_commit_that_is_not_made_is_left_to_the_job(world, runs, monkeypatch, error):
     lance.dataset(world.source.uri).optimize.compact_files()
-    splice, errors = Commits.splice_view, [error]
+    delta, errors = Commits.apply_view_delta, [error]
 
     async def later(self, *args, **kwargs):
         if errors:
             raise errors.pop()
-        return await splice(self, *args, **kwargs)
+        return await delta(self, *args, **kwargs)
 
-    monkeypatch.setattr(Commits, "splice_view", later)
+    monkeypatch.setattr(Commits, "apply_view_delta", later)
     assert refresh(world).state is JobState.DONE
     assert len(runs) == 1
     assert recorded(world) == source_version(world)
@@ -91,13 +91,13 @@ def test_a_commit_that_is_not_made_is_left_to_the_job(world, runs, monkeypatch, 
 
 def test_a_commit_of_which_the_answer_is_lost_is_not_made_again(world, runs, monkeypatch):
     lance.dataset(world.source.uri).optimize.compact_files()
-    splice, made = Commits.splice_view, []
+    delta, made = Commits.apply_view_delta, []
 
     async def unanswered(self, *args, **kwargs):
-        made.append(await splice(self, *args, **kwargs))
+        made.append(await delta(self, *args, **kwargs))
         raise Unavailable("UNAVAILABLE", "connection lost")
 
-    monkeypatch.setattr(Commits, "splice_view", unanswered)
+    monkeypatch.setattr(Commits, "apply_view_delta", unanswered)
     job = refresh(world)
     assert (job.state, len(runs), len(made)) == (JobState.DONE, 1, 1)
     assert job.refresh_result.view_version == made[0] == lance.dataset(world.uri(SHAPE)).version
@@ -117,13 +117,13 @@ def test_rows_are_compared_once_for_a_plan_and_again_for_another(world, monkeypa
     world.refresh_and_check()
     assert compared == [source_version(world)]
     world.change("append", 2)
-    splice, errors = Commits.splice_view, [Aborted("VIEW_CHANGED", "another refresh was faster")]
+    delta, errors = Commits.apply_view_delta, [Aborted("VIEW_CHANGED", "another refresh was faster")]
 
     async def later(self, *args, **kwargs):
         if errors:
             raise errors.pop()
-        return await splice(self, *args, **kwargs)
+        return await delta(self, *args, **kwargs)
 
-    monkeypatch.setattr(Commits, "splice_view", later)
+    monkeypatch.setattr(Commits, "apply_view_delta", later)
     world.refresh_and_check()
     assert compared[1:] == [source_version(world)] * 2
