@@ -10,7 +10,7 @@ _SUBJECT = {subject: _Finding.Subject.Value(f"SUBJECT_{subject.name}") for subje
 _FLAW = {flaw: _Finding.Flaw.Value(f"FLAW_{flaw.name}") for flaw in Flaw}
 
 
-def report_to_proto(tally: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
+def report_to_proto(found: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
     """One message of VerifyDatabase."""
     counts = [
         commit_pb2.VerifiedCount(
@@ -20,9 +20,9 @@ def report_to_proto(tally: FindingCounts, resume_token: str, table: str) -> comm
             flawed=count.flawed,
             bytes=count.size_bytes,
         )
-        for subject, count in tally.counts.items()
+        for subject, count in found.counts.items()
     ]
-    findings = [_finding(finding) for finding in tally.findings]
+    findings = [_finding(finding) for finding in found.findings]
     return commit_pb2.VerifyDatabaseResponse(counts=counts, findings=findings, resume_token=resume_token, table=table)
 
 

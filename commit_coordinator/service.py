@@ -158,7 +158,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
             async for report in reports:
                 token = page.token(tuple(report.place)) if report.place is not None else ""
                 table = report.place.table if report.place is not None else ""
-                yield report_to_proto(report.tally, token, table)
+                yield report_to_proto(report.counts, token, table)
                 if token and self._draining.is_set():
                     raise Unavailable("DRAINING", "The commit coordinator is stopping: go on from the last token")
 

@@ -28,7 +28,7 @@ from executor.jobs.cost_estimates import CostEstimates
 from executor.jobs.history_writer import HistoryWriter
 from executor.jobs.job_history import JobHistory
 from executor.jobs.job_queue import JobQueue
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.known_jobs import Age, KnownJobs
 from executor.jobs.request_memory import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
@@ -616,6 +616,6 @@ class JobManager:
         self._writers.close()
 
 
-async def _publish(statuses: Sequence[JobBoard]) -> None:
+async def _publish(statuses: Sequence[JobStatus]) -> None:
     for status in statuses:
         await status.publish()

@@ -29,7 +29,7 @@ Things = Iterable[tuple[str, Looked]]
 class Report:
     """What was looked at since the report before. `place` is None in the last one."""
 
-    tally: FindingCounts
+    counts: FindingCounts
     place: Place | None
 
 
@@ -40,15 +40,15 @@ def verify(database: str, after: Place | None, clock: Callable[[], float] = time
         found = filesystem.get_file_info(root)
     if found.type != pafs.FileType.Directory:
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
-    tally, things, told, place = FindingCounts(), 0, clock(), after
+    counts, things, told, place = FindingCounts(), 0, clock(), after
     for place, looked in _all(database, after):
-        tally.add(looked)
+        counts.add(looked)
         things += 1
-        full = things >= REPORT_THINGS or len(tally.findings) >= REPORT_FINDINGS
+        full = things >= REPORT_THINGS or len(counts.findings) >= REPORT_FINDINGS
         if full or clock() - told >= REPORT_SECONDS:
-            yield Report(tally, place)
-            tally, things, told = FindingCounts(), 0, clock()
-    yield Report(tally, None)
+            yield Report(counts, place)
+            counts, things, told = FindingCounts(), 0, clock()
+    yield Report(counts, None)
 
 
 def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:

@@ -15,7 +15,7 @@ from core.domain.plan_summary import summarise
 from core.errors import ATTEMPT_FENCED, Aborted, LemanError
 from executor.jobs import job_errors, stale_indices
 from executor.jobs.awaiting import patiently
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
 from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
@@ -34,7 +34,7 @@ class BackfillRun:
     def __init__(
         self, job: Job, services: Services, failed_in: Callable[[Job], tuple[str, ...]] = lambda _job: ()
     ) -> None:
-        self.status = JobBoard(job)
+        self.status = JobStatus(job)
         self.cancelling = False
         self._services = services
         self._failed_in = failed_in
@@ -201,7 +201,7 @@ class Run(Protocol):
     """A job while it runs."""
 
     @property
-    def status(self) -> JobBoard: ...
+    def status(self) -> JobStatus: ...
     @property
     def cancelling(self) -> bool: ...
 
@@ -210,7 +210,7 @@ class Run(Protocol):
         ...
 
 
-async def save_blamed(status: JobBoard, services: Services) -> None:
+async def save_blamed(status: JobStatus, services: Services) -> None:
     """Keeps the row that a job failed on. A job ends also where that cannot be stored."""
     if status.blamed is None:
         return

@@ -21,7 +21,7 @@ _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
 
 
-class JobBoard:
+class JobStatus:
     """One for each job that runs here. `blamed` is the row on which it failed; `lost`: another executor has the job
     now, and what stands here counts for nothing."""
 

@@ -21,7 +21,7 @@ from core.errors import LemanError
 from executor.jobs import job_errors
 from executor.jobs.awaiting import all_or_first
 from executor.jobs.committer import Committer
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services, slots_of
 from executor.jobs.work_context import work_context
 from executor.jobs.worker_fleet import WorkerFleet
@@ -58,7 +58,7 @@ class PlanExecution:
     """Works through one plan: hands out units, collects what they did, has it committed."""
 
     def __init__(
-        self, status: JobBoard, plan: Plan, services: Services, cost: float | None, holds: ReservationWaits
+        self, status: JobStatus, plan: Plan, services: Services, cost: float | None, holds: ReservationWaits
     ) -> None:
         self._status = status
         self._plan = plan

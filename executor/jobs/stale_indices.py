@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from core.errors import LemanError
 from core.lance_io import indices
 from executor.jobs.awaiting import patiently
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 
 
-async def see_to(status: JobBoard, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
+async def see_to(status: JobStatus, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
     """Notes on the status which indexes leave rows out. `columns` empty: of any column. Raises what the coordinator
     says where it cannot bring them up to date."""
     if optimize:

@@ -9,7 +9,7 @@ from typing import Any
 from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from core.errors import LemanError, Unavailable
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 from executor.scheduling.dispatcher import ExecutorEndpoint, UnitSource
 from executor.scheduling.resources import TaskSlots
@@ -21,7 +21,7 @@ class WorkerFleet:
 
     def __init__(
         self,
-        status: JobBoard,
+        status: JobStatus,
         services: Services,
         context: WorkContext,
         asked: TaskSlots,

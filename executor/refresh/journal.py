@@ -14,7 +14,7 @@ from core.domain.view import AskedCommit, RefreshJournal, RefreshResult
 from core.errors import LemanError
 from core.lance_io import commit_history
 from executor.jobs.job_metrics import JobMetrics
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.refresh.refresh_metrics import RefreshMetrics
 from executor.refresh.retries import in_thread
 
@@ -28,7 +28,7 @@ class Journal:
     `result`: what the refresh did so far, but for the calls under way.
     """
 
-    def __init__(self, status: JobBoard, metrics: RefreshMetrics, save: Callable[[Job], Awaitable[Job]]) -> None:
+    def __init__(self, status: JobStatus, metrics: RefreshMetrics, save: Callable[[Job], Awaitable[Job]]) -> None:
         self._status = status
         self._metrics = metrics
         self._save = save

@@ -19,7 +19,7 @@ from core.lance_io.views import scratch_table as view_scratch
 from core.lance_io.views.scratch_table import ScratchTable
 from core.locations import table_uri
 from executor.jobs.awaiting import so_many_at_once
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 from executor.jobs.takeover import begin_attempt_at
 from executor.refresh import file_layout
@@ -45,7 +45,7 @@ class RefreshWork:
     `failed`: what the view says of failed rows."""
 
     def __init__(self, job: Job, services: Services) -> None:
-        self.status = JobBoard(job)
+        self.status = JobStatus(job)
         self.metrics = RefreshMetrics()
         self.status.metrics = self.metrics
         self.cancelling = False

@@ -19,7 +19,7 @@ from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
 from executor.jobs import job_errors
 from executor.jobs.backfill_run import BackfillRun
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 from executor.refresh.journal import Journal
 from executor.scheduling.cancelled import Cancelled
@@ -40,10 +40,10 @@ async def _keep(job: Job) -> Job:
     return job
 
 
-class _PartStatus(JobBoard):
+class _PartStatus(JobStatus):
     """That of a backfill of the scratch table: what its watchers would have to know is said of the refresh."""
 
-    def __init__(self, job: Job, whole: JobBoard) -> None:
+    def __init__(self, job: Job, whole: JobStatus) -> None:
         super().__init__(job)
         self._whole = whole
 
@@ -73,7 +73,7 @@ class _PartStatus(JobBoard):
 class ScratchBackfills:
     """Runs the backfills of one refresh, one after the other. `journal` adds up what they do."""
 
-    def __init__(self, status: JobBoard, journal: Journal, services: Services, concurrency: int) -> None:
+    def __init__(self, status: JobStatus, journal: Journal, services: Services, concurrency: int) -> None:
         self._status = status
         self._journal = journal
         self._services = replace(services, save_job=_keep)

@@ -25,7 +25,7 @@ _WIDE_BYTES_A_SECOND = 64 << 20
 
 
 class Checkpoints:
-    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_skip_checkpoint`: there are
+    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_skipped`: there are
     evaluated rows that are nowhere but in the column file.
 
     A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
@@ -39,9 +39,9 @@ class Checkpoints:
         self._runtime = runtime
         self._field = field
         self._written = False
-        self._skip_checkpoint = 0.0
-        self._skip_checkpoint_failed = 0
-        self.has_skip_checkpoint = False
+        self._skipped_seconds = 0.0
+        self._skipped_failed = 0
+        self.has_skipped = False
         self._pending = _Pending(0, runtime.meter.worked)
         self._failures: list[RowFailure] = []
         self.refs: list[CheckpointRef] = []
@@ -54,7 +54,7 @@ class Checkpoints:
     @property
     def failed_unstored(self) -> int:
         """Rows that failed and that are in no checkpoint."""
-        return self._skip_checkpoint_failed + self._pending.failed
+        return self._skipped_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
         """What follows begins at an offset. `written`: rows are in the column file when they are added here."""
@@ -66,7 +66,7 @@ class Checkpoints:
         """Evaluated rows; up to `covered_to` nothing is left to evaluate. Stores them where that is due."""
         self._pending.add(piece, covered_to)
         if self._may_skip_checkpoint():
-            self._skip_checkpoint_of_pending()
+            self._skip_checkpoint()
         elif self._due():
             self.flush()
 
@@ -78,7 +78,7 @@ class Checkpoints:
         """Up to there nothing is left to evaluate."""
         self._pending.covered_to = covered_to
         if self._may_skip_checkpoint():
-            self._skip_checkpoint_of_pending()
+            self._skip_checkpoint()
         elif self._pending.bytes >= self._context.checkpoint_max_bytes:
             self.flush()
 
@@ -92,7 +92,7 @@ class Checkpoints:
             return True
         if pending.bytes >= context.checkpoint_max_bytes:
             return True
-        worked = self._skip_checkpoint + self._runtime.meter.worked - pending.since
+        worked = self._skipped_seconds + self._runtime.meter.worked - pending.since
         return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
     def _may_skip_checkpoint(self) -> bool:
@@ -103,14 +103,14 @@ class Checkpoints:
         work = self._runtime.meter.worked - pending.since
         return (
             work * _WIDE_BYTES_A_SECOND <= pending.bytes
-            and self._skip_checkpoint + work <= self._runtime.interval() / 2
+            and self._skipped_seconds + work <= self._runtime.interval() / 2
         )
 
-    def _skip_checkpoint_of_pending(self) -> None:
+    def _skip_checkpoint(self) -> None:
         pending, worked = self._pending, self._runtime.meter.worked
-        self._skip_checkpoint += worked - pending.since
-        self._skip_checkpoint_failed += pending.failed
-        self.has_skip_checkpoint = True
+        self._skipped_seconds += worked - pending.since
+        self._skipped_failed += pending.failed
+        self.has_skipped = True
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush(self) -> None:
@@ -154,7 +154,7 @@ class Checkpoints:
 
     def forget(self, key: str) -> None:
         """A checkpoint turned out damaged, and the pass begins anew."""
-        self._skip_checkpoint, self._skip_checkpoint_failed, self.has_skip_checkpoint = 0.0, 0, False
+        self._skipped_seconds, self._skipped_failed, self.has_skipped = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 

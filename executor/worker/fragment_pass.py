@@ -236,9 +236,7 @@ class FragmentPass:
             return True
         if not self._runtime.out_of_time():
             return False
-        return not self._checkpoints.has_skip_checkpoint and self._seconds_left() > max(
-            _GRACE_SECONDS, self._seconds_again
-        )
+        return not self._checkpoints.has_skipped and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
 
     @property
     def _seconds_again(self) -> float:

@@ -14,7 +14,7 @@ import asyncio
 from core.config import Spark
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import UdfRef, WorkContext
-from executor.scheduling.dispatcher import LaneAddress
+from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark.spark_runner import SparkRunner
 
 udf = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
@@ -23,7 +23,7 @@ runner = SparkRunner(Spark())
 runner.start()
 print("started", flush=True)
 runner._session.sparkContext._jsc.sc().stop()
-asyncio.run(runner.run_lanes(LaneAddress("127.0.0.1", 1, "job", "secret"), context, 1))
+asyncio.run(runner.run_workers(ExecutorEndpoint("127.0.0.1", 1, "job", "secret"), context, 1))
 """
 
 

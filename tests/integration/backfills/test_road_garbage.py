@@ -135,7 +135,7 @@ def test_while_a_job_runs_nothing_of_its_goes(db, tmp_path):
             before = files(table)
             during = table.collect_checkpoints(older_than="0")
             assert during.files_removed == 0
-            assert files(table) >= before
+            assert files(table) >= {name for name in before if "/.tmp" not in name}, "Lance renames what it has written"
             assert {f.fate for f in table.checkpoints()} <= {"KEPT", "JOB"}
             gate.touch()
     assert gate.exists()

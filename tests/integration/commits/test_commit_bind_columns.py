@@ -16,7 +16,7 @@ from core.rpc import convert
 from core.udf import binding
 from leman.v1 import commit_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table
-from tests.integration.commits.test_commit_lanes import submit
+from tests.integration.commits.test_commit_queues import submit
 from tests.integration.commits.test_commit_service import coordinator, refusal, run
 
 

@@ -15,7 +15,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from leman.v1 import commit_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, make_table
 from tests.integration.commits.test_commit_service import coordinator, message, refusal, run
-from tests.unit.garbage_world import record
+from tests.unit.commit_coordinator.garbage_world import record
 
 Outcome = commit_pb2.FragmentOutcome
 File = commit_pb2.StoredFile

@@ -99,7 +99,7 @@ def flip(path: Path, place: int = -1) -> None:
 def everything(database, after=None) -> FindingCounts:
     total = FindingCounts()
     for report in verify(str(database), after):
-        gather(total, report.metrics)
+        gather(total, report.counts)
     return total
 
 
@@ -366,7 +366,7 @@ def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monke
     total, place, steps = FindingCounts(), None, 0
     while steps == 0 or place is not None:
         report = next(verify(world.database, place))
-        gather(total, report.metrics)
+        gather(total, report.counts)
         place, steps = report.place, steps + 1
     assert steps == sum(count.looked for count in whole.counts.values()) + 1
     assert total == whole

@@ -15,7 +15,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.view import AskedCommit, RefreshResult
 from core.errors import FailedPrecondition
 from core.lance_io.views import scratch_table as view_scratch
-from executor.jobs.job_status import JobBoard
+from executor.jobs.job_status import JobStatus
 from executor.refresh import delta, first_fill, refresh_run
 from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
@@ -162,7 +162,7 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
             return saved
 
         job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
-        journal = Journal(JobBoard(job), RefreshMetrics(), save)
+        journal = Journal(JobStatus(job), RefreshMetrics(), save)
         task = asyncio.create_task(journal.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
         await begun.wait()
         task.cancel()

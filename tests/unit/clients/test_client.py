@@ -1,0 +1,534 @@
+"""Database, table and job future against a made-up Leman on real gRPC."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+
+import grpc
+import pyarrow as pa
+import pytest
+
+import leman
+from leman import _channel, errors
+from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
+from tests.unit.clients.fake_services import FakeLeman, make_job, status
+
+
+@leman.udf
+def words(text: str) -> int:
+    return len(text.split())
+
+
+@pytest.fixture
+def fake():
+    server = FakeLeman()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def db(fake, tmp_path):
+    with leman.connect(tmp_path, fake.address) as database:
+        yield database
+
+
+@pytest.fixture
+def docs(db):
+    return db.open_table("docs")
+
+
+def test_local_path_is_absolute_and_real_on_the_wire(fake, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    with leman.connect("link", fake.address) as database:
+        database.table_names()
+    assert fake.named("ListTables")[0].database == str((tmp_path / "real").resolve())
+
+
+def test_uris_stay_as_they_are(fake):
+    with leman.connect("s3://bucket/lake/", fake.address) as database:
+        assert database.uri == "s3://bucket/lake"
+
+
+def test_remote_uri_without_endpoint_says_what_to_do():
+    with pytest.raises(errors.InvalidArgument, match="endpoint="):
+        leman.connect("s3://bucket/lake")
+
+
+@pytest.mark.parametrize("endpoint", ["localhost", "localhost:", ":1", "localhost:http"])
+def test_endpoint_is_host_and_port(tmp_path, endpoint):
+    with pytest.raises(ValueError, match="host:port"):
+        leman.connect(tmp_path, endpoint)
+
+
+def test_token_and_request_id_travel_with_every_call(tmp_path):
+    fake = FakeLeman(token="secret")
+    fake.start()
+    with leman.connect(tmp_path, fake.address, token="secret") as database:
+        database.table_names()
+    fake.stop()
+    metadata = [m for _, _, m in fake.calls]
+    assert {m["authorization"] for m in metadata} == {"Bearer secret"}
+    assert len({m["x-request-id"] for m in metadata}) == len(metadata)
+
+
+def test_wrong_token_is_a_permission_error(tmp_path):
+    fake = FakeLeman(token="secret")
+    fake.start()
+    with pytest.raises(errors.Unauthenticated, match="token") as caught:
+        leman.connect(tmp_path, fake.address, token="wrong")
+    fake.stop()
+    assert isinstance(caught.value, PermissionError)
+
+
+def test_endpoint_that_nobody_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(_channel, "FIRST_CONTACT", 0.2)
+    with pytest.raises(errors.Unavailable, match=r"cannot reach .* at 127\.0\.0\.1:1") as caught:
+        leman.connect(tmp_path, "127.0.0.1:1")
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_calls_outlast_a_restart(fake, db):
+    assert db.table_names() == ["docs"]
+    address = fake.address
+    fake.stop()
+    answer: list[list[str]] = []
+    caller = threading.Thread(target=lambda: answer.append(db.table_names()))
+    caller.start()
+    fake.start(address)
+    caller.join(30)
+    assert answer == [["docs"]]
+
+
+def test_unavailable_is_given_up_after_patience(fake, db):
+    db._services._patience = 0.3
+    fake.scripts["ListTables"] = status("UNAVAILABLE", "STORE_UNAVAILABLE", "the store is away")
+    with pytest.raises(errors.Unavailable, match="the store is away") as caught:
+        db.table_names()
+    assert caught.value.reason == "STORE_UNAVAILABLE"
+    assert len(fake.named("ListTables")) > 1
+
+
+def test_retried_job_keeps_its_request_id(fake, docs):
+    answers = iter([grpc.StatusCode.UNAVAILABLE, jobs_pb2.CreateJobResponse(job=make_job("job-1", "DONE"))])
+    fake.scripts["CreateJob"] = lambda _: next(answers)
+    docs.backfill_async("n")
+    first, second = fake.named("CreateJob")
+    assert first == second
+    assert first.request_id
+
+
+def test_other_calls_survive_when_the_services_have_moved(fake, tmp_path):
+    """One thread watches; another finds out that the services are elsewhere."""
+    release = threading.Event()
+
+    def wait():
+        release.wait(10)
+        return jobs_pb2.WatchJobResponse(sequence=2, job=make_job("job-1", "DONE"))
+
+    running = jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "RUNNING"))
+    fake.scripts["WatchJob"] = [running, wait]
+    elsewhere = FakeLeman()
+    elsewhere.start()
+    with leman.connect(tmp_path, fake.address) as database:
+        watching = database.job_future("job-1").watch()
+        assert next(watching)[0].state == "RUNNING"
+        database._services._locator._endpoint = elsewhere.address
+        assert database._services.look_again()
+        release.set()
+        assert [job.state for job, _ in watching] == ["DONE"]
+    elsewhere.stop()
+
+
+def test_path_that_is_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.InvalidArgument, match="cannot be a database"):
+        leman.connect(tmp_path / "file")
+
+
+def test_closed_database_says_so(db):
+    db.close()
+    with pytest.raises(leman.LemanError, match="closed"):
+        db.table_names()
+
+
+def test_lists_are_read_to_the_last_page(fake, db):
+    pages = {"": (["a", "b"], "next"), "next": (["c"], "")}
+
+    def answer(request):
+        tables, token = pages[request.page_token]
+        return catalog_pb2.ListTablesResponse(tables=tables, next_page_token=token)
+
+    fake.scripts["ListTables"] = answer
+    assert db.table_names() == ["a", "b", "c"]
+
+
+def test_jobs_limit_is_not_exceeded(fake, db):
+    def answer(request):
+        jobs = [make_job(f"job-{i}", "DONE") for i in range(request.page_size)]
+        return jobs_pb2.ListJobsResponse(jobs=jobs, next_page_token="more")
+
+    fake.scripts["ListJobs"] = answer
+    assert len(db.jobs(limit=1500)) == 1500
+
+
+def test_table_answers(docs):
+    assert docs.version == 7
+    assert docs.count_rows() == 10
+    assert docs.schema.names == ["text", "size"]
+    column = docs.describe().computed_columns[0]
+    assert (column.name, column.udf_name, column.input_columns) == ("n", "f", ("text",))
+
+
+def test_missing_table(fake, db):
+    fake.scripts["DescribeTable"] = status("NOT_FOUND", "TABLE_NOT_FOUND", "no table nope")
+    with pytest.raises(KeyError, match="no table nope") as caught:
+        db.open_table("nope")
+    assert isinstance(caught.value, errors.TableNotFound)
+
+
+def test_add_columns_registers_and_maps(fake, docs):
+    assert docs.add_columns({"n": words, "m": (words, ["text"])}) == 2
+    sent = fake.named("AddColumns")[0]
+    assert [(c.name, c.udf_name, list(c.input_columns)) for c in sent.columns] == [
+        ("n", "words", []),
+        ("m", "words", ["text"]),
+    ]
+    assert sent.columns[0].udf_version == words.version
+    assert sent.request_id
+    assert len(fake.named("RegisterUdf")) == 1
+
+
+def test_sql_is_sent_as_it_is(fake, docs):
+    docs.add_columns({"up": "upper(text)"})
+    (sent,) = fake.named("AddColumns")[0].columns
+    assert (sent.name, sent.sql_expression, sent.udf_name) == ("up", "upper(text)", "")
+    assert not fake.named("RegisterUdf")
+
+
+def test_alter_columns_registers_and_maps(fake, docs):
+    assert docs.alter_columns({"n": (words, ["text"]), "up": "upper(text)"}) == 3
+    (sent,) = fake.named("AlterColumns")
+    assert [(c.name, c.udf_name, c.sql_expression, list(c.input_columns)) for c in sent.columns] == [
+        ("n", "words", "", ["text"]),
+        ("up", "", "upper(text)", []),
+    ]
+    assert sent.request_id
+    with pytest.raises(errors.InvalidArgument, match=r"alter_columns.* takes at least one"):
+        docs.alter_columns({})
+
+
+def test_alter_columns_checks_annotations_where_the_columns_are_known(fake, docs):
+    def words(size: str) -> int:
+        return 0
+
+    with pytest.raises(TypeError, match="Type mismatch for column size"):
+        docs.alter_columns({"n": (leman.udf(version="1")(words), ["size"])})
+    # the column's own mapping may hold: the planner knows
+    docs.alter_columns({"n": leman.udf(version="1")(words)})
+
+
+def test_registered_code_is_not_sent_again(fake, docs):
+    docs.add_columns({"n": words})
+    docs.add_columns({"m": words})
+    assert len(fake.named("RegisterUdf")) == 1
+
+
+def test_other_options_under_the_same_version_are_set_without_sending_the_code(fake, docs):
+    docs.add_columns({"n": words})
+    other = leman.udf(batch_size=10)(words._target)
+    assert other.version == words.version
+    docs.add_columns({"m": other})
+    first, second = fake.named("RegisterUdf")
+    assert second.definition.batch_size == 10
+    assert second.bundle == b""
+    assert second.definition.python_bundle == first.definition.python_bundle
+
+
+def test_a_function_whose_bundle_workers_cannot_load_is_sent_again(fake, docs):
+    docs.add_columns({"n": words})
+
+    def found(request):
+        definition = fake.udfs[request.name, request.version]
+        return catalog_pb2.GetUdfResponse(definition=definition, needs_bundle=True)
+
+    fake.scripts["GetUdf"] = found
+    docs.add_columns({"m": words})
+    assert [bool(request.bundle) for request in fake.named("RegisterUdf")] == [True, True]
+
+
+def test_a_function_whose_definition_is_damaged_is_sent_again(fake, docs):
+    fake.scripts["GetUdf"] = status("DATA_LOSS", "UDF_DAMAGED", "damaged")
+    docs.add_columns({"n": words})
+    assert fake.named("RegisterUdf")[0].bundle
+
+
+def test_other_type_under_an_explicit_version_is_refused(fake, docs):
+    one = leman.udf(name="f", version="1", data_type=pa.int32())(words._target)
+    two = leman.udf(name="f", version="1", data_type=pa.int64())(words._target)
+    docs.add_columns({"n": one})
+    with pytest.raises(errors.UdfExists, match="data_type"):
+        docs.add_columns({"m": two})
+
+
+def test_other_code_under_an_explicit_version_warns(fake, docs):
+    docs.add_columns({"n": leman.udf(name="f", version="1")(words._target)})
+
+    def f(text: str) -> int:
+        return 0
+
+    with pytest.warns(UserWarning, match="another version="):
+        docs.add_columns({"m": leman.udf(version="1")(f)})
+
+
+def test_annotation_is_checked_against_the_column(fake, docs):
+    with pytest.raises(TypeError, match="Type mismatch for column size"):
+        docs.add_columns({"n": (words, ["size"])})
+    assert not fake.named("AddColumns")
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "message"),
+    [
+        ({}, errors.InvalidArgument, "at least one"),
+        ({"n": " "}, errors.InvalidArgument, "expression is empty"),
+        ({"n": ("upper(text)", ["text"])}, errors.InvalidArgument, "@leman.udf"),
+        ({"n": len}, errors.InvalidArgument, "@leman.udf"),
+        ({"n": (words, "text")}, TypeError, "list of column names"),
+        ({"": words}, errors.InvalidArgument, "named by a str"),
+    ],
+)
+def test_add_columns_refuses(docs, columns, kind, message):
+    with pytest.raises(kind, match=message):
+        docs.add_columns(columns)
+
+
+def test_backfill_sends_only_what_was_given(fake, docs):
+    docs.backfill_async("n")
+    docs.backfill_async("n", where="size > 1", concurrency=3, max_checkpoint_size=5, read_version=2)
+    plain, full = (request.backfill for request in fake.named("CreateJob"))
+    plain.table.Clear()
+    plain.column = ""
+    assert plain.ByteSize() == len(plain.SerializeToString()) <= 4  # empty sub-messages only
+    assert (full.where, full.concurrency, full.checkpoint.max_checkpoint_size) == ("size > 1", 3, 5)
+    assert (full.read_version, full.read_tag) == (2, "")
+    docs.backfill_async("n", read_version="v1-tag")
+    tagged = fake.named("CreateJob")[2].backfill
+    assert (tagged.read_version, tagged.read_tag) == (0, "v1-tag")
+    with pytest.raises(errors.InvalidArgument, match="read_version is a whole number"):
+        docs.backfill_async("n", read_version=" ")
+
+
+def test_backfill_with_another_function_registers_it(fake, docs):
+    docs.backfill_async("n", udf=words)
+    spec = fake.named("CreateJob")[0].backfill
+    assert (spec.udf_name, spec.udf_version) == ("words", words.version)
+    assert ("words", words.version) in fake.udfs
+
+
+def test_backfill_with_a_registered_name(fake, docs):
+    docs.add_columns({"n": words})
+    docs.backfill_async("n", udf="words")
+    assert fake.named("CreateJob")[0].backfill.udf_version == words.version
+    with pytest.raises(errors.UdfNotFound):
+        docs.backfill_async("n", udf="words@other")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"concurrency": 1 << 31},
+        {"task_size": 1.5},
+        {"where": ""},
+        {"where": 3},
+        {"min_checkpoint_size": 5, "max_checkpoint_size": 4},
+        {"num_frags": -1},
+        {"udf": len},
+    ],
+)
+def test_backfill_refuses_before_it_calls(fake, docs, parameters):
+    with pytest.raises(errors.InvalidArgument):
+        docs.backfill("n", **parameters)
+    assert not fake.named("CreateJob")
+
+
+def test_unknown_parameter_is_a_type_error(docs):
+    with pytest.raises(TypeError, match="no parameter 'checkpoint': did you mean checkpoint_size"):
+        docs.backfill("n", checkpoint=5)
+    with pytest.raises(TypeError, match="no parameter 'shards': there are where, "):
+        docs.plan_backfill("n", shards=5)
+
+
+def test_backfill_returns_the_job_id(docs):
+    assert docs.backfill("n", progress=False) == "job-1"
+
+
+def test_job_that_had_nothing_to_do_is_not_watched(fake, docs, capsys):
+    job = make_job("job-1", "DONE", plan_summary="nothing to do: 2 of 2 fragments are current")
+    fake.scripts["CreateJob"] = jobs_pb2.CreateJobResponse(job=job)
+    assert docs.backfill("n") == "job-1"
+    assert not fake.named("WatchJob")
+    assert "docs.n: nothing to do: 2 of 2 fragments are current" in capsys.readouterr().err
+
+
+def test_progress_function_is_called(fake, docs):
+    fake.scripts["WatchJob"] = [
+        jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "RUNNING", progress={"rows_committed": 5})),
+        jobs_pb2.WatchJobResponse(sequence=2, job=make_job("job-1", "DONE", progress={"rows_committed": 9})),
+    ]
+    seen = []
+    docs.backfill("n", progress=seen.append)
+    assert [p.rows_committed for p in seen] == [5, 9]
+
+
+def test_failed_job_tells_what_the_function_raised(fake, docs):
+    message = "UDF 'f' failed on row 5 of fragment 1: ValueError: bad text"
+    facts = {"error_type": "ValueError", "row_address": str((1 << 32) | 5)}
+    failed = make_job("job-1", "FAILED", error=status("FAILED_PRECONDITION", "UDF_FAILED", message, **facts))
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=failed)]
+    with pytest.raises(leman.JobFailed) as caught:
+        docs.backfill("n", progress=False)
+    text = str(caught.value)
+    assert "ValueError: bad text" in text
+    assert "row address 4294967301" in text
+    assert "get_errors(job_id='job-1')" in text
+    assert caught.value.reason == "UDF_FAILED"
+    assert caught.value.job_id == "job-1"
+    assert caught.value.facts["error_type"] == "ValueError"
+
+
+def test_cancelled_job_raises(fake, docs):
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "CANCELLED"))]
+    with pytest.raises(leman.JobCancelled):
+        docs.backfill("n", progress=False)
+
+
+def test_done_with_errors_returns_and_warns(fake, docs, caplog):
+    job = make_job("job-1", "DONE_WITH_ERRORS", progress={"rows_failed": 3, "fragments_planned": 1})
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
+    with caplog.at_level(logging.WARNING, "leman"):
+        assert docs.backfill("n", progress=False) == "job-1"
+    assert "3 rows failed" in caplog.text
+
+
+def test_interrupt_cancels_the_job(fake, docs):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        docs.backfill("n", progress=interrupt)
+    assert [r.job_id for r in fake.named("CancelJob")] == ["job-1"]
+
+
+def test_watch_resumes_where_it_was(fake, docs):
+    def event(sequence):
+        return jobs_pb2.JobEvent(sequence=sequence, kind="commit", message=f"event {sequence}")
+
+    def message(sequence, state, *events):
+        return jobs_pb2.WatchJobResponse(sequence=sequence, job=make_job("job-1", state), events=events)
+
+    streams = iter(
+        [
+            [message(4, "RUNNING", event(3), event(4)), grpc.StatusCode.UNAVAILABLE],
+            [message(5, "RUNNING", event(4), event(5))],  # ends early, without an error
+            [message(6, "DONE", event(6))],
+        ]
+    )
+    fake.scripts["WatchJob"] = lambda _: next(streams)
+    events = list(docs.backfill_async("n").events())
+    assert [e.message for e in events] == ["event 3", "event 4", "event 5", "event 6"]
+    assert [r.after_sequence for r in fake.named("WatchJob")] == [0, 4, 5]
+
+
+def test_watch_ends_on_an_error_that_no_retry_cures(fake, docs):
+    fake.scripts["WatchJob"] = status("NOT_FOUND", "JOB_NOT_FOUND", "no job job-1")
+    with pytest.raises(errors.JobNotFound):
+        docs.backfill("n", progress=False)
+
+
+def test_result_times_out_while_the_job_goes_on(fake, docs):
+    release = threading.Event()
+
+    def wait():
+        release.wait(10)
+        return jobs_pb2.WatchJobResponse(sequence=2, job=make_job("job-1", "RUNNING"))
+
+    running = jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "RUNNING"))
+    fake.scripts["WatchJob"] = [running, wait]
+    future = docs.backfill_async("n")
+    with pytest.raises(TimeoutError, match="still running"):
+        future.result(timeout=0.2)
+    release.set()
+    assert not fake.named("CancelJob")
+
+
+def test_future(fake, docs):
+    future = docs.backfill_async("n")
+    assert future.status() == "RUNNING"
+    assert not future.done()
+    assert future.progress().rows_total == 0
+    assert future.cancel() == leman.JobState.CANCELLING
+    assert future.result() == "job-1"
+
+
+def test_plan_reads_well(docs):
+    text = str(docs.plan_backfill("n", where="size > 1"))
+    assert text.splitlines()[0] == "docs.n = f(text)"
+    assert "1,000 of 2,000 rows to compute, 1,000 reused, 3 failed before" in text
+    assert "MISSING  never computed" in text
+    plan = docs.plan_backfill("n")
+    assert plan.fragments[0].missing == ((0, 1001),)
+    assert plan.fragments[0].rows == 1000
+    assert {r.reason: r.fragments for r in plan.reasons} == {"REUSED": 1, "MISSING": 1}
+
+
+def test_errors_and_addresses(docs):
+    error = docs.get_errors(job_id="job-1", column_name="n")[0]
+    assert (error.fragment_id, error.offset, error.error_type) == (1, 5, "ValueError")
+    assert str(error) == "n, fragment 1, row 5: ValueError: bad text"
+    assert docs.get_failed_row_addresses(column_name="n") == [(4 << 32) | 1, (4 << 32) | 7], "both pages"
+    assert docs.get_failed_row_addresses(job_id="job-1") == [(4 << 32) | 1], "row 105, where it is now"
+    assert docs.get_failed_row_addresses(job_id="job-1", column_name="another") == []
+    with pytest.raises(errors.InvalidArgument, match="job_id, column_name or both"):
+        docs.get_failed_row_addresses()
+
+
+def test_row_states(docs):
+    states = docs.row_states("n")
+    assert (states.computed, states.null, states.failed, states.not_computed) == (9, 2, 1, 3)
+    assert states.kept == (leman.KeptRows("f", "0", 4),)
+
+
+def test_retry(fake, db, docs):
+    assert db.retry_job("job-0", progress=False) == "job-1"
+    (request,) = fake.named("RetryJob")
+    assert (request.job_id, request.udf_name, request.keep_others) == ("job-0", "", False)
+    assert request.request_id
+    fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
+    future = db.job_future("job-0").retry(udf="f@1", keep_others=True)
+    assert future.job_id == "job-1"
+    request = fake.named("RetryJob")[1]
+    assert (request.udf_name, request.udf_version, request.keep_others) == ("f", "1", True)
+    with pytest.raises(errors.InvalidArgument, match="keep_others needs udf"):
+        db.retry_job("job-0", keep_others=True)
+
+
+def test_tracebacks_end_at_the_callers_line(fake, docs):
+    fake.scripts["CreateJob"] = status(
+        "FAILED_PRECONDITION", "COLUMN_NOT_DEFINED", "Column x is not defined in this table"
+    )
+    with pytest.raises(errors.ColumnNotDefined) as caught:
+        docs.backfill("x")
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 3  # here, and the edge of the SDK
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_public_names_exist():
+    assert all(hasattr(leman, name) for name in leman.__all__)

@@ -1,0 +1,90 @@
+"""From statuses to exceptions."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from leman import _status, errors
+from tests.unit.clients.fake_services import status
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind", "also"),
+    [
+        ("FAILED_PRECONDITION", "COLUMN_NOT_DEFINED", errors.ColumnNotDefined, ValueError),
+        ("FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", errors.InputColumnMissing, KeyError),
+        ("FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", errors.InputColumnMissing, ValueError),
+        ("FAILED_PRECONDITION", "TYPE_MISMATCH", errors.TypeMismatch, TypeError),
+        ("FAILED_PRECONDITION", "SOMETHING_NEW", errors.FailedPrecondition, errors.LemanError),
+        ("INVALID_ARGUMENT", "INVALID_FILTER", errors.InvalidArgument, ValueError),
+        ("NOT_FOUND", "TABLE_NOT_FOUND", errors.TableNotFound, KeyError),
+        ("NOT_FOUND", "COLUMN_NOT_FOUND", errors.ColumnNotFound, ValueError),
+        ("ALREADY_EXISTS", "UDF_EXISTS", errors.UdfExists, ValueError),
+        ("UNAVAILABLE", "DRAINING", errors.Unavailable, ConnectionError),
+        ("UNIMPLEMENTED", "", errors.NotSupported, NotImplementedError),
+        ("INTERNAL", "INTERNAL_BUG", errors.Internal, RuntimeError),
+        ("UNKNOWN", "", errors.Internal, RuntimeError),
+    ],
+)
+def test_class_by_reason_then_by_code(code, reason, kind, also):
+    error = _status.from_status(status(code, reason, "what to do", column="n"))
+    assert type(error) is kind
+    assert isinstance(error, also)
+    assert str(error) == "what to do"  # KeyError would show quotes
+    assert error.facts == {"column": "n"}
+    assert error.reason == reason or not reason
+
+
+class Failure(grpc.RpcError):
+    def __init__(self, code, details=""):
+        self._code, self._details = code, details
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return self._details
+
+    def trailing_metadata(self):
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "cannot reach the commit coordinator at h:1"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "no answer from the commit coordinator at h:1 in time"),
+        (grpc.StatusCode.UNIMPLEMENTED, "different releases"),
+        (grpc.StatusCode.UNKNOWN, "answered UNKNOWN: ipv4 noise"),
+    ],
+)
+def test_failures_of_the_transport_are_told_without_noise(code, message):
+    error = _status.from_rpc(Failure(code, "ipv4 noise"), service="commit_coordinator", address="h:1")
+    assert message in str(error)
+    assert ("noise" in str(error)) is (code is grpc.StatusCode.UNKNOWN)
+
+
+def test_errors_survive_pickling():
+    error = errors.JobFailed("why", reason="UDF_FAILED", facts={"a": "b"}, job_id="j")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.reason, copy.facts, copy.job_id) == ("why", "UDF_FAILED", {"a": "b"}, "j")
+
+
+def test_every_error_is_in_the_tree_that_the_docstring_draws():
+    kinds = [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, errors.LemanError)]
+    assert len(kinds) > 20
+    assert all(kind.__name__ in errors.__doc__ for kind in kinds)
+
+
+def test_importing_leman_is_light():
+    """Neither Lance nor Spark, nor what only the command line needs."""
+    code = "import sys, leman; print(*sorted(m for m in sys.modules if '.' not in m))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "leman" in loaded
+    assert not loaded & {"lance", "pyspark", "rich", "typer", "core", "redis", "sklearn"}

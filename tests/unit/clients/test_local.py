@@ -1,0 +1,229 @@
+"""Local tables, on real Lance."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import lance
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import leman
+from leman import errors, local
+from tests.unit.clients.fake_services import FakeLeman
+
+ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
+
+
+@pytest.fixture
+def db(tmp_path):
+    fake = FakeLeman()
+    fake.start()
+    with leman.connect(tmp_path, fake.address) as database:
+        yield database
+    fake.stop()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        {"text": ["a", "b"], "n": [1, 2]},
+        {"text": pa.array(["a", "b"]), "n": np.array([1, 2])},
+        pa.Table.from_pylist(ROWS),
+        pa.RecordBatch.from_pylist(ROWS),
+        pa.Table.from_pylist(ROWS).to_reader(),
+        pd.DataFrame(ROWS),
+    ],
+    ids=["dicts", "lists", "arrays", "table", "batch", "reader", "pandas"],
+)
+def test_data_of_every_kind(db, data):
+    table = db.create_table("t", data)
+    assert table.to_arrow().to_pylist() == ROWS
+    assert table.to_lance().has_stable_row_ids
+
+
+@pytest.mark.parametrize("kind", [lambda rows: rows, pa.Table.to_reader, lambda rows: rows.schema])
+def test_rows_of_a_view_do_not_make_their_table_one(db, kind):
+    metadata = {"leman::view::query": "{}", "leman::view::base_table": "t", "mine": "1"}
+    rows = pa.Table.from_pylist(ROWS).replace_schema_metadata(metadata)
+    table = db.create_table("t", kind(rows))
+    assert table.to_lance().schema.metadata == {b"mine": b"1"}
+    assert table.to_arrow().to_pylist() in (ROWS, [])
+
+
+def test_schema_makes_an_empty_table(db):
+    table = db.create_table("t", pa.schema([("x", pa.int32())]))
+    assert table.to_lance().count_rows() == 0
+    assert table.to_lance().schema.field("x").type == pa.int32()
+
+
+def test_names_with_spaces(db):
+    assert db.create_table("my docs", ROWS).to_arrow(["text"], "n = 2").to_pylist() == [{"text": "b"}]
+
+
+def test_fragment_size(db):
+    table = db.create_table("t", {"x": list(range(10))}, max_rows_per_file=4)
+    assert [f.count_rows() for f in table.to_lance().get_fragments()] == [4, 4, 2]
+
+
+def test_each_table_has_an_incarnation_of_its_own(db):
+    first = db.create_table("t", ROWS).to_lance().config()[local.INCARNATION]
+    second = db.create_table("t", ROWS, mode="overwrite").to_lance().config()[local.INCARNATION]
+    assert len(first) == len(second) == 32
+    assert first != second
+
+
+def test_existing_table_is_kept(db):
+    db.create_table("t", ROWS)
+    with pytest.raises(errors.TableExists, match="overwrite"):
+        db.create_table("t", {"x": [1]})
+    assert lance.dataset(f"{db.uri}/t.lance").schema.names == ["text", "n"]
+
+
+def test_without_stable_row_ids_there_is_a_warning(db):
+    with pytest.warns(UserWarning, match="computed again") as caught:
+        table = db.create_table("t", ROWS, enable_stable_row_ids=False)
+    assert caught[0].filename == __file__
+    assert not table.to_lance().has_stable_row_ids
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "..", "_leman", "a\nb", 3])
+def test_refused_names(db, name):
+    with pytest.raises(errors.InvalidArgument):
+        db.create_table(name, ROWS)
+
+
+@pytest.mark.parametrize("data", [3, [], ["a"], [1, 2], "text"])
+def test_refused_data(db, data):
+    with pytest.raises(errors.InvalidArgument, match="cannot be a table"):
+        db.create_table("t", data)
+
+
+def test_uneven_columns_are_refused(db):
+    with pytest.raises(errors.InvalidArgument, match="do not make a table"):
+        db.create_table("t", {"x": [1], "y": [1, 2]})
+
+
+@pytest.mark.parametrize("options", [{"mode": "append"}, {"max_rows_per_file": 0}, {"max_rows_per_file": 1.5}])
+def test_refused_options(db, options):
+    with pytest.raises(errors.InvalidArgument):
+        db.create_table("t", ROWS, **options)
+
+
+@pytest.fixture
+def narrow(db):
+    """A table with narrow types and a computed column without data."""
+    schema = pa.schema([("text", pa.large_string()), ("n", pa.int8()), ("ratio", pa.float32())])
+    table = db.create_table("t", pa.table({"text": ["a"], "n": [1], "ratio": [0.5]}).cast(schema))
+    computed = pa.field("c", pa.int32(), metadata={"leman::udf_name": "f"})
+    table.to_lance().add_columns(computed)
+    return table
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"text": "b", "n": 2, "ratio": 1.5}],
+        {"n": [2], "text": ["b"], "ratio": [1.5]},
+        pa.table({"text": ["b"], "n": [2], "ratio": [1.5]}),
+        pa.table({"text": ["b"], "n": [2], "ratio": [1.5]}).to_reader(),
+    ],
+)
+def test_added_rows_take_the_tables_types(narrow, data):
+    narrow.add(data)
+    assert narrow.to_arrow().to_pylist()[1] == {"text": "b", "n": 2, "ratio": 1.5, "c": None}
+    assert narrow.to_lance().schema.field("c").metadata == {b"leman::udf_name": b"f"}
+
+
+@pytest.mark.parametrize("version", ["2.1", None])
+def test_blobs_are_added_as_bytes(db, version):
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    table = db.create_table("blobs", pa.table([[1]], ["n"]))
+    lance.write_dataset(
+        pa.table([[1], [b"one"]], pa.schema([("n", pa.int64()), blob])),
+        table.uri,
+        mode="overwrite",
+        data_storage_version=version,
+    )
+
+    table.add({"n": [2], "b": [b"two"]})
+    table.add(pa.table([[3], pa.array([b"three"], pa.binary())], ["n", "b"]))
+    table.add(pa.table([[4], [b"four"]], pa.schema([("n", pa.int64()), blob])).to_reader())
+
+    taken = table.to_lance().take_blobs("b", indices=[0, 1, 2, 3])
+    assert [found.readall() for found in taken] == [b"one", b"two", b"three", b"four"]
+    with pytest.raises(errors.TypeMismatch):
+        table.add({"n": [5], "b": [5]})
+
+
+def test_left_out_columns_are_null(narrow):
+    narrow.add([{"n": 2}])
+    assert narrow.to_arrow().to_pylist()[1] == {"text": None, "n": 2, "ratio": None, "c": None}
+
+
+def test_unknown_column(narrow):
+    with pytest.raises(errors.ColumnNotFound, match="Column 'm' not found in table schema"):
+        narrow.add([{"m": 2}])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"n": "two"}],
+        [{"n": 300}],
+        pa.table({"n": [300]}),
+        pa.table({"n": ["2"]}),
+        pa.table({"text": [2]}),
+        pa.table({"n": [True]}),
+        pa.table({"n": [[1]]}),
+    ],
+)
+def test_values_that_do_not_fit(narrow, data):
+    with pytest.raises(errors.TypeMismatch, match="Type mismatch"):
+        narrow.add(data)
+    assert narrow.to_lance().count_rows() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pa.table({"a.b": [1]}),
+        pa.table([[1], [2]], ["a", "a"]),
+        pa.table({"i": pa.nulls(1, pa.month_day_nano_interval())}),
+    ],
+    ids=["dot", "twice", "interval"],
+)
+def test_what_lance_refuses_to_store(db, data):
+    with pytest.raises(errors.InvalidArgument, match=r"Lance refuses this for .*t.lance: .") as caught:
+        db.create_table("t", data)
+    assert "/rust/" not in str(caught.value)
+
+
+def test_reading_what_is_not_there(db):
+    table = db.create_table("t", ROWS)
+    with pytest.raises(errors.VersionNotFound, match="no version 99"):
+        table.to_lance(99)
+    for wrong in (lambda: table.to_arrow(where="m = 1"), lambda: table.to_arrow(["m"])):
+        with pytest.raises(errors.InvalidArgument, match="m"):
+            wrong()
+    shutil.rmtree(table.uri)
+    for gone in (table.to_arrow, table.to_lance, lambda: table.add(ROWS)):
+        with pytest.raises(errors.TableNotFound, match="no table at"):
+            gone()
+
+
+def test_a_name_that_no_file_system_takes(db):
+    with pytest.raises(errors.Unavailable, match=r"cannot be read or written: .*name too long") as caught:
+        db.create_table("t" * 300, ROWS)
+    assert caught.value.reason == "STORE_UNAVAILABLE"
+
+
+def test_without_pylance_the_message_names_the_extra(db, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lance", None)
+    with pytest.raises(ImportError, match=r"pip install leman\[lance\]") as caught:
+        db.create_table("t", ROWS)
+    assert isinstance(caught.value, leman.LemanError)

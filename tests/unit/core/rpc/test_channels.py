@@ -1,0 +1,119 @@
+"""Calls between services: what they carry, and what becomes of them while a peer restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import grpc
+import pytest
+import structlog
+
+from core.config import Server, Settings
+from core.errors import FailedPrecondition, NotFound
+from core.rpc import status
+from core.rpc.addresses import proxy_options
+from core.rpc.channels import RETRIED, open_peer
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.unit.core.rpc_helpers import peers, running
+
+GET = jobs_pb2.GetJobRequest(job_id="j1")
+
+
+def test_every_retried_method_exists():
+    modules = {
+        "CatalogService": "catalog",
+        "PlannerService": "planner",
+        "CommitService": "commit",
+        "JobService": "jobs",
+        "InfoService": "info",
+    }
+    for full_name, methods in RETRIED.items():
+        name = full_name.rpartition(".")[2]
+        module = importlib.import_module(f"leman.v1.{modules[name]}_pb2")
+        known = module.DESCRIPTOR.services_by_name[name].methods_by_name
+        assert set(methods) <= set(known)
+
+
+def test_calls_carry_token_request_id_and_a_deadline():
+    async def scenario():
+        async with running(Server(token="s3cret")) as (up, service):
+            settings = peers(up.port, token="s3cret", timeout_seconds=0.2)
+            async with open_peer(settings, "executor") as channel:
+                stub = jobs_pb2_grpc.JobServiceStub(channel)
+                with structlog.contextvars.bound_contextvars(request_id="r1"):
+                    await stub.GetJob(GET)
+                await stub.GetJob(GET)
+                assert (await stub.WatchJob(jobs_pb2.WatchJobRequest()).read()).sequence == 1
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.GetJob(jobs_pb2.GetJobRequest(job_id="hang"))
+            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert service.seen[0]["x-request-id"] == "r1"
+            assert len(service.seen[1]["x-request-id"]) == 32
+
+    asyncio.run(scenario())
+
+
+def test_calls_on_this_machine_take_no_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
+
+    async def scenario():
+        async with running() as (up, _), open_peer(peers(up.port, timeout_seconds=5.0), "executor") as channel:
+            assert (await jobs_pb2_grpc.JobServiceStub(channel).GetJob(GET)).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+def test_calls_to_other_machines_keep_the_proxy():
+    assert proxy_options("leman.internal:7443") == []
+    assert proxy_options("10.0.0.1:7443") == []
+    assert proxy_options("[::1]:7443") == proxy_options("localhost:1") == [("grpc.enable_http_proxy", 0)]
+
+
+def test_a_peers_error_comes_back_as_the_same_error():
+    async def scenario():
+        async with running() as (up, _), open_peer(peers(up.port), "executor") as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await jobs_pb2_grpc.JobServiceStub(channel).GetJob(jobs_pb2.GetJobRequest(job_id="error"))
+            error = status.error_from_rpc(caught.value)
+            assert type(error) is NotFound
+            assert (error.reason, error.facts) == ("JOB_NOT_FOUND", {"job_id": "j1"})
+
+    asyncio.run(scenario())
+
+
+def test_unavailable_is_tried_again_for_calls_that_may_be_repeated_only():
+    async def scenario():
+        async with running() as (up, service), open_peer(peers(up.port), "executor") as channel:
+            service.fail_first = 2
+            stub = jobs_pb2_grpc.JobServiceStub(channel)
+            assert (await stub.GetJob(GET)).job.job_id == "j1"
+            assert len(service.seen) == 3
+            assert len({call["x-request-id"] for call in service.seen}) == 1
+        assert "WatchJob" not in RETRIED["leman.v1.JobService"]
+
+    asyncio.run(scenario())
+
+
+def test_a_call_waits_for_a_peer_that_restarts():
+    async def scenario():
+        async with running() as (up, _):
+            port = up.port
+        async with open_peer(peers(port), "executor") as channel:
+            call = asyncio.ensure_future(jobs_pb2_grpc.JobServiceStub(channel).GetJob(GET))
+            state = channel.get_state(try_to_connect=True)
+            while state != grpc.ChannelConnectivity.TRANSIENT_FAILURE:  # it stays in that one until it is ready
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+            assert not call.done()
+            async with running(Server(port=port)):
+                assert (await call).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_without_address_is_named():
+    with pytest.raises(FailedPrecondition) as caught:
+        open_peer(Settings(), "commit_coordinator")
+    assert "LEMAN_PEERS__COMMIT_COORDINATOR" in caught.value.message

@@ -1,0 +1,568 @@
+"""A service as callers meet it: health, reflection, token, request ids, errors, bounds, graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import shutil
+import socket
+import subprocess
+
+import grpc
+import pytest
+import structlog
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from core import telemetry
+from core.config import Advertise, Embedded, Log, Peers, Server, Settings
+from core.errors import FailedPrecondition, InvalidArgument, Unavailable
+from core.rpc import healthcheck
+from core.rpc.channels import open_peer
+from core.rpc.server import start_server
+from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
+from tests.unit.core.rpc_helpers import JOB_SERVICE, FakeService, client, running
+
+
+@pytest.fixture(autouse=True)
+def default_logging():
+    yield
+    logging.basicConfig(handlers=[], force=True)
+    structlog.reset_defaults()
+
+
+#: Nothing listens there: a call that takes this way fails.
+LONG_TOKEN = "no-one-guesses-this"
+DEAD_PROXY = "http://127.0.0.1:9"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def get(job_id: str = "j1") -> jobs_pb2.GetJobRequest:
+    return jobs_pb2.GetJobRequest(job_id=job_id)
+
+
+def watch(job_id: str = "j1") -> jobs_pb2.WatchJobRequest:
+    return jobs_pb2.WatchJobRequest(job_id=job_id)
+
+
+def details(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    raw = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    return status_pb2.Status.FromString(raw)
+
+
+def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
+    info = error_details_pb2.ErrorInfo()
+    assert details(error).details[0].Unpack(info)
+    return info
+
+
+# --------------------------------------------------------------------------- what is served
+
+
+def test_health_follows_a_service_that_cannot_work(monkeypatch):
+    monkeypatch.setattr("core.rpc.server._FITNESS_SECONDS", 0.01)
+    troubles = [Unavailable("STORE_DOWN", "the store is away")]
+    monkeypatch.setattr(FakeService, "trouble", lambda _: troubles[0] if troubles else None, raising=False)
+
+    async def scenario():
+        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            telling = asyncio.ensure_future(up.tell_fitness())
+            stub = health_pb2_grpc.HealthStub(channel)
+
+            async def until(status, name):
+                async for answer in stub.Watch(health_pb2.HealthCheckRequest(service=name)):
+                    if answer.status == status:
+                        return
+
+            for name in ("", JOB_SERVICE):
+                await until(NOT_SERVING, name)
+            troubles.clear()
+            for name in ("", JOB_SERVICE):
+                await until(SERVING, name)
+            telling.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_health_answers_for_the_process_and_each_service():
+    async def scenario():
+        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for name in ("", JOB_SERVICE, "leman.v1.InfoService"):
+                answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+                assert answer.status == SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Check(health_pb2.HealthCheckRequest(service="leman.v1.PlannerService"))
+            assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
+def test_reflection_lists_every_service():
+    async def listed(up) -> set[str]:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            request = reflection_pb2.ServerReflectionRequest(list_services="")
+            async for answer in stub.ServerReflectionInfo(iter([request])):
+                return {service.name for service in answer.list_services_response.service}
+        raise AssertionError
+
+    async def scenario():
+        async with running() as (up, _):
+            assert await listed(up) == {
+                JOB_SERVICE,
+                "leman.v1.InfoService",
+                "grpc.health.v1.Health",
+                "grpc.reflection.v1alpha.ServerReflection",
+            }
+        async with running(Server(reflection=False)) as (up, _):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await listed(up)
+            assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+    asyncio.run(scenario())
+
+
+def test_info_names_the_addresses_that_callers_reach():
+    async def scenario():
+        sections = {
+            "peers": Peers(planner="planner:1", executor="executor:2", commit_coordinator="commit:3"),
+            "advertise": Advertise(planner="leman.example:7001"),
+            "embedded": Embedded(database="/data/lake", idle_seconds=0),
+        }
+        async with (
+            running(**sections) as (up, _),
+            grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel,
+        ):
+            info = await info_pb2_grpc.InfoServiceStub(channel).GetInfo(info_pb2.GetInfoRequest())
+            assert info.service == "executor"
+            assert info.planner_address == "leman.example:7001"
+            assert info.executor_address == f"127.0.0.1:{up.port}"
+            assert info.commit_coordinator_address == "commit:3"
+            assert info.database == "/data/lake"
+
+    asyncio.run(scenario())
+
+
+def test_healthcheck_command_tells_serving_from_not(capsys):
+    async def scenario():
+        async with running() as (up, _):
+            address = f"127.0.0.1:{up.port}"
+            assert await asyncio.to_thread(healthcheck.main, [address]) == 0
+            await up.health.enter_graceful_shutdown()
+            assert await asyncio.to_thread(healthcheck.main, [address]) == 1
+            assert "NOT_SERVING" in capsys.readouterr().err
+        assert await asyncio.to_thread(healthcheck.main, [address]) == 1
+
+    asyncio.run(scenario())
+
+
+# -------------------------------------------------------------------------- token, request id
+
+
+@pytest.mark.parametrize(
+    "metadata", [(), *((("authorization", given),) for given in ("Bearer wrong", "s3cret", "Basic s3cret", "Bearer"))]
+)
+def test_a_call_without_the_token_never_reaches_the_service(metadata):
+    async def scenario():
+        async with running(Server(token="s3cret")) as (up, service), client(up) as stub:
+            for call in (stub.GetJob(get(), metadata=metadata), stub.WatchJob(watch(), metadata=metadata).read()):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+                assert error_info(caught.value).reason == "TOKEN_REQUIRED"
+            assert service.seen == []
+            assert not service.entered.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_the_token_opens_and_health_needs_none():
+    async def scenario():
+        async with running(Server(token="s3cret")) as (up, _), client(up) as stub:
+            for scheme in ("Bearer", "bearer"):
+                answer = await stub.GetJob(get(), metadata=(("authorization", f"{scheme} s3cret"),))
+                assert answer.job.job_id == "j1"
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+                checked = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+                assert checked.status == SERVING
+
+    asyncio.run(scenario())
+
+
+def test_request_id_is_echoed_and_minted_where_there_is_no_usable_one():
+    async def echoed(stub, metadata) -> str:
+        call = stub.GetJob(get(), metadata=metadata)
+        await call
+        return dict(await call.trailing_metadata())["x-request-id"]
+
+    async def scenario():
+        async with running() as (up, _), client(up) as stub:
+            assert await echoed(stub, (("x-request-id", "abc"),)) == "abc"
+            minted = await echoed(stub, ())
+            assert len(minted) == 32
+            assert await echoed(stub, ()) != minted
+            assert len(await echoed(stub, (("x-request-id", "x" * 129),))) == 32
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_an_error_of_ours_arrives_with_code_reason_facts_and_request_id():
+    async def scenario():
+        async with running() as (up, _), client(up) as stub:
+            calls = (
+                stub.GetJob(get("error"), metadata=(("x-request-id", "r7"),)),
+                stub.WatchJob(watch("error"), metadata=(("x-request-id", "r7"),)),
+            )
+            for call in calls:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    async for _ in call if hasattr(call, "read") else _once(call):
+                        pass
+                error = caught.value
+                assert error.code() == grpc.StatusCode.NOT_FOUND
+                assert error.details() == "there is no such job"
+                assert error_info(error).domain == "leman"
+                assert error_info(error).reason == "JOB_NOT_FOUND"
+                assert dict(error_info(error).metadata) == {"job_id": "j1"}
+                assert dict(error.trailing_metadata())["x-request-id"] == "r7"
+
+    asyncio.run(scenario())
+
+
+async def _once(call):
+    yield await call
+
+
+def test_the_largest_error_there_can_be_keeps_its_code():
+    """Trailers above 8 KB make gRPC drop the real status, at random up to 16 KB: hence many calls."""
+
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            facts = {f"fact_{n}": "größe\u2603" * 3000 for n in range(40)}
+            service.error = FailedPrecondition("TYPE_MISMATCH", "möp\u2603 " * 5000, **facts)
+            for _ in range(50):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.GetJob(get("error"))
+                assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+                assert error_info(caught.value).reason == "TYPE_MISMATCH"
+
+    asyncio.run(scenario())
+
+
+def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_traceback():
+    stream = io.StringIO()
+    telemetry.configure(Settings(log=Log()), "executor", stream)
+
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            service.error = KeyError("private detail")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetJob(get("error"), metadata=(("x-request-id", "r9"),))
+            assert caught.value.code() == grpc.StatusCode.INTERNAL
+            assert error_info(caught.value).reason == "INTERNAL_BUG"
+            assert "private" not in caught.value.details()
+            assert "r9" in caught.value.details()
+
+    asyncio.run(scenario())
+    line = next(json.loads(raw) for raw in stream.getvalue().splitlines() if "rpc" in raw)
+    assert line["request_id"] == "r9"
+    assert line["code"] == "INTERNAL"
+    assert line["level"] == "error"
+    assert "KeyError: 'private detail'" in line["exception"]
+
+
+def test_calls_are_logged_with_duration_and_plain_reads_only_at_debug():
+    def logged(level: str) -> list[dict[str, object]]:
+        stream = io.StringIO()
+        telemetry.configure(Settings(log=Log(level=level)), "executor", stream)
+
+        async def scenario():
+            async with running() as (up, _), client(up) as stub:
+                await stub.GetJob(get())
+                await stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="j1"))
+
+        asyncio.run(scenario())
+        lines = [json.loads(raw) for raw in stream.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == "rpc"]
+
+    (cancel,) = logged("info")
+    assert cancel["method"] == "JobService/CancelJob"
+    assert cancel["code"] == "OK"
+    assert cancel["duration_ms"] > 0
+    assert cancel["service"] == "executor"
+    assert [line["method"] for line in logged("debug")] == ["JobService/GetJob", "JobService/CancelJob"]
+
+
+def test_more_calls_than_allowed_are_refused_at_once():
+    async def scenario():
+        async with running(Server(max_concurrent_rpcs=1)) as (up, service), client(up) as stub:
+            first = stub.GetJob(get("hang"))
+            waiting = asyncio.ensure_future(_outcome(first))
+            await service.entered.wait()
+            assert await _outcome(stub.GetJob(get())) == grpc.StatusCode.RESOURCE_EXHAUSTED
+            first.cancel()
+            await service.cancelled.wait()
+            await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            service.may_end.clear()
+            await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="j1")), service)
+            await _cut(stub.GetJob(get("hang")), service)
+            await service.cancelled.wait()
+            assert service.ended == []
+            service.may_end.set()
+            await up.activity.quiet()
+            assert service.ended == ["j1"]
+
+    asyncio.run(scenario())
+
+
+def test_changes_without_callers_are_bounded():
+    async def scenario():
+        async with running(Server(max_concurrent_rpcs=2)) as (up, service), client(up) as stub:
+            service.may_end.clear()
+            for name in "ab":
+                await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id=name)), service)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="c"))
+            assert error_info(caught.value).reason == "TOO_MANY_CALLS"
+            assert (await stub.GetJob(get())).job.job_id == "j1"
+            service.may_end.set()
+            await up.activity.quiet()
+            assert service.ended == ["a", "b"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_stop_waits_for_changes_without_callers_as_long_as_the_grace(in_time):
+    async def scenario():
+        async with running(Server(grace_seconds=3600 if in_time else 0.2)) as (up, service), client(up) as stub:
+            service.may_end.clear()
+            await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id="j1")), service)
+            stopping = asyncio.ensure_future(up.stop())
+            await service.draining.wait()
+            if in_time:
+                service.may_end.set()
+            await stopping
+            assert service.stopped
+            assert service.cancelled.is_set() is not in_time
+            assert service.ended == (["j1"] if in_time else [])
+
+    asyncio.run(scenario())
+
+
+async def _cut(call, service) -> None:
+    """Hangs up once the service is at it."""
+    await asyncio.sleep(0)
+    await service.entered.wait()
+    service.entered.clear()
+    call.cancel()
+    await _outcome(call)
+
+
+async def _outcome(call) -> grpc.StatusCode:
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+        await call
+    return await call.code()
+
+
+# ------------------------------------------------------------------------------------- stop
+
+
+def test_stop_ends_watch_streams_and_turns_health_watchers_away_before_the_grace_is_over():
+    async def scenario():
+        async with running(Server(grace_seconds=3600)) as (up, service), client(up) as stub:
+            stream = stub.WatchJob(watch())
+            assert (await stream.read()).sequence == 1
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+                health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+                assert (await health.read()).status == SERVING
+                stopping = asyncio.ensure_future(up.stop())
+                assert (await health.read()).status == NOT_SERVING
+                assert (await stream.read()).sequence == 2
+                assert await stream.read() is grpc.aio.EOF
+                assert await stream.code() == grpc.StatusCode.OK
+                await stopping
+            assert service.stopped
+
+    asyncio.run(scenario())
+
+
+def test_stop_gives_a_running_call_the_grace_and_no_more():
+    async def scenario():
+        async with running(Server(grace_seconds=0.2)) as (up, service), client(up) as stub:
+            call = asyncio.ensure_future(_outcome(stub.GetJob(get("hang"))))
+            await service.entered.wait()
+            await up.stop()
+            assert service.cancelled.is_set()
+            assert await call in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
+    asyncio.run(scenario())
+
+
+def test_idle_time_counts_from_the_last_call_and_not_while_the_service_works():
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            stream = stub.WatchJob(watch())
+            await stream.read()
+            assert up.idle_seconds() == 0
+            stream.cancel()
+            async with asyncio.timeout(10):
+                await up.activity.quiet()
+            up.activity._last -= 100
+            assert up.idle_seconds() >= 100
+            service.working = True
+            assert up.idle_seconds() < 100
+
+    asyncio.run(scenario())
+
+
+# -------------------------------------------------------------------------------- bind, TLS
+
+
+def test_a_bind_that_others_reach_is_refused_without_tls():
+    async def scenario():
+        for host in ("0.0.0.0", "::", "leman.example"):
+            with pytest.raises(InvalidArgument) as caught:
+                await start_server(
+                    Settings(server=Server(host=host)), "planner", FakeService(asyncio.Event()), asyncio.Event()
+                )
+            assert caught.value.reason == "INSECURE_BIND"
+            assert "LEMAN_SERVER__ALLOW_INSECURE_BIND" in caught.value.message
+
+    asyncio.run(scenario())
+
+
+def test_it_is_allowed_when_asked_for():
+    async def scenario():
+        server = Server(host="0.0.0.0", allow_insecure_bind=True, allow_anonymous=True)
+        async with running(server) as (up, _), client(up) as stub:
+            assert (await stub.GetJob(get())).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "exposed",
+    [
+        Server(host="0.0.0.0", allow_insecure_bind=True),
+        Server(host="0.0.0.0", tls_cert="cert.pem", tls_key="key.pem"),
+        Server(host="127.0.0.1", tls_cert="cert.pem", tls_key="key.pem"),
+    ],
+    ids=["insecure", "TLS", "TLS on loopback"],
+)
+def test_a_server_that_others_reach_does_not_answer_everyone_by_accident(exposed):
+    """Whoever may call it may register code: without a token that has to be said in so many words."""
+
+    async def scenario():
+        with pytest.raises(InvalidArgument) as caught:
+            await start_server(Settings(server=exposed), "planner", FakeService(asyncio.Event()), asyncio.Event())
+        assert caught.value.reason == "ANONYMOUS_BIND"
+        assert "LEMAN_SERVER__TOKEN" in caught.value.message
+        assert "LEMAN_SERVER__ALLOW_ANONYMOUS" in caught.value.message
+
+    asyncio.run(scenario())
+
+
+def test_a_token_that_can_be_guessed_guards_no_open_network():
+    async def scenario():
+        exposed = Server(host="0.0.0.0", allow_insecure_bind=True, token="s3cret")
+        with pytest.raises(InvalidArgument) as caught:
+            await start_server(Settings(server=exposed), "planner", FakeService(asyncio.Event()), asyncio.Event())
+        assert (caught.value.reason, "s3cret" in caught.value.message) == ("WEAK_TOKEN", False)
+
+    asyncio.run(scenario())
+
+
+def test_health_check_passes_by_a_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", DEAD_PROXY)
+
+    async def scenario():
+        async with running() as (up, _):
+            return await asyncio.to_thread(healthcheck.check, f"127.0.0.1:{up.port}")
+
+    assert asyncio.run(scenario()) == ""
+
+
+def test_places_are_canonical_before_a_handler_sees_them(tmp_path):
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            for spelling in (f"{tmp_path}/", f"file://{tmp_path}", f"{tmp_path}/x/.."):
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="j1", database=spelling))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="j1", database=f"{tmp_path}/_leman"))
+            assert error_info(caught.value).reason == "RESERVED_DATABASE"
+            watching = stub.WatchJob(jobs_pb2.WatchJobRequest(job_id="j1", database="relative"))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await watching.read()
+            assert error_info(caught.value).reason == "BAD_DATABASE"
+            assert service.databases == [str(tmp_path.resolve())] * 3
+
+    asyncio.run(scenario())
+
+
+def test_a_port_in_use_is_a_typed_error_and_a_held_one_can_be_shared():
+    async def scenario():
+        with socket.socket() as held:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(("127.0.0.1", 0))
+            port = held.getsockname()[1]
+            with pytest.raises(Unavailable) as caught:
+                async with running(Server(port=port)):
+                    pass
+            assert caught.value.reason == "BIND_FAILED"
+            async with running(Server(port=port, reuse_port=True)) as (up, _), client(up) as stub:
+                assert up.port == port
+                assert (await stub.GetJob(get())).job.job_id == "j1"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+def test_tls_with_a_token_between_peers(tmp_path):
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    alternative = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*make.split(), *alternative], check=True, capture_output=True)
+
+    async def scenario():
+        server = Server(host="0.0.0.0", tls_cert=str(cert), tls_key=str(key), token=LONG_TOKEN)
+        async with running(server) as (up, _):
+            address = f"localhost:{up.port}"
+            settings = Settings(peers=Peers(executor=address, token=LONG_TOKEN, tls_ca=str(cert)))
+            async with open_peer(settings, "executor") as channel:
+                answer = await jobs_pb2_grpc.JobServiceStub(channel).GetJob(get())
+                assert answer.job.job_id == "j1"
+            async with grpc.aio.insecure_channel(address) as channel:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await jobs_pb2_grpc.JobServiceStub(channel).GetJob(get(), timeout=5)
+
+    asyncio.run(scenario())
+
+
+def test_unreadable_certificates_are_named():
+    async def scenario():
+        for server in (
+            Server(tls_cert="/nowhere/c", tls_key="/nowhere/k", token=LONG_TOKEN),
+            Server(tls_cert="/nowhere/c"),
+        ):
+            with pytest.raises(InvalidArgument) as caught:
+                async with running(server):
+                    pass
+            assert caught.value.reason == "BAD_SETTING"
+
+    asyncio.run(scenario())

@@ -1,0 +1,97 @@
+"""Jobs over the lives of several executors: what is handed back, what dies, what is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from core.config import Settings
+from core.domain.job import Job, JobError, JobState
+from core.domain.plan import BackfillSpec
+from core.errors import FailedPrecondition
+from executor import job_manager
+from executor.jobs.job_history import JobHistory
+from tests.unit.executor.manager_helpers import Executor
+
+
+def lives(database: Path, ends: list[str]) -> Job:
+    """The job after executors that ended so."""
+
+    async def live() -> Job:
+        executor = Executor(database)
+        job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        for end in ends:
+            await executor.works()
+            await (executor.stop() if end == "stop" else executor.die())
+            executor = Executor(database)
+            await executor.jobs.open_database(str(database))
+            async with asyncio.timeout(10):
+                while not (  # noqa: ASYNC110 - the job says so to nobody but who asks
+                    executor.spark.at_work.is_set() or (await executor.job(job.job_id)).state.terminal
+                ):
+                    await asyncio.sleep(0.01)
+        found = await executor.job(job.job_id)
+        await executor.stop()
+        return found
+
+    return asyncio.run(live())
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    (tmp_path / "_leman").mkdir()
+    return tmp_path
+
+
+def test_stops_in_good_order_are_no_deaths(database):
+    most = Settings().executor.job_attempts_max
+    job = lives(database, ["stop"] * (most + 1))
+    assert (job.state, job.attempt) == (JobState.RUNNING, most + 2)
+
+
+def test_deaths_are_counted_between_stops(database):
+    most = Settings().executor.job_attempts_max
+    job = lives(database, ["stop", *["die"] * (most - 1), "stop"])
+    assert (job.state, job.attempt) == (JobState.RUNNING, most + 2)
+
+
+def test_a_job_that_executors_die_over_is_given_up(database):
+    most = Settings().executor.job_attempts_max
+    job = lives(database, ["stop", *["die"] * most])
+    assert (job.state, job.error.reason) == (JobState.FAILED, "EXECUTOR_LOST")
+    assert f"died {most} times" in job.error.message
+
+
+def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(database, monkeypatch):
+    monkeypatch.setattr(job_manager, "_SAVE_AGAIN_SECONDS", 0.01)
+
+    async def live() -> tuple[Job, Job, Job]:
+        executor = Executor(database)
+        job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.works()
+        full, save = asyncio.Event(), JobHistory.save_all
+
+        def refuse(self: JobHistory, jobs: list[Job]) -> list[Job]:
+            full.set()
+            raise FailedPrecondition("STORAGE_FULL", "no space left")
+
+        monkeypatch.setattr(JobHistory, "save_all", refuse)
+        await executor.jobs.cancel(str(database), job.job_id)
+        executor.jobs._tasks[job.job_id].cancel() if job.job_id in executor.jobs._tasks else None
+        run = executor.jobs._runs[job.job_id]
+        await run.end(JobState.FAILED, JobError("FailedPrecondition", "STORAGE_FULL", "no space left"))
+        ended = await executor.job(job.job_id)
+        stored = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
+        monkeypatch.setattr(JobHistory, "save_all", save)
+        async with asyncio.timeout(10):
+            while executor.jobs._unsaved:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        kept = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
+        await executor.stop()
+        return ended, stored, kept
+
+    ended, stored, kept = asyncio.run(live())
+    assert (ended.state, stored.state, kept.state) == (JobState.FAILED, JobState.RUNNING, JobState.FAILED)
+    assert kept.error.reason == "STORAGE_FULL"

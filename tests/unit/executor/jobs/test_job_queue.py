@@ -1,0 +1,169 @@
+"""As many jobs run as may; others wait in the order in which they came, and each has its turn or its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import Executor as ExecutorSettings
+from core.config import Settings
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.errors import ResourceExhausted
+from core.rpc.status import from_status, to_status
+from executor.jobs.job_queue import JobQueue
+from tests.unit.executor.manager_helpers import Executor
+
+MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))
+
+
+def with_executor(
+    folder: Path, work: Callable[[Executor], Coroutine[Any, Any, None]], settings: Settings = MOST
+) -> None:
+    (folder / "_leman").mkdir()
+
+    async def bounded() -> None:
+        executor = Executor(folder, settings)
+        async with asyncio.timeout(30):
+            await work(executor)
+        await executor.stop()
+
+    asyncio.run(bounded())
+
+
+async def create(executor: Executor) -> Job:
+    return await executor.jobs.create(BackfillSpec(executor.database, "t", "y"), "")
+
+
+async def until(executor: Executor, job_id: str, wanted: Callable[[Job], bool]) -> Job:
+    """The job as a watcher sees it once it is so."""
+    async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 10.0):
+        if wanted(job):
+            return job
+    raise AssertionError("it ended otherwise")
+
+
+def ended(job: Job) -> bool:
+    return job.state.terminal
+
+
+def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their_turn(tmp_path):
+    async def work(executor: Executor) -> None:
+        made = await asyncio.gather(*(create(executor) for _ in range(20)))
+        states = Counter(job.state for job in made)
+        assert states == {JobState.RUNNING: 2, JobState.PENDING: 18}
+        assert all(bool(job.queue_position) is (job.state is JobState.PENDING) for job in made)
+        jobs = await executor.jobs.list_jobs(executor.database, "")
+        assert sorted(job.queue_position for job in jobs) == [0, 0, *range(1, 19)]
+        order = [job.job_id for job in sorted(jobs, key=lambda job: (job.queue_position, job.created_at))]
+        for n, job_id in enumerate(order):
+            await until(executor, job_id, lambda job: job.state is JobState.RUNNING)
+            running = Counter(job.state for job in await executor.jobs.list_jobs(executor.database, ""))
+            assert running[JobState.RUNNING] <= 2
+            assert running[JobState.PENDING] + running[JobState.PLANNING] + running[JobState.RUNNING] == 20 - n
+            await executor.jobs.cancel(executor.database, job_id)
+            await until(executor, job_id, ended)
+        places = {job_id: n for n, job_id in enumerate(order)}
+        assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(executor.spark.started)), "two plan at once"
+        assert len(executor.spark.started) == 20
+        assert executor.commits.begun == [], "nobody had these jobs before: no table is told"
+
+    with_executor(tmp_path, work)
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_again(tmp_path):
+    async def work(executor: Executor) -> None:
+        results = await asyncio.gather(*(create(executor) for _ in range(9)), return_exceptions=True)
+        refused = [r for r in results if isinstance(r, ResourceExhausted)]
+        assert len(refused) == 9 - 2 - 3, results
+        seen = from_status(to_status(refused[0]))
+        assert (seen.reason, seen.retry_after_seconds) == ("TOO_MANY_JOBS", 5.0)
+        jobs = await executor.jobs.list_jobs(executor.database, "")
+        assert Counter(job.state for job in jobs) == {JobState.RUNNING: 2, JobState.PENDING: 3}
+        await executor.jobs.cancel(executor.database, jobs[0].job_id)
+        await until(executor, jobs[0].job_id, ended)
+        assert (await create(executor)).state is JobState.PENDING
+
+    with_executor(tmp_path, work, Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=3)))
+
+
+def test_a_job_with_nothing_to_do_needs_no_turn(tmp_path):
+    async def work(executor: Executor) -> None:
+        for _ in range(4):
+            await create(executor)
+        executor.planner.tasks = ()
+        assert (await create(executor)).state is JobState.DONE
+
+    with_executor(tmp_path, work)
+
+
+def test_a_job_that_waits_is_cancelled_without_having_run_and_others_move_up(tmp_path):
+    async def work(executor: Executor) -> None:
+        jobs = [await create(executor) for _ in range(5)]
+        first, second, third = jobs[2:]
+        watched = asyncio.ensure_future(until(executor, third.job_id, lambda job: job.queue_position == 2))
+        assert (await executor.jobs.cancel(executor.database, second.job_id)).state is JobState.CANCELLING
+        assert (await until(executor, second.job_id, ended)).state is JobState.CANCELLED
+        assert (await watched).state is JobState.PENDING
+        assert (await executor.job(first.job_id)).queue_position == 1
+        for job in (jobs[0], first, third):
+            await executor.jobs.cancel(executor.database, job.job_id)
+            assert (await until(executor, job.job_id, ended)).state is JobState.CANCELLED
+        assert second.job_id not in executor.spark.started
+        assert (await executor.job(jobs[1].job_id)).state is JobState.RUNNING
+
+    with_executor(tmp_path, work)
+
+
+@pytest.mark.parametrize("end", ["die", "stop"])
+def test_jobs_that_wait_survive_their_executor_in_their_order(tmp_path, end):
+    async def work(executor: Executor) -> None:
+        jobs = [await create(executor) for _ in range(6)]
+        await (executor.stop() if end == "stop" else executor.die())
+        after = Executor(tmp_path, MOST)
+        await after.jobs.open_database(after.database)
+        for n, job in enumerate(jobs):
+            found = await until(after, job.job_id, lambda job: job.state is JobState.RUNNING and job.attempt == 2)
+            assert found.attempt - found.handed_back == (2 if end == "die" and n < 2 else 1)
+            await after.jobs.cancel(after.database, job.job_id)
+            await until(after, job.job_id, ended)
+        places = {job.job_id: n for n, job in enumerate(jobs)}
+        assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(after.spark.started)), "two plan at once"
+        await after.stop()
+
+    with_executor(tmp_path, work)
+
+
+def test_a_job_that_fails_to_plan_when_its_turn_comes_ends_and_frees_its_turn(tmp_path):
+    async def work(executor: Executor) -> None:
+        jobs = [await create(executor) for _ in range(4)]
+        executor.planner.error = ResourceExhausted("QUEUE_FULL", "the planner is busy")
+        await executor.jobs.cancel(executor.database, jobs[0].job_id)
+        for job in jobs[2:]:
+            failed = await until(executor, job.job_id, ended)
+            assert (failed.state, failed.error.reason) == (JobState.FAILED, "QUEUE_FULL")
+        executor.planner.error = None
+        assert (await create(executor)).state is JobState.RUNNING
+
+    with_executor(tmp_path, work)
+
+
+def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
+    async def scenario() -> None:
+        queue = JobQueue(1, 10)
+        turns = {name: queue.join(name, at) for name, at in (("now", 9.0), ("late", 3.0), ("early", 1.0), ("mid", 2.0))}
+        assert list(queue.places()) == [("early", 1), ("mid", 2), ("late", 3)]
+        queue.leave("mid")
+        assert turns["mid"].result() is False
+        queue.leave("now")
+        assert turns["early"].result() is True
+        queue.close()
+        queue.leave("early")
+        assert not turns["late"].done()
+
+    asyncio.run(scenario())

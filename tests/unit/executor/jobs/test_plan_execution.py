@@ -1,0 +1,339 @@
+"""One round of a job over a Spark that starts no worker, and over one that does not say when its workers have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core.config import Settings
+from core.domain.job import FragmentOutcome, Job, JobState
+from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
+from core.domain.ranges import RowRange
+from core.domain.table import TableField
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
+from core.errors import Unavailable
+from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.job_status import JobStatus
+from executor.jobs.plan_execution import PlanExecution
+from executor.jobs.services import slots_of
+from executor.scheduling.cancelled import Cancelled
+from executor.scheduling.local_runner import LocalRunner
+from executor.scheduling.reservation_waits import ReservationWaits
+
+
+class DeadSpark:
+    """Gives up each time."""
+
+    busy = ""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def run_workers(self, *_: object) -> None:
+        self.asked += 1
+        await asyncio.sleep(0)
+        raise Unavailable("SPARK_FAILED", "Spark gave up on a task")
+
+    async def stop_job(self, _: str) -> None:
+        return
+
+    def slots(self, here: int) -> int:
+        return here
+
+
+class SilentSpark:
+    """One worker works units off; Spark itself never reports that its job has ended."""
+
+    busy = ""
+
+    def __init__(self, failure: UnitFailure | None = None) -> None:
+        self.failure = failure
+        self.left = False
+
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
+        try:
+            while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
+                results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+                unit_source.on_outcome(UnitOutcome(unit.unit_id, () if self.failure else results, self.failure))
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.left = True
+            raise
+
+    async def stop_job(self, _: str) -> None:
+        return
+
+    def slots(self, here: int) -> int:
+        return here
+
+
+class CountingSpark(SilentSpark):
+    """Its worker evaluates all rows that it is given, and writes a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
+        while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
+            rows = [sum(r.rows for r in w.ranges) for w in unit.works]
+            self.rows += sum(rows)
+            results = (
+                FragmentResult(w.fragment_id, staged=STAGED, rows_evaluated=n)
+                for w, n in zip(unit.works, rows, strict=True)
+            )
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, tuple(results)))
+
+    def forget(self, _: str) -> None:
+        return
+
+
+class GrowingSpark(SilentSpark):
+    """A cluster whose executors come after the job: it has one core, and five more once that one is at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cores = 1
+        self.counts: list[int] = []
+        self._enough = asyncio.Event()
+
+    def slots(self, here: int) -> int:
+        return self.cores
+
+    async def run_workers(self, unit_source: Any, _: object, count: int, *__: object) -> None:
+        self.counts.append(count)
+        if sum(self.counts) == 6:
+            self._enough.set()
+        unit = await unit_source.next_unit("worker", beats=False)
+        self.cores = 6
+        await self._enough.wait()
+        while unit is not None:
+            results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, results))
+            unit = await unit_source.next_unit("worker", beats=False)
+
+
+class FullSpark(GrowingSpark):
+    """Of a cluster that others fill, until somebody gives cores back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy, self.cores, self.free = "all 4 cores are in use", 6, asyncio.Event()
+
+    async def run_workers(self, unit_source: Any, context: object, count: int, *rest: object) -> None:
+        await self.free.wait()
+        await super().run_workers(unit_source, context, count, *rest)
+
+
+class NoDispatcher:
+    """Its address is the feed itself."""
+
+    def open(self, _: str, unit_source: Any) -> Any:
+        return unit_source
+
+    async def close(self, _: str) -> None:
+        return
+
+
+class Commits:
+    async def replace_column(
+        self, _header: object, _output: object, batch: Any, **_: object
+    ) -> tuple[int, list[FragmentOutcome]]:
+        return 2, [FragmentOutcome(r.fragment_id, committed=True) for r in batch]
+
+
+class Refusing:
+    """Takes no file, and always says the same."""
+
+    async def replace_column(
+        self, _header: object, _output: object, batch: Any, **_: object
+    ) -> tuple[int, list[FragmentOutcome]]:
+        return 0, [FragmentOutcome(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
+
+
+async def release(*_: object) -> None:
+    return
+
+
+async def kept(job: Job) -> Job:
+    return job
+
+
+STAGED = StagedFile("f.lance", 1, "d", 10, 10, 0)
+
+
+def a_plan() -> Plan:
+    output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
+    udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
+    header = PlanHeader("/lake/t.lance", 1, "i", output, ("x",), udf, "", "")
+    tasks = tuple(
+        FragmentTask(i, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),)) for i in range(2)
+    )
+    return Plan(header, tasks)
+
+
+JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
+
+
+def services_of(spark: Any, commits: object) -> Any:
+    return SimpleNamespace(
+        settings=Settings(),
+        spark=spark,
+        local=LocalRunner(),
+        dispatcher=NoDispatcher(),
+        commits=commits,
+        workers=2,
+        release=release,
+        keep=release,
+    )
+
+
+async def work(spark: Any) -> Any:
+    status = JobStatus(JOB)
+    async with asyncio.timeout(10):
+        unsettled = await PlanExecution(
+            status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0)
+        ).work()
+        await asyncio.sleep(0)
+    return unsettled, status.metrics.fragments_committed
+
+
+def test_a_spark_that_starts_no_worker_ends_the_job():
+    spark = DeadSpark()
+    with pytest.raises(Unavailable) as caught:
+        asyncio.run(work(spark))
+    assert caught.value.reason == "SPARK_FAILED"
+    assert spark.asked == 3
+
+
+def test_a_round_is_over_when_its_work_is_not_when_spark_says_so():
+    spark = SilentSpark()
+    unsettled, committed = asyncio.run(work(spark))
+    assert unsettled is None
+    assert committed == 2
+    assert spark.left
+
+
+def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeypatch):
+    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
+
+    async def scenario() -> tuple[list[int], tuple[Any, int]]:
+        spark = GrowingSpark()
+        done = await work(spark)
+        return spark.counts, done
+
+    assert asyncio.run(scenario()) == ([1, 5], (None, 2))
+
+
+class CancelledSpark(SilentSpark):
+    """Its workers, and those that stand in for silent ones, say only after the job's end that they were cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.stopped, self.ended = 0, asyncio.Event(), 0
+
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            unit = await unit_source.next_unit("worker", beats=False)
+            unit_source._reassign(unit)
+        await self.stopped.wait()
+        self.ended += 1
+        raise Cancelled("job-1")
+
+    async def stop_job(self, _: str) -> None:
+        self.stopped.set()
+
+
+@pytest.mark.parametrize("how", ["by its workers", "from outside", "by a failure"])
+def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
+    complaints: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        spark = CancelledSpark()
+        services = services_of(spark, Commits())
+        round_ = PlanExecution(JobStatus(JOB), a_plan(), services, None, ReservationWaits(6.0, 30.0))
+        working = asyncio.ensure_future(round_.work())
+        while spark.begun < 2:  # noqa: ASYNC110 - there is nothing to be told by
+            await asyncio.sleep(0)
+        if how == "by its workers":
+            spark.stopped.set()
+        elif how == "from outside":
+            working.cancel()
+        else:
+            round_._workers.fail(Unavailable("UNIT_FAILED", "no"))
+        with pytest.raises((Cancelled, asyncio.CancelledError, Unavailable)):
+            await working
+        if how == "by its workers":
+            assert spark.ended == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+    gc.collect()
+    assert [str(complaint.get("message")) for complaint in complaints] == []
+
+
+def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
+    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "2")
+
+    async def scenario() -> JobStatus:
+        spark, status = FullSpark(), JobStatus(JOB)
+        round_ = PlanExecution(status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0))
+        working = asyncio.ensure_future(round_.work())
+        while not status.job.stalls:  # noqa: ASYNC110 - a status tells its watchers only while it ticks
+            await asyncio.sleep(0.01)
+        (stall,) = status.job.stalls
+        assert "no worker has asked for work: all 4 cores are in use" in stall.message
+        spark.free.set()
+        assert await working is None
+        return status
+
+    status = asyncio.run(asyncio.wait_for(scenario(), 10))
+    told = [event.message for event in status._events if event.kind == "wait"]
+    assert told == ["the job waits for workers: all 4 cores are in use"]
+    assert status.job.stalls == ()
+
+
+@pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])
+def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concurrency):
+    monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)
+    services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
+    services.workers = int(setting) or 2
+    assert slots_of(a_plan().header.udf, concurrency, services).count == 1
+
+
+def test_so_is_one_that_has_to_be_planned_again():
+    spark = SilentSpark(UnitFailure("FRAGMENT_GONE", "fragment 0 is gone"))
+    unsettled, committed = asyncio.run(work(spark))
+    assert "fragment 0 is gone" in unsettled.why
+    assert committed == 0
+    assert spark.left
+
+
+async def work_again_and_again(spark: Any) -> Job:
+    class Planner:
+        async def create_plan(self, _: BackfillSpec) -> Plan:
+            return a_plan()
+
+    services = services_of(spark, Refusing())
+    services.planner, services.forget_file, services.save_job = Planner(), release, kept
+    run = BackfillRun(JOB, services)
+    async with asyncio.timeout(10):
+        await run.run(await run.plan())
+    return run.status.job
+
+
+def test_rows_of_a_file_that_is_always_refused_are_not_computed_for_ever():
+    spark = CountingSpark()
+    job = asyncio.run(work_again_and_again(spark))
+    assert job.state is JobState.FAILED
+    assert job.error is not None
+    assert (job.error.reason, job.error.message.count("not that column")) == ("NO_PROGRESS", 1)
+    assert spark.rows == 5 * 20

@@ -1,0 +1,252 @@
+"""An executor that lost its job to another one: it stops, says nothing more, and tells what the other one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.domain.job import Attempt, Job, JobState
+from core.domain.plan import BackfillSpec
+from core.errors import ATTEMPT_FENCED, FailedPrecondition
+from executor.coordination.leases import Answer
+from executor.jobs.job_history import JobHistory
+from tests.unit.executor.manager_helpers import Executor
+
+LEASE_SECONDS = 0.15
+
+
+class Leases:
+    """Those of one executor; `keys` are shared with the others. While it is `frozen` it renews nothing."""
+
+    lease_seconds = LEASE_SECONDS
+
+    def __init__(self, keys: dict[str, str], owner: str) -> None:
+        self._keys = keys
+        self._owner = owner
+        self.frozen = False
+        self.unknown = False
+        self._thaw = asyncio.Event()
+        self.asked = 0
+
+    def patience(self, attempt: int, *, lost: bool) -> float:
+        return 3600.0 if lost else attempt * 4 * LEASE_SECONDS
+
+    async def acquire(self, job_id: str) -> Answer:
+        self.asked += 1
+        if self.unknown:
+            return Answer.UNKNOWN
+        return Answer.OURS if self._keys.setdefault(job_id, self._owner) == self._owner else Answer.HELD
+
+    async def renew(self, job_id: str) -> bool:
+        if self.frozen:
+            await self._thaw.wait()
+        if self._keys.get(job_id) == self._owner and not self.unknown:
+            return True
+        await self.acquire(job_id)
+        return False
+
+    async def release(self, job_id: str) -> None:
+        if self._keys.get(job_id) == self._owner:
+            del self._keys[job_id]
+
+    async def close(self) -> None:
+        return
+
+    def wake(self) -> None:
+        self.frozen = False
+        self._thaw.set()
+
+
+class Pair:
+    """Two executors of one database; the first one runs a job."""
+
+    def __init__(self, database: Path) -> None:
+        self.keys: dict[str, str] = {}
+        self.leases = [Leases(self.keys, name) for name in ("first", "second")]
+        self.first, self.second = (Executor(database, leases=leases) for leases in self.leases)
+        self.database = str(database)
+
+    async def begin(self) -> str:
+        spec = BackfillSpec(self.database, "t", "y")
+        job = await self.first.jobs.create(spec, "")
+        await self.first.works()
+        return job.job_id
+
+    async def taken_over(self) -> str:
+        """The first one freezes past its lease, and the second one goes on."""
+        job_id = await self.begin()
+        self.leases[0].frozen = True
+        del self.keys[job_id]
+        await self.second.jobs.open_database(self.database)
+        await self.second.works()
+        return job_id
+
+    async def stop(self) -> None:
+        await self.first.stop()
+        await self.second.stop()
+
+
+def with_two(database: Path, scenario: Callable[[Pair], Awaitable[None]]) -> None:
+    async def run() -> None:
+        pair = Pair(database)
+        try:
+            async with asyncio.timeout(20):
+                await scenario(pair)
+        finally:
+            await pair.stop()
+
+    asyncio.run(run())
+
+
+async def until(what: Callable[[], Awaitable[bool]]) -> None:
+    while not await what():  # noqa: ASYNC110 - an executor tells nobody that it has noticed
+        await asyncio.sleep(0.01)
+
+
+async def states(executor: Executor, job_id: str) -> AsyncIterator[Job]:
+    async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 0.05):
+        yield job
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    (tmp_path / "_leman").mkdir()
+    return tmp_path
+
+
+def test_who_wakes_up_without_its_lease_stops_and_leaves_the_job(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.taken_over()
+        watched = asyncio.create_task(last(pair.first, job_id))
+        pair.leases[0].wake()
+        await until(lambda: idle(pair.first))
+        assert pair.first.spark.cancelled == [job_id]
+        seen = await pair.first.job(job_id)
+        assert (seen.state, seen.attempt) == (JobState.RUNNING, 2)
+        assert pair.keys == {job_id: "second"}
+        await pair.second.jobs.cancel(pair.database, job_id)
+        assert (await watched).state is JobState.CANCELLED, "who watches it here sees its end there"
+        assert pair.second.commits.begun == [(f"{database}/t.lance", Attempt(job_id, 2))]
+
+    async def last(executor: Executor, job_id: str) -> Job:
+        return [job async for job in states(executor, job_id)][-1]
+
+    with_two(database, scenario)
+
+
+def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.taken_over()
+        await pair.second.jobs.cancel(pair.database, job_id)
+        await until(lambda: idle(pair.second))
+        assert job_id not in pair.keys
+        pair.leases[0].wake()
+        await until(lambda: idle(pair.first))
+        assert (await pair.first.job(job_id)).state is JobState.CANCELLED
+        assert pair.keys == {}
+
+    with_two(database, scenario)
+    (job,) = JobHistory(str(database)).load().values()
+    assert (job.state, job.attempt) == (JobState.CANCELLED, 2)
+
+
+def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
+    """Before its heart beats again."""
+
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.taken_over()
+        run = pair.first.jobs._runs[job_id]
+        workers = pair.first.spark._running[job_id]
+        workers.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
+        await until(lambda: idle(pair.first))
+        assert run.status.lost
+        assert (await pair.first.job(job_id)).attempt == 2
+
+    with_two(database, scenario)
+    assert JobHistory(str(database)).load().popitem()[1].state is JobState.RUNNING
+
+
+def test_a_lease_that_somebody_else_holds_takes_no_job_away_that_history_says_is_ours(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        pair.keys[job_id] = "a key of the same name"
+        asked = pair.leases[0].asked
+        await until(lambda: beaten(pair.leases[0], asked + 3))
+        assert pair.first.jobs.busy()
+        assert not pair.first.spark.cancelled
+
+    with_two(database, scenario)
+
+
+def test_while_redis_is_away_a_job_is_taken_over_late_and_only_once(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        for leases in pair.leases:
+            leases.unknown = True
+        begin = asyncio.get_running_loop().time()
+        await pair.second.jobs.open_database(pair.database)
+        await pair.second.works()
+        assert asyncio.get_running_loop().time() - begin >= pair.leases[1].patience(1, lost=False)
+        await until(lambda: idle(pair.first))
+        seen = await pair.first.job(job_id)
+        assert (seen.state, seen.attempt) == (JobState.RUNNING, 2)
+        assert pair.second.jobs.busy()
+
+    with_two(database, scenario)
+
+
+def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_good(database):
+    """Nobody runs it, and yet its last executor may wake up."""
+
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        run = pair.first.jobs._runs[job_id]
+        pair.leases[0].frozen = True
+        del pair.keys[job_id]
+        JobHistory(pair.database).save(replace(run.status.job, state=JobState.CANCELLING))
+        await pair.second.jobs.open_database(pair.database)
+        await until(lambda: _ended(pair.second, job_id))
+        assert pair.second.commits.begun == [(f"{database}/t.lance", Attempt(job_id, 2))]
+        await until(lambda: free(pair))
+        pair.leases[0].wake()
+        await until(lambda: idle(pair.first))
+        assert (await pair.first.job(job_id)).state is JobState.CANCELLED
+
+    with_two(database, scenario)
+
+
+def test_a_cancel_that_was_answered_holds_though_its_executor_dies_before_the_work_has_stopped(database, monkeypatch):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        monkeypatch.setattr(pair.first.spark, "cancel", lambda _: None)  # its workers hear of nothing
+        assert (await pair.first.jobs.cancel(pair.database, job_id)).state is JobState.CANCELLING
+        pair.leases[0].frozen = True
+        del pair.keys[job_id]
+        await pair.second.jobs.open_database(pair.database)
+        await until(lambda: _ended(pair.second, job_id))
+        assert (await pair.second.job(job_id)).state is JobState.CANCELLED
+        assert not pair.second.spark.started
+        monkeypatch.undo()
+        pair.leases[0].wake()
+
+    with_two(database, scenario)
+
+
+async def idle(executor: Executor) -> bool:
+    return not executor.jobs.busy()
+
+
+async def free(pair: Pair) -> bool:
+    return not pair.keys
+
+
+async def beaten(leases: Leases, times: int) -> bool:
+    return leases.asked > times
+
+
+async def _ended(executor: Executor, job_id: str) -> bool:
+    return (await executor.job(job_id)).state.terminal

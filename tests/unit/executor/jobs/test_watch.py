@@ -1,0 +1,108 @@
+"""WatchJob, where the caller goes away in the middle of it: nothing goes on, and the log stays clean."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from core.config import Settings
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.rpc.server import RunningServer, start_server
+from executor.service import JobServicer
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
+
+JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0, 0)
+
+
+class Manager:
+    """Has one job that runs until it is told to end."""
+
+    def __init__(self) -> None:
+        self.end = asyncio.Event()
+        self.watched = 0
+
+    async def watch(self, *_):
+        self.watched += 1
+        try:
+            yield 1, JOB, []
+            await self.end.wait()
+        finally:
+            self.watched -= 1
+
+
+class Service:
+    """JobService alone."""
+
+    def __init__(self, manager: Manager, draining: asyncio.Event) -> None:
+        self._servicer = JobServicer(manager, draining)
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(self._servicer, server)
+        return [JOB_SERVICE]
+
+    async def stop(self) -> None:
+        return
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[tuple[RunningServer, Manager, list[str]]]:
+    """A server, its jobs, and what asyncio would log."""
+    logged: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(str(context)))
+    manager, draining = Manager(), asyncio.Event()
+    async with asyncio.timeout(DEADLINE):
+        up = await start_server(Settings(), "executor", Service(manager, draining), draining)
+        try:
+            yield up, manager, logged
+        finally:
+            await up.stop()
+
+
+async def collect() -> None:
+    """What nobody refers to any more says so now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+        gc.collect()
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind():
+    async def run() -> None:
+        async with serving() as (up, manager, logged):
+            async with client(up) as jobs:
+                call = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="job-1"))
+                assert (await call.read()).sequence == 1
+                call.cancel()
+            await up.activity.quiet()
+            left = manager.watched
+            manager.end.set()
+            await collect()
+            assert (left, logged) == (0, [])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends", ["job", "executor"])
+def test_a_caller_that_stays_sees_the_end(ends):
+    async def run() -> None:
+        async with serving() as (up, manager, logged), client(up) as jobs:
+            call = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="job-1"))
+            assert (await call.read()).sequence == 1
+            if ends == "job":
+                manager.end.set()
+                assert await call.read() is grpc.aio.EOF
+            else:
+                up.draining.set()
+                with pytest.raises(grpc.aio.AioRpcError, match="shutting down: watch again"):
+                    await call.read()
+            await up.activity.quiet()
+            await collect()
+            assert (manager.watched, logged) == (0, [])
+
+    asyncio.run(run())

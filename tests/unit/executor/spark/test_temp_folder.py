@@ -1,0 +1,77 @@
+"""Spark's temporary files lie in a folder of the executor's own, which nobody outlives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from core.errors import InvalidArgument
+from executor.spark.temp_folder import TempFolder
+
+
+def folders(base):
+    return {path for path in base.iterdir() if path.is_dir()}
+
+
+def test_it_goes_with_its_process(tmp_path):
+    scratch = TempFolder.make(str(tmp_path))
+    (scratch.path / "blockmgr-1").mkdir()
+    (scratch.path / "blockmgr-1" / "block").write_text("x")
+    assert scratch.jvm_options == [f"-Djava.io.tmpdir={scratch.path}"]
+    assert scratch.path.stat().st_mode & 0o077 == 0
+    scratch.remove()
+    assert folders(tmp_path) == set()
+
+
+def test_what_a_killed_process_left_goes_with_the_next_start_and_nothing_else(tmp_path):
+    killed, alive = TempFolder.make(str(tmp_path)), TempFolder.make(str(tmp_path))
+    os.close(killed._lock)  # as the system does with a process that is killed
+    killed._lock = -1
+    other = tmp_path / "spark-of-somebody-else"
+    other.mkdir()
+    new = TempFolder.make(str(tmp_path))
+    assert folders(tmp_path) == {alive.path, new.path, other}
+    for scratch in (killed, alive, new):
+        scratch.remove()
+    assert folders(tmp_path) == {other}
+
+
+def test_a_folder_of_another_name_is_not_traced(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("x")
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "leman-spark-link").symlink_to(elsewhere)
+    TempFolder.make(str(base)).remove()
+    assert (elsewhere / "precious").exists()
+
+
+@pytest.mark.parametrize("name", ["a folder", "a,folder", "relative"])
+def test_a_folder_that_spark_would_misread(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    wanted = name if name == "relative" else str(tmp_path / name)
+    with pytest.raises(InvalidArgument, match="SCRATCH_DIR"):
+        TempFolder.make(wanted)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: wanted)
+    assert TempFolder.make("") is None, "the system's own is used as it is"
+
+
+def test_sockets_have_short_paths(tmp_path):
+    scratch = TempFolder.make(str(tmp_path / ("d" * 60)))
+    assert set(scratch.settings) == {"spark.python.unix.domain.socket.dir"}
+    scratch.remove()
+
+
+MAKES = "import os, sys; from executor.spark.temp_folder import TempFolder; TempFolder.make(sys.argv[1]); {end}"
+
+
+@pytest.mark.parametrize(("end", "left"), [("sys.exit(1)", 0), ("os.kill(os.getpid(), 9)", 1)])
+def test_a_process_that_ends_removes_its_own_and_one_that_is_killed_leaves_it_to_the_next(tmp_path, end, left):
+    subprocess.run([sys.executable, "-c", MAKES.format(end=end), str(tmp_path)], check=False, timeout=120)
+    assert len(folders(tmp_path)) == left
+    TempFolder.make(str(tmp_path)).remove()
+    assert folders(tmp_path) == set()

@@ -1,0 +1,227 @@
+"""Where Spark's workers call back, and what is said of those that cannot work."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from core.config import Spark
+from core.domain.udf import UdfKind
+from core.errors import FailedPrecondition, Unavailable
+from executor.jobs import services as job_services
+from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from executor.service import JobServicer
+from executor.spark import address, spark_conf, spark_runner, worker_problems
+from executor.spark.address import CallbackAddress, callback_address
+from executor.spark.spark_runner import SparkRunner
+from leman.v1 import jobs_pb2
+
+CLUSTER = "spark://127.0.0.1:7077"
+MISSING = (
+    'java.io.IOException: Cannot run program "/opt/leman/bin/python": error=2, No such file or directory\n'
+    "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)"
+)
+NO_MODULE = (
+    "org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: Error while finding module "
+    "specification for 'executor.spark.daemon' (ModuleNotFoundError: No module named 'executor')"
+)
+OTHER = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark"
+
+
+@pytest.fixture(autouse=True)
+def no_local_ip(monkeypatch):
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+
+
+@pytest.mark.parametrize("master", ["", "local", "local[4,2]", "local-cluster[1,2,1024]"])
+def test_a_local_master_is_on_loopback_whatever_is_advertised(master):
+    assert callback_address(Spark(master=master, driver_host="10.0.0.1")) == CallbackAddress("127.0.0.1", "127.0.0.1")
+
+
+def test_a_cluster_gets_the_address_that_this_machine_has_towards_the_master():
+    assert callback_address(Spark(master=CLUSTER)).host == "127.0.0.1"
+    assert callback_address(Spark(master="yarn")).host == socket.getfqdn()
+
+
+def test_what_is_advertised_need_not_be_an_address_of_this_machine():
+    """A container behind the address of its host."""
+    found = callback_address(Spark(master=CLUSTER, driver_host="192.0.2.7", callback_port=7100))
+    assert found == CallbackAddress("192.0.2.7", "0.0.0.0", 7100, 7101, 7102)
+    assert found.spark_settings() == {
+        "spark.driver.host": "192.0.2.7",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.driver.port": "7100",
+        "spark.driver.blockManager.port": "7101",
+    }
+
+
+def test_the_settings_of_spark_win_and_spark_local_ip_counts(monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
+    assert callback_address(Spark(master=CLUSTER)).host == "127.0.0.2"
+    assert callback_address(Spark(master=CLUSTER, driver_host="127.0.0.3")).host == "127.0.0.3"
+    named = Spark(master=CLUSTER, driver_host="127.0.0.3", conf={"spark.driver.host": "127.0.0.4"})
+    assert callback_address(named).host == "127.0.0.4"
+
+
+def test_workers_are_told_the_advertised_host_and_the_fixed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def opened() -> tuple[ExecutorEndpoint, str]:
+        dispatcher = Dispatcher("leman.example", "127.0.0.1", port)
+        await dispatcher.start()
+        second = Dispatcher("leman.example", "127.0.0.1", port)
+        try:
+            await second.start()
+        except Unavailable as error:
+            return dispatcher.open("job", None), error.reason
+        finally:
+            await dispatcher.stop()
+        return dispatcher.open("job", None), ""
+
+    told, refused = asyncio.run(opened())
+    assert (told.host, told.port, refused) == ("leman.example", port, "BIND_FAILED")
+
+
+def test_the_workers_interpreter_is_the_one_that_is_named():
+    assert spark_conf.session(Spark(), [], "./env/bin/python")["spark.pyspark.python"] == "./env/bin/python"
+    assert SparkRunner(Spark(python="./env/bin/python"))._python == "./env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        (MISSING, "cannot run /opt/leman/bin/python: No such file"),
+        (NO_MODULE, "which has no module executor"),
+        (OTHER, "another Python: .*3.9"),
+    ],
+)
+def test_a_worker_that_cannot_run_python_is_named_with_the_path(message, what):
+    error = worker_problems.unusable_python(message, "10.86.0.12", "/opt/leman/bin/python")
+    assert error is not None
+    assert (error.reason, error.facts["host"]) == ("WORKER_PYTHON_UNUSABLE", "10.86.0.12")
+    assert "10.86.0.12" in error.message
+    with pytest.raises(FailedPrecondition, match=what):
+        raise error
+
+
+def test_other_failures_of_tasks_are_not_the_interpreters():
+    for message in ("FunctionProcessEnded: the function's process ended with code 1", "ModuleNotFoundError: No module"):
+        assert worker_problems.unusable_python(message, "h", "p") is None
+
+
+class Workers:
+    """In place of Spark: a warm-up that ends when told, and what it says of failed tasks."""
+
+    def __init__(self, monkeypatch, **settings):
+        self.runner = SparkRunner(Spark(master=CLUSTER, driver_host="10.9.8.7", **settings))
+        self.there, self.said = threading.Event(), []
+        self.cancelled, self.cut_off = threading.Event(), threading.Event()
+        monkeypatch.setattr(spark_runner, "_LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(spark_runner, "_AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr(spark_runner, "failed_tasks", lambda *_: iter(self.said))
+        monkeypatch.setattr(self.runner, "_collect", self.collect)
+        context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
+        self.runner._session = SimpleNamespace(sparkContext=context)
+        monkeypatch.setattr(spark_runner, "cores", lambda _: 0)
+        monkeypatch.setattr(spark_runner.standalone_capacity, "look", lambda *_: None)
+        monkeypatch.setattr(self.runner, "slots", lambda _: 4)
+
+    def collect(self, *_: object) -> None:
+        while not self.there.wait(0.01):
+            if self.cancelled.is_set():
+                self.cancelled.clear()
+                raise RuntimeError("cancelled")
+
+    def cancel(self, _tag: str) -> None:
+        self.cancelled.set()
+        self.cut_off.set()
+
+    def end(self) -> None:
+        self.runner._stopping = True
+        self.there.set()
+        self.runner._threads.shutdown()
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    made = Workers(monkeypatch, start_seconds=0.1)
+    yield made
+    made.end()
+
+
+def until(condition) -> None:
+    pause = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_a_start_without_workers_is_bounded_says_why_and_heals(workers):
+    workers.runner._threads.submit(workers.runner._look_for_workers)
+    until(lambda: workers.runner.trouble is not None)
+    trouble = workers.runner.trouble
+    assert trouble is not None
+    assert trouble.reason == "WORKERS_CANNOT_REACH_DRIVER"
+    assert "workers cannot reach the driver at 10.9.8.7:7100" in trouble.message
+    workers.there.set()
+    until(lambda: workers.runner.trouble is None)
+
+
+def test_a_missing_interpreter_is_told_from_the_first_task_that_failed(workers):
+    workers.said.append((MISSING, "10.86.0.12"))
+    workers.runner._threads.submit(workers.runner._look_for_workers)
+    until(lambda: workers.runner.trouble is not None)
+    assert workers.runner.trouble.reason == "WORKER_PYTHON_UNUSABLE"
+    workers.said.clear()
+    workers.there.set()
+    until(lambda: workers.runner.trouble is None)
+
+
+def test_jobs_are_refused_with_what_is_wrong_meanwhile():
+    trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    servicer = JobServicer(None, asyncio.Event(), lambda: trouble)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="cannot reach the driver"):
+            asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
+
+
+def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, monkeypatch):
+    workers.said.append((MISSING, "10.86.0.12"))
+    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
+    with pytest.raises(FailedPrecondition, match=r"10\.86\.0\.12 cannot run /opt/leman/bin/python"):
+        asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
+    assert workers.cut_off.wait(10)
+
+
+def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
+    workers.runner.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="cannot reach the driver"):
+            asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
+
+
+def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeypatch):
+    wanted = []
+    monkeypatch.setattr(job_services, "slots_for", lambda _udf, count, _find: wanted.append(count))
+    spark = SimpleNamespace(slots=lambda _here: 12)
+    for kind, concurrency, slots in (("scalar", 0, 0), ("scalar", 3, 0), ("scalar", 0, 2), ("sql", 0, 0)):
+        settings = SimpleNamespace(executor=SimpleNamespace(slots=slots))
+        services = SimpleNamespace(workers=slots or 2, settings=settings, spark=spark)
+        job_services.slots_of(SimpleNamespace(kind=UdfKind(kind)), concurrency, services)
+    assert wanted == [12, 3, 2, 2]
+
+
+def test_an_address_of_this_machine_is_told_from_others():
+    assert address._is_ours("127.0.0.1")
+    assert not address._is_ours("192.0.2.7")
