@@ -74,9 +74,9 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
     if base.version != request.read_version:
         raise _changed(request, base.version)
     planned = _delta(table, work, request) if isinstance(request, ApplyDeltaRequest) else _anew(table, work, request)
-    crash_point("coordinator.before_splice")
+    crash_point("coordinator.before_delta")
     version = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)
-    crash_point("coordinator.after_splice")
+    crash_point("coordinator.after_delta")
     if isinstance(request, ApplyDeltaRequest) and request.evictions_file:
         view_files.remove_evictions(request.uri, request.evictions_file)
     return CommitResult(version, operation=operation)

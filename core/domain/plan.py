@@ -21,7 +21,7 @@ class Reason(enum.Enum):
     UDF_CHANGED = "udf_changed"
     INPUT_CHANGED = "input_changed"
     PARTIAL = "partial"
-    EXTERNAL_WRITE = "foreign_values"
+    EXTERNAL_WRITE = "external_write"
     REUSED_FILTER = "reused_filter"
     REUSED_COMPACTED = "reused_compacted"
     HISTORY_LOST = "history_lost"

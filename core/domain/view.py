@@ -15,7 +15,7 @@ IS_SET = "__is_set"
 INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
 
 #: Names of tables that hold the rows of a refresh while they are computed. No table of a user can begin so.
-SCRATCH_PREFIX = "__leman_stage_"
+SCRATCH_PREFIX = "__leman_scratch_"
 
 #: Names of a view's data files tell a planner, from the manifest alone, whether a fragment holds placeholders.
 PLACEHOLDER_FILE_PREFIX = "placeholders-"

@@ -137,7 +137,7 @@ class Delta:
         if scratch is not None:
             await self._work.fill(scratch, change.functions, reuse=ValueReuse(plan, rows))
             await in_thread(scratch.refresh)
-            crash_point("executor.stage_filled")
+            crash_point("executor.scratch_filled")
         return scratch
 
     async def _files(
@@ -194,7 +194,7 @@ class Delta:
     async def _timed(self, commit: Awaitable[int]) -> int:
         begin = time.monotonic()
         made = await commit
-        crash_point("executor.splice_answered")
+        crash_point("executor.delta_answered")
         self._work.metrics.commit_seconds += time.monotonic() - begin
         self._work.metrics.commits += 1
         return made

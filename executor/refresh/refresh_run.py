@@ -223,5 +223,5 @@ class RefreshRun:
             attempt=self.status.job.this_attempt,
             request_id=uuid.uuid4().hex,
         )
-        crash_point("executor.placeholders_laid")
+        crash_point("executor.placeholders_created")
         self.status.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")

@@ -90,13 +90,13 @@ class ViewWriter:
     def append(self, rows: ScratchValues) -> StagedFile:
         """A file with all columns for a new fragment."""
         schema = _bare(self._plan.schema)
-        return view_files.scratch_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
+        return view_files.stage_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
 
     def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
         """A file with `__is_set` and all values for a fragment of placeholders."""
         schema = _without_row_id(self._plan.schema)
         batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
-        return view_files.scratch_columns(
+        return view_files.stage_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
         )
 
@@ -105,7 +105,7 @@ class ViewWriter:
         values."""
         schema = _without_row_id(self._plan.schema)
         batches = self._patched(fragment_id, offsets, rows, schema, self._values)
-        return view_files.scratch_columns(
+        return view_files.stage_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
         )
 
@@ -113,7 +113,7 @@ class ViewWriter:
         """As `swap`, for some function columns only: nothing is read from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
-        return view_files.scratch_columns(
+        return view_files.stage_columns(
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
         )
 

@@ -66,7 +66,7 @@ def plan_refresh(
     case: Case, functions: Sequence[ResolvedFunction], set_rows: Mapping[int, int] | None = None
 ) -> RefreshPlan:
     """`set_rows`: see `planner.views.fill_state.classify`. Raises FailedPrecondition (STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES)."""
+    FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES)."""
     broken = broken_link(case)
     _check_row_ids(case, broken)
     check_view(case.view, case.definition)

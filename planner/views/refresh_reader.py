@@ -169,7 +169,7 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
     found = external_write(view.uri, view.version)
     if found is not None:
         raise FailedPrecondition(
-            "FOREIGN_WRITES",
+            "EXTERNAL_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
             f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
             "policy='full'",

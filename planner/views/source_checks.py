@@ -17,7 +17,7 @@ _ADVICE = "Drop the view and create it again"
 
 
 def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
-    """Raises FailedPrecondition (FOREIGN_WRITES) where its table has other columns than its definition."""
+    """Raises FailedPrecondition (EXTERNAL_WRITES) where its table has other columns than its definition."""
     query = definition.query
     wanted = [*INTERNAL_COLUMNS, *(c.name for c in query.columns), *(f.name for f in query.functions)]
     have = [field.name for field in view.fields]
@@ -27,7 +27,7 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
         problem = f"columns {', '.join(more)} were added, which its query does not have. Drop them"
     else:
         return
-    raise FailedPrecondition("FOREIGN_WRITES", f"The view was changed by somebody else: {problem}", table=view.uri)
+    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was changed by somebody else: {problem}", table=view.uri)
 
 
 def check_source(

@@ -23,9 +23,9 @@ FILL = [
 SPLICE = [
     ("planner.refresh_planned", "planner"),
     ("executor.view_files_written", "executor"),
-    ("executor.splice_answered", "executor"),
-    ("coordinator.before_splice", "commit_coordinator"),
-    ("coordinator.after_splice", "commit_coordinator"),
+    ("executor.delta_answered", "executor"),
+    ("coordinator.before_delta", "commit_coordinator"),
+    ("coordinator.after_delta", "commit_coordinator"),
 ]
 
 

@@ -13,7 +13,7 @@ REASONS = {
     "UDF_CHANGED": "computed by another version of the function",
     "INPUT_CHANGED": "computed from data that has changed since",
     "PARTIAL": "some rows computed, some not",
-    "FOREIGN_VALUES": "values that Leman did not compute, or that an update moved",
+    "EXTERNAL_WRITE": "values that Leman did not compute, or that an update moved",
     "REUSED_FILTER": "all that the filter asks for is computed",
     "REUSED_COMPACTED": "computed before compaction moved its rows",
     "PAST_INPUT": "inputs have moved on: gets the values of read_version, the next plain run makes them current",

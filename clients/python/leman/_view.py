@@ -76,7 +76,7 @@ class View(Table):
         say why, and the log has a warning. Ctrl-C cancels the refresh; what it
         computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, and
         FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
-        FOREIGN_WRITES.
+        EXTERNAL_WRITES.
         """
         if cascade:
             _check_cascade(src_version)

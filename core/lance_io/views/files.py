@@ -86,7 +86,7 @@ class ViewFileWriter:
         return StagedFile(self._file, size, digest, self._rows, self._rows, 0)
 
 
-def scratch_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
+def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
     """A file with all columns of the view (`schema`: the view's), for a new fragment."""
     writer = ViewFileWriter(uri, schema, version_of(uri))
     for batch in batches:
@@ -94,7 +94,7 @@ def scratch_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch
     return writer.close()
 
 
-def scratch_columns(
+def stage_columns(
     uri: str,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],

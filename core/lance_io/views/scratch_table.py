@@ -221,7 +221,7 @@ def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) ->
             _DIGEST_KEY: digest,
         }
     )
-    crash_point("executor.stage_written")
+    crash_point("executor.scratch_written")
     if len(columns):  # last: who finds the columns, finds the rest
         dataset.add_columns(columns)
     return ScratchTable(uri)

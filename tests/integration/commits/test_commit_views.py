@@ -251,8 +251,8 @@ def test_every_file_of_a_view_can_be_verified(view):
 def verified(database):
     counts, findings = {}, []
     for report in verify(database, None):
-        counts |= report.tally.counts
-        findings += report.tally.findings
+        counts |= report.counts.counts
+        findings += report.counts.findings
     return counts, findings
 
 

@@ -41,8 +41,8 @@ def about(view, request_id, **operation):
     )
 
 
-def splice(view, request_id="delta", **changes):
-    change = view.splice(appended=[view.appended(100)], swapped=[view.swapped(0, 1, patch=[2])], evicted=[3])
+def delta(view, request_id="delta", **changes):
+    change = view.delta(appended=[view.appended(100)], swapped=[view.swapped(0, 1, patch=[2])], evicted=[3])
     fields = {
         "appended": files(change.appended),
         "swapped": files(change.swapped),
@@ -60,18 +60,18 @@ def test_a_view_is_made_filled_spliced_and_its_history_told(view):
             fragments = files(view.fill().fragments)
             fill = about(view, "fill", fill_placeholders=commit_pb2.FillPlaceholders(fragments=fragments))
             filled = await stub.SubmitCommit(fill)
-            spliced = await stub.SubmitCommit(splice(view))
+            applied = await stub.SubmitCommit(delta(view))
             asked = commit_pb2.GetCommitRequest(uri=view.uri, request_id="delta")
             one = (await stub.GetCommit(asked)).commit
             commits = (await stub.ListCommits(commit_pb2.ListCommitsRequest(uri=view.uri))).commits
         async with coordinator() as stub:  # one that remembers nothing
             again = (await stub.GetCommit(asked)).commit
-        return made, filled, spliced, one, again, commits
+        return made, filled, applied, one, again, commits
 
-    made, filled, spliced, one, again, commits = run(scenario)
+    made, filled, applied, one, again, commits = run(scenario)
     assert (made.version, list(made.outcomes)) == (2, [])
     assert [o.status for o in filled.outcomes] == [Outcome.STATUS_COMMITTED] * 2
-    assert one.version == again.version == spliced.version == view.open().version
+    assert one.version == again.version == applied.version == view.open().version
     assert one.operation == again.operation == "SpliceView"
     assert [(c.operation, c.fragments, list(c.request_ids)) for c in commits] == [
         ("SpliceView", 2, ["delta"]),
@@ -85,7 +85,7 @@ def test_a_request_that_is_sent_twice_is_done_once(view):
     async def scenario():
         async with coordinator() as stub:
             await stub.SubmitCommit(lay(view))
-            request = splice(view)
+            request = delta(view)
             return [await stub.SubmitCommit(request) for _ in range(2)]
 
     first, second = run(scenario)
@@ -104,11 +104,11 @@ def test_a_request_that_is_sent_twice_is_done_once(view):
         ),
     ],
 )
-def test_what_no_splice_can_be_is_refused_at_once(view, changes, reason):
+def test_what_no_delta_can_be_is_refused_at_once(view, changes, reason):
     async def scenario():
         async with coordinator() as stub:
             await stub.SubmitCommit(lay(view))
-            return await refusal(stub.SubmitCommit(splice(view, **changes)))
+            return await refusal(stub.SubmitCommit(delta(view, **changes)))
 
     code, found, _ = run(scenario)
     assert (code, found) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -118,8 +118,8 @@ def test_errors_have_their_codes(view):
     async def scenario():
         async with coordinator() as stub:
             await stub.SubmitCommit(lay(view))
-            stale = splice(view, "stale")
-            await stub.SubmitCommit(splice(view))
+            stale = delta(view, "stale")
+            await stub.SubmitCommit(delta(view))
             return [
                 await refusal(stub.SubmitCommit(lay(view, request_id="other"))),
                 await refusal(stub.SubmitCommit(stale)),

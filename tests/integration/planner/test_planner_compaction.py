@@ -248,7 +248,7 @@ def test_rows_moved_out_of_a_compacted_fragment_are_stale_alone(filled):
     compact(filled)
     filled.open().update({"x": "x + 1"}, where="id = 3")
     made = filled.plan()
-    assert counts(made) == {"FOREIGN_VALUES": 1, "REUSED_COMPACTED": 1}
+    assert counts(made) == {"EXTERNAL_WRITE": 1, "REUSED_COMPACTED": 1}
 
 
 def test_an_input_rewritten_before_compaction_is_stale(filled):
@@ -275,7 +275,7 @@ def test_values_of_somebody_else_in_the_compacted_column_are_stale(filled):
     compact(filled)
     record(filled, filled.plan())
     filled.rewrite("c", filled.open().get_fragments()[0].fragment_id)
-    assert list(why(filled.plan()).values()) == ["FOREIGN_VALUES"]
+    assert list(why(filled.plan()).values()) == ["EXTERNAL_WRITE"]
 
 
 def test_another_version_of_the_function_makes_compacted_rows_stale(filled):
@@ -335,7 +335,7 @@ def test_an_overwritten_table_begins_anew(filled):
     before = filled.open().schema
     data = filled.open().to_table()
     lance.write_dataset(data.replace_schema_metadata(before.metadata), filled.uri, mode="overwrite")
-    assert list(why(filled.plan()).values()) == ["FOREIGN_VALUES"]
+    assert list(why(filled.plan()).values()) == ["EXTERNAL_WRITE"]
 
 
 def test_an_answered_filter_is_answered_after_compaction_too(lake):

@@ -81,7 +81,7 @@ def test_an_unrelated_column_makes_nothing_stale(filled):
 
 def test_updated_rows_are_recomputed_with_their_fragment_mates_alone(filled):
     filled.open().update({"x": "x + 1"}, where="id IN (3, 12)")
-    assert why(filled.plan()) == {3: "FOREIGN_VALUES"}
+    assert why(filled.plan()) == {3: "EXTERNAL_WRITE"}
 
 
 def test_a_rewritten_input_makes_its_fragment_stale(filled):

@@ -239,9 +239,9 @@ def test_a_name_leaves_room_for_that_of_a_stage(lake, name):
 
 def test_stages_are_nobodys_tables(lake):
     with pytest.raises(InvalidArgument) as caught:
-        lake.creation(lake.query(), "__leman_stage_1")
+        lake.creation(lake.query(), "__leman_scratch_1")
     assert caught.value.reason == "RESERVED_NAME"
-    assert refused(lake, table="__leman_stage_1").reason == "RESERVED_NAME"
+    assert refused(lake, table="__leman_scratch_1").reason == "RESERVED_NAME"
 
 
 def test_a_view_with_a_blob_holds_no_map(lake):

@@ -295,7 +295,7 @@ def test_a_backfill_of_a_view_is_told_to_refresh_it(filled):
 def stage(lake):
     """A scratch table of the first 20 rows, with `d` = length(body of t)."""
     lake.registry.put(LENGTH)
-    uri = f"{lake.database}/__leman_stage_v.lance"
+    uri = f"{lake.database}/__leman_scratch_v.lance"
     ids = pa.table({"__source_row_id": pa.array(range(20), pa.int64())})
     dataset = lance.write_dataset(ids, uri, max_rows_per_file=10)
     source = InputSource(lake.uri, 1, ("body",))
@@ -306,7 +306,7 @@ def stage(lake):
 
 def test_a_stage_is_planned_like_any_table(lake, stage):
     async def work(stubs):
-        spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_stage_v", "d"))
+        spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
         return [m async for m in stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec))]
 
     header, tasks = served(work)
@@ -317,7 +317,7 @@ def test_a_stage_is_planned_like_any_table(lake, stage):
 
 
 def test_nobody_describes_or_changes_a_stage(lake, stage):
-    table = catalog_pb2.TableRef(database=lake.database, table="__leman_stage_v")
+    table = catalog_pb2.TableRef(database=lake.database, table="__leman_scratch_v")
     column = catalog_pb2.NewColumn(name="e", sql_expression="1")
     for call in (
         lambda stubs: stubs.catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table)),
@@ -330,7 +330,7 @@ def test_nobody_describes_or_changes_a_stage(lake, stage):
 
 def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
     """Its parameter is called text and is one; the scratch table has row ids only."""
-    plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_stage_v", "d"))
+    plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
     assert plan.header.input_source == stage
     assert plan.header.input_field_ids == (0,)
     assert plan.header.udf == LENGTH

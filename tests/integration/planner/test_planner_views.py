@@ -395,7 +395,7 @@ def test_external_writes_are_refused(lake, change, operation):
     change(lake)
     with pytest.raises(FailedPrecondition, match=operation) as caught:
         lake.plan()
-    assert caught.value.reason == "FOREIGN_WRITES"
+    assert caught.value.reason == "EXTERNAL_WRITES"
     assert outcome(lake.plan(policy=RefreshPolicy.FULL)) == ("FULL", "FORCED")
 
 
@@ -451,7 +451,7 @@ def test_a_view_without_its_own_columns_can_still_be_looked_at(lake):
     assert (view.row_count, view.rows_set) == (30, 0)
     with pytest.raises(FailedPrecondition) as caught:
         lake.plan()
-    assert caught.value.reason == "FOREIGN_WRITES"
+    assert caught.value.reason == "EXTERNAL_WRITES"
 
 
 def test_appended_fragments_are_set(lake):
@@ -531,5 +531,5 @@ def test_source_in_another_database(tmp_path):
 
 
 def test_stages_are_no_tables_of_the_database(lake):
-    lance.write_dataset(rows(1), f"{lake.database}/__leman_stage_x.lance")
+    lance.write_dataset(rows(1), f"{lake.database}/__leman_scratch_x.lance")
     assert Catalog(lake.tables).tables(lake.database) == ["t", "v"]

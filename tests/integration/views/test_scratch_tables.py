@@ -20,7 +20,7 @@ COLUMNS = pa.schema([pa.field("d", pa.int64())])
 
 @pytest.fixture
 def uri(tmp_path):
-    return f"{tmp_path}/__leman_stage_v_0.lance"
+    return f"{tmp_path}/__leman_scratch_v_0.lance"
 
 
 def ids(scratch):

@@ -150,7 +150,7 @@ def test_a_lower_view_that_was_built_anew_is_computed_anew(lower):
 
 
 def _columns(lower, fragment_id, schema, ids):
-    file = view_files.scratch_columns(lower.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
+    file = view_files.stage_columns(lower.uri, schema, [values(ids, schema)], fragment_id=fragment_id)
     return ViewFile(fragment_id, file)
 
 

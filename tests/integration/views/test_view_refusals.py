@@ -151,13 +151,13 @@ def test_a_filter_that_has_no_value_for_a_row(db, table):
 def test_rows_that_somebody_else_wrote(table, view):
     before = view.version
     view.to_lance().delete("x = 3")
-    assert refused(view).reason == "FOREIGN_WRITES"
+    assert refused(view).reason == "EXTERNAL_WRITES"
 
     view.to_lance(before).restore()
     is_right(view, table)
 
     view.to_lance().delete("x = 4")
-    assert refused(view).reason == "FOREIGN_WRITES"
+    assert refused(view).reason == "EXTERNAL_WRITES"
     view.refresh(policy="full", progress=False)
     is_right(view, table)
 

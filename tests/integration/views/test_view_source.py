@@ -134,7 +134,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
     )
     taken = source.take(np.arange(4, 9), plain(["old", "new"]))
     batch = pa.record_batch([pa.array(range(4, 9)), pa.array([True] * 5), *taken.columns], names=schema.names)
-    staged = view_files.scratch_append(uri, schema, [batch])
+    staged = view_files.stage_append(uri, schema, [batch])
     made = lance.FragmentMetadata(0, [lance.fragment.DataFile.create(lance.dataset(uri), staged.file)], 5)
     lance.LanceDataset.commit(uri, lance.LanceOperation.Append([made]), read_version=1)
     lance.dataset(uri).delete(f"{SOURCE_ROW_ID} = 5")

@@ -97,7 +97,7 @@ def check(view: leman.View, table: leman.Table) -> None:
 
 
 def stages(view: leman.View) -> list[str]:
-    return [path.name for path in Path(view.uri).parent.glob("__leman_stage_*")]
+    return [path.name for path in Path(view.uri).parent.glob("__leman_scratch_*")]
 
 
 def append(table: leman.Table, _view: leman.View) -> None:

@@ -166,7 +166,7 @@ def test_external_writes_are_refused_until_a_full_refresh(db):
     view.to_lance().delete("x = 3")
     with pytest.raises(leman.errors.FailedPrecondition, match="policy='full'") as caught:
         view.refresh(progress=False)
-    assert caught.value.reason == "FOREIGN_WRITES"
+    assert caught.value.reason == "EXTERNAL_WRITES"
     view.refresh(policy="full", progress=False)
     assert pairs(view, "x") == [(x,) for x in range(10)]
     assert view.refresh(progress=False).mode == "no_op"

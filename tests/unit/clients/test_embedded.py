@@ -210,6 +210,7 @@ def test_services_that_are_not_installed(services, database, tmp_path):
     services("")
     (tmp_path / "installed" / "embedded.py").unlink()
     (tmp_path / "installed" / "embedded").mkdir()
+    (tmp_path / "installed" / "embedded" / "__init__.py").touch()
     with pytest.raises(StartFailed, match="install leman-services") as caught:
         leman.connect(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"

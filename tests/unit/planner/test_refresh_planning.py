@@ -427,7 +427,7 @@ def test_columns_that_the_view_does_not_read_may_go():
 
 
 def test_view_with_other_columns_was_written_by_somebody_else():
-    assert refused(the_view=view("view", fields=VIEW_FIELDS[:3])).reason == "FOREIGN_WRITES"
+    assert refused(the_view=view("view", fields=VIEW_FIELDS[:3])).reason == "EXTERNAL_WRITES"
     more = TableField(pa.field("mine", pa.int64()), (7,))
     assert "mine" in refused(the_view=view("view", fields=(*VIEW_FIELDS, more))).message
 

@@ -95,7 +95,7 @@ class PlannerServiceServicer(object):
 
     def PlanRefresh(self, request, context):
         """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
         VERSION_NOT_FOUND, UDF_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

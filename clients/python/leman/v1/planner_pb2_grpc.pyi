@@ -49,7 +49,7 @@ class PlannerServiceStub:
     """
     PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]
     """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
     VERSION_NOT_FOUND, UDF_NOT_FOUND).
     """
 
@@ -74,7 +74,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """
     PlanRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]  # type: ignore[assignment]
     """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
     VERSION_NOT_FOUND, UDF_NOT_FOUND).
     """
 
@@ -120,7 +120,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.PlanRefreshResponse, _abc.Awaitable[_planner_pb2.PlanRefreshResponse]]:
         """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, FOREIGN_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
+        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
         VERSION_NOT_FOUND, UDF_NOT_FOUND).
         """
 

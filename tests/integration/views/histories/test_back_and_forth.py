@@ -193,11 +193,11 @@ def test_states_are_remembered_up_to_a_number(world, monkeypatch):
 @pytest.mark.parametrize(
     "point",
     [
-        "executor.stage_written",
+        "executor.scratch_written",
         "executor.earlier_stored",
-        "executor.stage_filled",
+        "executor.scratch_filled",
         "executor.view_files_written",
-        "executor.splice_answered",
+        "executor.delta_answered",
     ],
 )
 def test_killed_on_the_way(views_system, quick_folder, monkeypatch, point):

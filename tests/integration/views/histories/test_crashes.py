@@ -18,9 +18,9 @@ from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
 
-STAGE = ["executor.stage_written", "executor.stage_filled"]
-FIRST = ["executor.stage_written", "executor.fill_answered"]
-LATER = [*STAGE, "executor.view_files_written", "executor.splice_answered"]
+STAGE = ["executor.scratch_written", "executor.scratch_filled"]
+FIRST = ["executor.scratch_written", "executor.fill_answered"]
+LATER = [*STAGE, "executor.view_files_written", "executor.delta_answered"]
 
 
 class Killed(BaseException):
@@ -85,7 +85,7 @@ def test_in_the_first_fill(killing, quick_folder, point):
 def test_in_a_first_fill_whose_placeholders_are_laid_anew(killing, quick_folder):
     world = KilledWorld(killing, quick_folder / "db")
     world.change("append", 1)
-    killing.point = "executor.placeholders_laid"
+    killing.point = "executor.placeholders_created"
     world.refresh_and_check()
     assert killing.deaths == len(SHAPES)
 
@@ -101,7 +101,7 @@ def test_in_a_refresh_of_what_changed(killing, quick_folder, point):
     assert killing.deaths == deaths(point)
 
 
-@pytest.mark.parametrize("point", ["executor.view_files_written", "executor.splice_answered"])
+@pytest.mark.parametrize("point", ["executor.view_files_written", "executor.delta_answered"])
 def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folder, point):
     """Nobody had asked for that version: the latest one will do. What was done is not done again."""
     world = KilledWorld(killing, quick_folder / "db", SHAPES[:1])
@@ -139,11 +139,11 @@ def test_another_refresh_is_laying_the_scratch_anew(views_system, quick_folder, 
     assert not errors
 
 
-@pytest.mark.parametrize("method", ["lay_placeholders", "fill_placeholders", "splice_view"])
+@pytest.mark.parametrize("method", ["create_placeholders", "fill_placeholders", "apply_view_delta"])
 def test_an_answer_of_the_coordinator_is_lost(views_system, quick_folder, monkeypatch, method):
     """The same request is sent again, and done once."""
     world = World(views_system, quick_folder / "db")
-    if method == "splice_view":
+    if method == "apply_view_delta":
         world.refresh_and_check()
     world.change("append", 1)
     real, asked = getattr(Commits, method), []
@@ -160,5 +160,5 @@ def test_an_answer_of_the_coordinator_is_lost(views_system, quick_folder, monkey
     world.refresh_and_check()
     assert len(asked) == 2 * len(set(asked)) == 2 * len(SHAPES)
     after = [lance.dataset(world.uri(shape)).version for shape in SHAPES]
-    commits = 1 if method == "splice_view" else 2
+    commits = 1 if method == "apply_view_delta" else 2
     assert after == [version + commits for version in before]

@@ -25,7 +25,7 @@ def database(views_system, quick_folder):
 
 
 def _stages(database):
-    return sorted(path.name for path in Path(database).glob("__leman_stage_*"))
+    return sorted(path.name for path in Path(database).glob("__leman_scratch_*"))
 
 
 def _scores(database):
@@ -97,7 +97,7 @@ def test_a_refresh_drops_stages_that_nobody_goes_on_with(views_system, database,
     source = lance.dataset(f"{database}/source.lance")
     source.update({"x": "x + 1"}, where="id < 20")
     with monkeypatch.context() as broken:
-        _cut(broken, views_system, "splice_view")
+        _cut(broken, views_system, "apply_view_delta")
         assert views_system.refresh(database, "view").state is JobState.FAILED
     assert len(_stages(database)) == 1
     source.update({"x": "x + 1"}, where="id >= 20")

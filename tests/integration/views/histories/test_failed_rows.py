@@ -150,7 +150,7 @@ def test_back_to_an_earlier_version_only_rows_that_failed_are_computed(odd):
     assert counts(job) == (2, 4)
 
 
-@pytest.mark.parametrize("point", ["executor.stage_written", "executor.failed_noted", "executor.fill_answered"])
+@pytest.mark.parametrize("point", ["executor.scratch_written", "executor.failed_noted", "executor.fill_answered"])
 def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
     for module in (refresh_run, first_fill, delta, view_scratch, refresh_failed):

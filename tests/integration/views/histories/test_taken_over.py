@@ -25,8 +25,13 @@ from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
 
 SHUFFLED = SHAPES[1]
-FIRST = [("executor.stage_written", 1), *(("executor.fill_answered", n) for n in (1, 2))]
-LATER = ["executor.stage_written", "executor.stage_filled", "executor.view_files_written", "executor.splice_answered"]
+FIRST = [("executor.scratch_written", 1), *(("executor.fill_answered", n) for n in (1, 2))]
+LATER = [
+    "executor.scratch_written",
+    "executor.scratch_filled",
+    "executor.view_files_written",
+    "executor.delta_answered",
+]
 
 
 class Killed(BaseException):
