@@ -1,0 +1,94 @@
+"""What the documents name is there: files, folders, modules, links, headings, decision records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("core", "embedded", "planner", "executor", "commit_coordinator")
+FOLDERS = (*PACKAGES, "benchmarks", "clients", "docs", "examples", "protos", "requirements", "scripts", "tests")
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "clients/python/*.md")
+    for path in ROOT.glob(pattern)
+)
+FILES = frozenset(path for folder in FOLDERS for path in (ROOT / folder).rglob("*")) | frozenset(ROOT.iterdir())
+NAMES = frozenset(path.name for path in FILES)
+#: In a database, not in this repository.
+STORED = {"service.json", "_leman/service.json", "lake/_leman/service.json"}
+
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
+FILE = re.compile(r"[\w/.-]+\.(?:py|md|proto|toml|ya?ml|json|txt|in)")
+MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks'))})(?:\.\w+)+)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+ENTRY = re.compile(r"^\*\*(.+?)\*\* –", re.MULTILINE)
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text()
+
+
+def is_there(named: str) -> bool:
+    if named in STORED or (ROOT / named).exists():
+        return True
+    return "/" not in named and named in NAMES
+
+
+def module_is_there(dotted: str) -> bool:
+    """A module, a package, or a name in a module."""
+    for name in (dotted, dotted.rpartition(".")[0]):
+        at = ROOT.joinpath(*name.split("."))
+        if at.with_suffix(".py").exists() or (at.is_dir() and "." in name):
+            return True
+    return False
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_and_folder_that_is_named_exists(document):
+    named = CODE.findall(text_of(document))
+
+    assert [name for name in named if (PATH.fullmatch(name) or FILE.fullmatch(name)) and not is_there(name)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_module_that_is_named_exists(document):
+    found = [match[1] for name in CODE.findall(text_of(document)) if (match := MODULE.fullmatch(name))]
+
+    assert [name for name in found if not module_is_there(name)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_leads_somewhere(document):
+    lost = []
+    for link in LINK.findall(text_of(document)):
+        target, _, fragment = link.partition("#")
+        if "://" in target:
+            continue
+        path = (ROOT / document).parent / target if target else ROOT / document
+        headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if path.suffix == ".md" else []
+        if not path.exists() or (fragment and fragment not in map(anchor, headings)):
+            lost.append(link)
+
+    assert lost == []
+
+
+def test_decision_records_are_numbered_without_gaps():
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    assert [record.read_text().partition(".")[0] for record in records] == [f"# {n + 1}" for n in range(len(records))]
+
+
+def test_the_glossary_is_in_order_and_says_each_word_once():
+    terms = [term.casefold() for term in ENTRY.findall(text_of("docs/glossary.md"))]
+
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
