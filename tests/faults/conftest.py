@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import leman
-from tests.faults.lake import Evidence, Lake, armed_lake
+from tests.faults.lake import CallLog, Lake, armed_lake
 
 
 @pytest.fixture(scope="package")
@@ -24,5 +24,5 @@ def db(lake: Lake) -> Iterator[leman.Database]:
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path, tmp_path.name)
+def call_log(tmp_path: Path) -> CallLog:
+    return CallLog(tmp_path, tmp_path.name)

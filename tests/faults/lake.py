@@ -20,7 +20,7 @@ import redis
 
 import leman
 from embedded.service_file import Home
-from tests.integration.evidence import values
+from tests.integration.call_log import values
 
 DEADLINE = 60.0
 SERVICES = ("planner", "executor", "commit_coordinator")
@@ -32,7 +32,7 @@ ROW_SECONDS = 0.005
 #: slices: a worker that dies takes with it what it did in one interval and one slice.
 SLICE_SECONDS = 0.1
 ROWS_AT_RISK = round((INTERVAL_SECONDS + SLICE_SECONDS) / ROW_SECONDS)
-LANES = 4
+WORKERS = 4
 
 
 def wait_for(what: Callable[[], Any], seconds: float = DEADLINE) -> Any:
@@ -69,7 +69,7 @@ def settings(folder: Path) -> dict[str, str]:
     """What the systems of these tests run with."""
     return {
         "LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
-        "LEMAN_EXECUTOR__SLOTS": str(LANES),
+        "LEMAN_EXECUTOR__SLOTS": str(WORKERS),
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
@@ -78,7 +78,7 @@ def settings(folder: Path) -> dict[str, str]:
     }
 
 
-class Evidence:
+class CallLog:
     """A file that a UDF appends each input to, with the process it saw it in. Appends of a few bytes are atomic."""
 
     def __init__(self, folder: Path, name: str):

@@ -6,7 +6,7 @@ import pytest
 
 from leman import JobState
 from tests.faults.lake import ROWS_AT_RISK, check_settled
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -20,9 +20,9 @@ def per_fragment(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def table(request, db, evidence, per_fragment):
+def table(request, db, call_log, per_fragment):
     table = db.create_table(request.node.name, numbers(ROWS), max_rows_per_file=per_fragment)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     return table
 
 
@@ -34,20 +34,20 @@ def table(request, db, evidence, per_fragment):
         ("worker.record_stored", 1, ROWS, 0),  # no checkpoint in between, so that it must be the file that is found
     ],
 )
-def test_a_worker_dies(lake, db, evidence, table, point, passes, min_checkpoint_size, lost):
+def test_a_worker_dies(lake, db, call_log, table, point, passes, min_checkpoint_size, lost):
     lake.arm(point, passes)
     job = db.job(table.backfill("y", progress=False, min_checkpoint_size=min_checkpoint_size))
     assert lake.went_off(point)
     assert (job.state, job.attempt) == (JobState.DONE, 1)
-    assert evidence.again() <= lost
+    assert call_log.again() <= lost
     check_settled(db, table, ROWS)
 
 
-def test_the_coordinator_dies_before_it_says_that_columns_are_added(lake, db, evidence):
+def test_the_coordinator_dies_before_it_says_that_columns_are_added(lake, db, call_log):
     table = db.create_table("unanswered", numbers(10))
     pid = lake.pid("commit_coordinator")
     lake.arm("coordinator.columns_added")
-    version = table.add_columns({"y": evidence.double(seconds=0)})
+    version = table.add_columns({"y": call_log.double(seconds=0)})
     assert lake.went_off("coordinator.columns_added")
     assert table.version == version
     assert table.schema.names == ["x", "y"]
@@ -58,14 +58,14 @@ def test_the_coordinator_dies_before_it_says_that_columns_are_added(lake, db, ev
 
 @pytest.mark.parametrize("per_fragment", [100])
 @pytest.mark.parametrize("point", ["coordinator.before_commit", "coordinator.after_commit"])
-def test_the_coordinator_dies(lake, db, evidence, table, point):
+def test_the_coordinator_dies(lake, db, call_log, table, point):
     """After the commit it had answered nobody: asked again it finds the commit, and makes no other."""
     before, pid = table.version, lake.pid("commit_coordinator")
     lake.arm(point)
     job = db.job(table.backfill("y", progress=False))
     assert lake.went_off(point)
     assert (job.state, job.attempt) == (JobState.DONE, 1)
-    assert evidence.again() == 0
+    assert call_log.again() == 0
     assert table.version - before == job.progress.commits
     check_settled(db, table, ROWS)
     lake.wait_back("commit_coordinator", before=pid)

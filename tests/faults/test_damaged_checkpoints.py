@@ -10,7 +10,7 @@ import pytest
 import leman
 from leman import JobState
 from tests.faults.lake import ROW_SECONDS, check_settled, checkpointed, watch_until
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -24,9 +24,9 @@ def flip_a_bit(path: Path, chance: random.Random) -> None:
     path.write_bytes(content)
 
 
-def test_a_job_goes_on_from_damaged_checkpoints(lake, db, evidence):
+def test_a_job_goes_on_from_damaged_checkpoints(lake, db, call_log):
     table = db.create_table("flipped", numbers(ROWS), max_rows_per_file=ROWS // 2)
-    table.add_columns({"y": evidence.double(seconds=4 * ROW_SECONDS)})
+    table.add_columns({"y": call_log.double(seconds=4 * ROW_SECONDS)})
     future = table.backfill_async("y")
     watch_until(future, checkpointed(ROWS // 4))
     future.cancel()
@@ -41,10 +41,10 @@ def test_a_job_goes_on_from_damaged_checkpoints(lake, db, evidence):
     report = db.verify()
     assert sorted(found.path for found in report.findings) == [f"flipped.lance/_checkpoints/{p.name}" for p in stored]
     pids = {name: lake.pid(name) for name in ("planner", "executor", "commit_coordinator")}
-    done = set(evidence.seen())
+    done = set(call_log.seen())
     job = db.job(table.backfill("y", progress=False))
     assert (job.state, job.attempt) == (JobState.DONE, 1)
     check_settled(db, table, ROWS)
-    assert evidence.again() == len(done), "nothing that a damaged checkpoint held was believed"
+    assert call_log.again() == len(done), "nothing that a damaged checkpoint held was believed"
     assert {name: lake.pid(name) for name in pids} == pids
     assert len(list(folder.glob("*.damaged"))) == len(stored)

@@ -8,8 +8,8 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.faults.lake import ROWS_AT_RISK, Evidence, check_settled
-from tests.integration.evidence import numbers, values
+from tests.faults.lake import ROWS_AT_RISK, CallLog, check_settled
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -17,18 +17,18 @@ ROWS, PER_FRAGMENT, FATAL = 600, 60, 390
 LIVES = 3
 
 
-def test_its_job_fails_and_says_where_and_others_go_on(lake, db, evidence, tmp_path):
-    calm = Evidence(tmp_path, "calm")
+def test_its_job_fails_and_says_where_and_others_go_on(lake, db, call_log, tmp_path):
+    calm = CallLog(tmp_path, "calm")
     neighbour = db.create_table("neighbour", numbers(2 * ROWS), max_rows_per_file=PER_FRAGMENT)
     neighbour.add_columns({"y": calm.double()})
     table = db.create_table("deadly", numbers(ROWS), max_rows_per_file=PER_FRAGMENT)
-    table.add_columns({"y": evidence.double(fatal=FATAL)})
+    table.add_columns({"y": call_log.double(fatal=FATAL)})
     executor = lake.pid("executor")
     other = neighbour.backfill_async("y")
     with pytest.raises(leman.JobFailed) as caught:
         table.backfill("y", progress=False)
     assert caught.value.reason == "WORKER_LOST"
-    assert evidence.seen().count(FATAL) == LIVES
+    assert call_log.seen().count(FATAL) == LIVES
     places = re.findall(r"rows (\d+) to (\d+) of fragment (\d+)", str(caught.value))
     fragment, offset = divmod(FATAL, PER_FRAGMENT)
     assert any(int(f) == fragment and int(a) <= offset <= int(b) for a, b, f in places), str(caught.value)
@@ -40,4 +40,4 @@ def test_its_job_fails_and_says_where_and_others_go_on(lake, db, evidence, tmp_p
 
     assert db.job(table.backfill("y", where=f"x != {FATAL}", progress=False)).state is JobState.DONE
     assert values(table, "y") == {x: None if x == FATAL else 2 * x for x in range(ROWS)}
-    assert evidence.again() <= LIVES * ROWS_AT_RISK + LIVES - 1, "what was finished before was kept"
+    assert call_log.again() <= LIVES * ROWS_AT_RISK + LIVES - 1, "what was finished before was kept"

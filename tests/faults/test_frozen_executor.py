@@ -13,8 +13,8 @@ import leman
 from executor.jobs.job_history import JobHistory
 from leman import JobState
 from tests.faults.lake import (
-    LANES,
-    Evidence,
+    WORKERS,
+    CallLog,
     Lake,
     armed_lake,
     check_settled,
@@ -24,7 +24,7 @@ from tests.faults.lake import (
 )
 from tests.faults.second_executor import SecondExecutor, second_executor
 from tests.faults.test_given_back import reserved
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -64,7 +64,7 @@ class Two:
     here: leman.Database
     there: leman.Database
     job_id: str
-    evidence: Evidence
+    call_log: CallLog
 
     @property
     def table(self) -> leman.Table:
@@ -72,26 +72,26 @@ class Two:
 
     def calls(self) -> int:
         """Of the function, by workers of the one that was frozen."""
-        return len([session for _, _, session in self.evidence.lines() if session == self.first.pid])
+        return len([session for _, _, session in self.call_log.lines() if session == self.first.pid])
 
 
 @pytest.fixture(params=["its process", "all its processes"] if LONG else ["all its processes"])
 def two(request, lake: Lake, first: SecondExecutor, tmp_path: Path) -> Iterator[Two]:
-    database, evidence = tmp_path / "shared", Evidence(tmp_path, tmp_path.name)
+    database, call_log = tmp_path / "shared", CallLog(tmp_path, tmp_path.name)
     database.mkdir()
     said = lake.said()
     with first.connect(database) as here:
         table = here.create_table("t", numbers(ROWS), max_rows_per_file=TASK)
-        table.add_columns({"y": evidence.double(seconds=0.01)})
+        table.add_columns({"y": call_log.double(seconds=0.01)})
         future = table.backfill_async("y", task_size=TASK)
         watch_until(future, lambda progress: progress.rows_committed > 0 and checkpointed(ROWS // 8)(progress))
         try:
             first.freeze(wholly=request.param == "all its processes")
             with leman.connect(database, endpoint=said["executor"], token=said["token"]) as there:
                 wait_for(lambda: there.job(future.job_id).attempt == 2)
-                made = Two(first, here, there, future.job_id, evidence)
+                made = Two(first, here, there, future.job_id, call_log)
                 assert made.calls() < ROWS, "nothing was left to do"
-                wait_for(lambda: len(evidence.seen()) > made.calls())
+                wait_for(lambda: len(call_log.seen()) > made.calls())
                 yield made
         finally:
             first.wake()
@@ -110,9 +110,9 @@ def is_well(two: Two, noticed: int) -> None:
     """The one that was frozen does other work as ever, and nothing more of what it lost, but what workers that are
     being killed had in hand."""
     other = two.here.create_table("other", numbers(40))
-    other.add_columns({"y": Evidence(two.evidence.folder, "other").double(seconds=0)})
+    other.add_columns({"y": CallLog(two.call_log.folder, "other").double(seconds=0)})
     assert two.here.job(other.backfill("y", progress=False)).state is JobState.DONE
-    assert two.calls() - noticed <= LANES * TASK
+    assert two.calls() - noticed <= WORKERS * TASK
 
 
 def check_ended(two: Two, lake: Lake, state: JobState, version: int) -> None:
@@ -151,7 +151,7 @@ def test_it_wakes_when_the_job_was_cancelled(lake, two):
     with pytest.raises(leman.JobCancelled):
         future.result(timeout=60)
     version, there = two.table.version, values(two.table, "y")
-    assert len(left := [y for y in there.values() if y is None]) > 2 * LANES * TASK, len(left)
+    assert len(left := [y for y in there.values() if y is None]) > 2 * WORKERS * TASK, len(left)
     is_well(two, wakes(two))
     check_ended(two, lake, JobState.CANCELLED, version)
     assert values(two.table, "y") == there

@@ -10,7 +10,7 @@ import pytest
 
 from leman import JobState
 from tests.faults.lake import ROWS_AT_RISK, check_settled, checkpointed, watch_until
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -21,9 +21,9 @@ def beside(table) -> set[Path]:
     return set(Path(table.uri, "_checkpoints").iterdir())
 
 
-def test_what_a_killed_job_left_survives_and_is_used(lake, db, evidence):
+def test_what_a_killed_job_left_survives_and_is_used(lake, db, call_log):
     table = db.create_table("gc_killed", numbers(ROWS))
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     future = table.backfill_async("y", checkpoint_size=20)
     watch_until(future, checkpointed(200))
     lake.kill(lake.pid("executor"))
@@ -36,14 +36,14 @@ def test_what_a_killed_job_left_survives_and_is_used(lake, db, evidence):
     assert table.collect_checkpoints(older_than="0").files_removed == 0
     assert beside(table) >= left
     assert future.result(timeout=60)
-    assert evidence.again() <= 4 * ROWS_AT_RISK
+    assert call_log.again() <= 4 * ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
-def test_the_coordinator_dies_in_a_collection(lake, db, evidence):
+def test_the_coordinator_dies_in_a_collection(lake, db, call_log):
     """Asked again, as the SDK does by itself, it goes on."""
     table = db.create_table("gc_dies", numbers(ROWS))
-    table.add_columns({"y": evidence.double(seconds=0.0005)})
+    table.add_columns({"y": call_log.double(seconds=0.0005)})
     assert db.job(table.backfill("y", checkpoint_size=50, task_size=100, progress=False)).state is JobState.DONE
     found, pid = len(table.checkpoints()), lake.pid("commit_coordinator")
     assert found > 3

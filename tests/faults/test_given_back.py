@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from tests.faults.lake import Evidence, Lake
-from tests.integration.evidence import numbers
+from tests.faults.lake import CallLog, Lake
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -28,10 +28,10 @@ def begin(db: leman.Database, name: str, udf: leman.UDF) -> leman.JobFuture:
     return table.backfill_async("y", task_size=100)
 
 
-def test_of_a_cancelled_job(lake, db, evidence: Evidence):
+def test_of_a_cancelled_job(lake, db, call_log: CallLog):
     """Its workers sit in the function and are killed there: they give nothing back themselves."""
-    future = begin(db, "cancelled_early", evidence.double(seconds=30))
-    evidence.wait(2)
+    future = begin(db, "cancelled_early", call_log.double(seconds=30))
+    call_log.wait(2)
     assert reserved(lake, future.job_id)
     future.cancel()
     with pytest.raises(leman.JobCancelled):
@@ -39,9 +39,9 @@ def test_of_a_cancelled_job(lake, db, evidence: Evidence):
     assert not reserved(lake, future.job_id)
 
 
-def test_of_a_failed_job(lake, db, evidence: Evidence):
+def test_of_a_failed_job(lake, db, call_log: CallLog):
     """One worker fails; the others are ended with what they hold."""
-    slow = evidence.double(seconds=30).func
+    slow = call_log.double(seconds=30).func
 
     def failing(x: int) -> int:
         if x == 0:

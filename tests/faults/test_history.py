@@ -7,13 +7,13 @@ import pytest
 
 import leman
 from leman import ErrorHandlingConfig, JobState, Skip
-from tests.faults.lake import Evidence, Lake
-from tests.integration.evidence import numbers
+from tests.faults.lake import CallLog, Lake
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 
-def ended(db: leman.Database, evidence: Evidence) -> list[str]:
+def ended(db: leman.Database, call_log: CallLog) -> list[str]:
     """One job that is done, one with failed rows, one that failed; newest first."""
 
     @leman.udf(data_type=pa.int64(), name="picky", version="1", error_handling=ErrorHandlingConfig(on_error=[Skip()]))
@@ -27,7 +27,7 @@ def ended(db: leman.Database, evidence: Evidence) -> list[str]:
         raise ValueError("never")
 
     table = db.create_table("history", numbers(20))
-    table.add_columns({"y": evidence.double(seconds=0), "z": picky, "w": never})
+    table.add_columns({"y": call_log.double(seconds=0), "z": picky, "w": never})
     table.backfill("y", progress=False)
     table.backfill("z", progress=False)
     with pytest.raises(leman.JobFailed):
@@ -47,8 +47,8 @@ def told(db: leman.Database) -> list[tuple[object, ...]]:
     ]
 
 
-def test_jobs_are_known_after_redis_forgot_everything_and_after_a_restart(lake: Lake, db, evidence):
-    job_ids = ended(db, evidence)
+def test_jobs_are_known_after_redis_forgot_everything_and_after_a_restart(lake: Lake, db, call_log):
+    job_ids = ended(db, call_log)
     before = told(db)
     assert [job.state for job, *_ in before] == [JobState.FAILED, JobState.DONE_WITH_ERRORS, JobState.DONE]
     assert [len(errors) for *_, errors in before] == [1, 1, 0]

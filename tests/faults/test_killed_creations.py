@@ -15,7 +15,7 @@ from leman.v1 import commit_pb2, commit_pb2_grpc
 from planner.views.catalog import ViewCatalog
 from tests.faults.lake import Lake
 from tests.faults.views import ROWS, check_settled, make, matching
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -70,8 +70,8 @@ def create_once(lake: Lake, db: leman.Database, table: str, point: str) -> None:
     query = ViewQuery("", table, (ViewColumn("x", "`x`", "x"),), (), "", False, 0, None, 0)
     request_id = uuid.uuid4().hex
     made = ViewCatalog(LanceTables()).creation(str(lake.database), f"{table}_view", query, request_id)
-    laid = commit_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
-    request = commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=laid)
+    placeholders = commit_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
+    request = commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=placeholders)
     pid = lake.pid("commit_coordinator")
     lake.arm(point)
     said = lake.said()

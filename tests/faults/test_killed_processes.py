@@ -10,8 +10,8 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.faults.lake import LANES, ROWS_AT_RISK, Evidence, Lake, check_settled, checkpointed, wait_for, watch_until
-from tests.integration.evidence import numbers, values
+from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settled, checkpointed, wait_for, watch_until
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -27,45 +27,45 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 
 def begin(
-    db: leman.Database, evidence: Evidence, name: str, layout: str, *, rows: int = ROWS, task_size: int | None = None
+    db: leman.Database, call_log: CallLog, name: str, layout: str, *, rows: int = ROWS, task_size: int | None = None
 ) -> tuple[leman.Table, leman.JobFuture]:
     table = db.create_table(name, numbers(rows), max_rows_per_file=LAYOUTS[layout])
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     return table, table.backfill_async("y", task_size=task_size or TASK_SIZES[layout])
 
 
-def test_of_a_spark_worker(lake, db, evidence, layout):
-    table, future = begin(db, evidence, f"worker_{layout}", layout)
+def test_of_a_spark_worker(lake, db, call_log, layout):
+    table, future = begin(db, call_log, f"worker_{layout}", layout)
     watch_until(future, checkpointed(ROWS // 3))
-    lake.kill(evidence.worker())
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    lake.kill(call_log.worker())
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 1)
-    assert len(evidence.workers()) > LANES, "another worker took its place"
-    assert evidence.again() <= ROWS_AT_RISK
+    assert len(call_log.workers()) > WORKERS, "another worker took its place"
+    assert call_log.again() <= ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
-def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, evidence):
+def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, call_log):
     """What the dead worker had reserved is its job's: that one goes on with it, and the other need not."""
-    table, first = begin(db, evidence, "shared", "many")
+    table, first = begin(db, call_log, "shared", "many")
     second = table.backfill_async("y")
-    evidence.wait(ROWS // 3)
-    lake.kill(evidence.worker())
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    call_log.wait(ROWS // 3)
+    lake.kill(call_log.worker())
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
     jobs = [db.job(future.result(timeout=60)) for future in (first, second)]
     assert [job.state for job in jobs] == [JobState.DONE, JobState.DONE]
-    assert evidence.again() <= ROWS_AT_RISK
+    assert call_log.again() <= ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
-def test_of_a_spark_worker_that_is_not_dead_after_all(lake, db, evidence):
+def test_of_a_spark_worker_that_is_not_dead_after_all(lake, db, call_log):
     """It hangs past its reservations, the other job takes them over and finishes, and then it goes on: there are two
     results for its rows, and the first one stays."""
-    table, first = begin(db, evidence, "hanging", "many", task_size=LAYOUTS["many"])
+    table, first = begin(db, call_log, "hanging", "many", task_size=LAYOUTS["many"])
     futures = {first, table.backfill_async("y", task_size=LAYOUTS["many"])}
-    evidence.wait(ROWS // 3)
-    victim = evidence.worker()
+    call_log.wait(ROWS // 3)
+    victim = call_log.worker()
     os.kill(victim, signal.SIGSTOP)
     try:
         (done,) = wait_for(lambda: {future for future in futures if future.done()})
@@ -75,44 +75,44 @@ def test_of_a_spark_worker_that_is_not_dead_after_all(lake, db, evidence):
     finally:
         os.kill(victim, signal.SIGCONT)
     assert [db.job(future.result(timeout=60)).state for future in futures] == [JobState.DONE] * 2
-    assert evidence.again() <= LAYOUTS["many"], "no more than the fragment that it had in hand"
+    assert call_log.again() <= LAYOUTS["many"], "no more than the fragment that it had in hand"
     check_settled(db, table, ROWS)
 
 
 @pytest.mark.parametrize("level", ["pool", "daemon"])
-def test_of_a_fork_server_above_the_worker(lake, db, evidence, level):
+def test_of_a_fork_server_above_the_worker(lake, db, call_log, level):
     """The pool that the function's process comes from, or Spark's daemon above that."""
-    table, future = begin(db, evidence, level, "many")
+    table, future = begin(db, call_log, level, "many")
     watch_until(future, checkpointed(ROWS // 3))
-    pool, daemon = psutil.Process(evidence.worker()).parents()[:2]
+    pool, daemon = psutil.Process(call_log.worker()).parents()[:2]
     lake.kill(pool.pid if level == "pool" else daemon.pid)
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 1)
-    assert evidence.again() <= LANES * ROWS_AT_RISK
+    assert call_log.again() <= WORKERS * ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
-def test_of_the_java_machine_below_the_executor(lake, db, evidence):
+def test_of_the_java_machine_below_the_executor(lake, db, call_log):
     """The executor is no use without it: it ends, and its jobs are taken over."""
-    table, future = begin(db, evidence, "java", "many")
+    table, future = begin(db, call_log, "java", "many")
     watch_until(future, checkpointed(ROWS // 3))
     executor = psutil.Process(lake.pid("executor"))
     (java,) = [p for p in executor.children(recursive=True) if p.name() == "java"]
     lake.kill(java.pid)
     lake.wait_gone(executor.pid)
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 2)
-    assert evidence.again() <= LANES * ROWS_AT_RISK
+    assert call_log.again() <= WORKERS * ROWS_AT_RISK
     check_settled(db, table, ROWS)
 
 
 def test_of_the_executor(lake, db, tmp_path):
     """It dies with the answer to a commit of one job in its hand, in the middle of both. The one that takes its place
     goes on with both: with the second one only when the lease is free, as it cannot know that its holder is dead."""
-    evidence = {layout: Evidence(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
-    jobs = {layout: begin(db, evidence[layout], f"executor_{layout}", layout, rows=2 * ROWS) for layout in LAYOUTS}
+    call_log = {layout: CallLog(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
+    jobs = {layout: begin(db, call_log[layout], f"executor_{layout}", layout, rows=2 * ROWS) for layout in LAYOUTS}
     futures = {layout: future for layout, (_, future) in jobs.items()}
     for future in futures.values():
         watch_until(future, checkpointed(ROWS // 4))
@@ -120,7 +120,7 @@ def test_of_the_executor(lake, db, tmp_path):
     lake.arm("executor.commit_answered")
     lake.wait_gone(victim)
     assert lake.went_off("executor.commit_answered")
-    assert all(len(e.seen()) < 2 * ROWS for e in evidence.values()), "nothing was left to do"
+    assert all(len(e.seen()) < 2 * ROWS for e in call_log.values()), "nothing was left to do"
     committed = {x: y for x, y in values(jobs["many"][0], "y").items() if y is not None}
     assert committed
     lease = f"leman:job:{futures['one'].job_id}"
@@ -133,29 +133,29 @@ def test_of_the_executor(lake, db, tmp_path):
     for layout, (table, future) in jobs.items():
         job = db.job(future.result(timeout=60))
         assert (job.state, job.attempt) == (JobState.DONE, 2)
-        assert evidence[layout].again() <= LANES * ROWS_AT_RISK
+        assert call_log[layout].again() <= WORKERS * ROWS_AT_RISK
         check_settled(db, table, 2 * ROWS)
     assert committed.items() <= values(jobs["many"][0], "y").items()
     assert lake.pid("executor") != victim
 
 
 @pytest.mark.parametrize("victim", ["planner", "commit_coordinator", "redis"])
-def test_of_a_process_that_computes_nothing(lake, db, evidence, layout, victim):
-    table, future = begin(db, evidence, f"{victim}_{layout}", layout)
+def test_of_a_process_that_computes_nothing(lake, db, call_log, layout, victim):
+    table, future = begin(db, call_log, f"{victim}_{layout}", layout)
     watch_until(future, checkpointed(ROWS // 3))
     pid = lake.pid(victim)
     lake.kill(pid)
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 1)
-    assert sorted(evidence.seen()) == list(range(ROWS)), "nothing was computed again"
+    assert sorted(call_log.seen()) == list(range(ROWS)), "nothing was computed again"
     check_settled(db, table, ROWS)
     lake.wait_back(victim, before=pid)
 
 
-def test_of_the_planner_just_before_it_is_needed(lake: Lake, db, evidence):
+def test_of_the_planner_just_before_it_is_needed(lake: Lake, db, call_log):
     table = db.create_table("unplanned", numbers(50))
-    table.add_columns({"y": evidence.double(seconds=0)})
+    table.add_columns({"y": call_log.double(seconds=0)})
     pid = lake.pid("planner")
     lake.kill(pid)
     job = db.job(table.backfill("y", progress=False))

@@ -7,8 +7,8 @@ import pytest
 
 import leman
 from leman import ErrorHandlingConfig, JobState, Skip
-from tests.faults.lake import LANES, ROWS_AT_RISK, checkpointed, watch_until
-from tests.integration.evidence import numbers, values
+from tests.faults.lake import ROWS_AT_RISK, WORKERS, checkpointed, watch_until
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -41,24 +41,24 @@ def check(db: leman.Database, table: leman.Table, job: leman.Job, lost: int) -> 
     assert table.version == version
 
 
-def test_of_the_executor(lake, db, evidence, failed):
+def test_of_the_executor(lake, db, call_log, failed):
     table, job_id = failed
     pid = lake.pid("executor")
-    future = db.retry_job_async(job_id, udf=evidence.double(), keep_others=True)
+    future = db.retry_job_async(job_id, udf=call_log.double(), keep_others=True)
     watch_until(future, checkpointed(FAILING // 4))
     lake.kill(pid)
     job = db.job(future.result(timeout=60))
     assert job.attempt == 2
-    assert set(evidence.seen()) == set(range(0, ROWS, 3)), "only rows that had failed"
-    check(db, table, job, -(-evidence.again() // LANES))  # each worker loses its share
+    assert set(call_log.seen()) == set(range(0, ROWS, 3)), "only rows that had failed"
+    check(db, table, job, -(-call_log.again() // WORKERS))  # each worker loses its share
     lake.wait_back("executor", before=pid)
 
 
 @pytest.mark.parametrize("point", ["worker.checkpoint_stored", "worker.record_stored"])
-def test_of_a_worker(lake, db, evidence, failed, point):
+def test_of_a_worker(lake, db, call_log, failed, point):
     table, job_id = failed
     lake.arm(point)
-    job = db.job(db.retry_job(job_id, udf=evidence.double(), keep_others=True, progress=False))
+    job = db.job(db.retry_job(job_id, udf=call_log.double(), keep_others=True, progress=False))
     assert lake.went_off(point)
-    assert set(evidence.seen()) == set(range(0, ROWS, 3)), "only rows that had failed"
-    check(db, table, job, evidence.again())
+    assert set(call_log.seen()) == set(range(0, ROWS, 3)), "only rows that had failed"
+    check(db, table, job, call_log.again())

@@ -11,7 +11,7 @@ from core.domain.ranges import merge, total
 from core.keys import parse_range_key
 from leman import JobState
 from tests.faults.lake import Lake, check_settled, checkpointed, watch_until
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 

@@ -9,8 +9,8 @@ import pytest
 
 import leman
 from leman import ErrorHandlingConfig, JobState, Retry, Skip
-from tests.faults.lake import Evidence
-from tests.integration.evidence import numbers, values
+from tests.faults.lake import CallLog
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -162,7 +162,7 @@ def test_memory_errors_are_exceptions_like_any_other(db, tmp_path, kind):
 
 
 def test_other_jobs_go_on(lake, db, tmp_path):
-    calm = Evidence(tmp_path, "undisturbed")
+    calm = CallLog(tmp_path, "undisturbed")
     neighbour = db.create_table("undisturbed", numbers(ROWS), max_rows_per_file=PER_FRAGMENT)
     neighbour.add_columns({"y": calm.double()})
     table = make_table(db, "noisy", poison("exit", POISON, tmp_path, error_handling=skipping()))

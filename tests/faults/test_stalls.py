@@ -14,8 +14,8 @@ import pytest
 
 import leman
 from leman import JobEvent, JobState
-from tests.faults.lake import DEADLINE, Evidence, Lake, alive, armed_lake, check_settled, wait_for
-from tests.integration.evidence import numbers, values
+from tests.faults.lake import DEADLINE, CallLog, Lake, alive, armed_lake, check_settled, wait_for
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -63,10 +63,10 @@ def logged(lake: Lake, words: str) -> list[dict[str, object]]:
 
 
 def begin(
-    db: leman.Database, evidence: Evidence, name: str, **parameters: object
+    db: leman.Database, call_log: CallLog, name: str, **parameters: object
 ) -> tuple[leman.Table, leman.JobFuture]:
     table = db.create_table(name, numbers(ROWS))
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     return table, table.backfill_async("y", task_size=TASK, **parameters)
 
 
@@ -108,11 +108,11 @@ def test_a_call_that_does_not_come_back_is_reported(lake, db, tmp_path):
     assert values(table, "y") == {x: 2 * x for x in range(60)}
 
 
-def test_work_of_a_frozen_worker_is_taken_over(lake, db, evidence):
+def test_work_of_a_frozen_worker_is_taken_over(lake, db, call_log):
     """It is the only one: another one stands in for it, and is the only one then."""
-    table, future = begin(db, evidence, "frozen", concurrency=1)
-    evidence.wait(ROWS // 4)
-    victim = psutil.Process(evidence.worker())
+    table, future = begin(db, call_log, "frozen", concurrency=1)
+    call_log.wait(ROWS // 4)
+    victim = psutil.Process(call_log.worker())
     go_on = freeze(victim.pid)
     try:
         _, event = until(future, "stall", "handed out again")
@@ -122,31 +122,31 @@ def test_work_of_a_frozen_worker_is_taken_over(lake, db, evidence):
         go_on()
     assert (job.state, job.attempt) == (JobState.DONE, 1)
     assert not job.stalls
-    assert len(evidence.workers()) == 2
-    assert evidence.again() <= TASK
+    assert len(call_log.workers()) == 2
+    assert call_log.again() <= TASK
     wait_for(lambda: not alive(victim))
     check_settled(db, table, ROWS)
 
 
-def test_a_silent_worker_may_come_back(lake, db, evidence):
+def test_a_silent_worker_may_come_back(lake, db, call_log):
     """Its unit has been handed out again by then; whatever is complete first counts, once."""
-    table, future = begin(db, evidence, "back", concurrency=2)
-    evidence.wait(ROWS // 4)
-    go_on = freeze(evidence.worker())
+    table, future = begin(db, call_log, "back", concurrency=2)
+    call_log.wait(ROWS // 4)
+    go_on = freeze(call_log.worker())
     try:
         job, _ = until(future, "stall", "handed out again")
         assert [s.silent for s in job.stalls] == [True]
     finally:
         go_on()
     assert db.job(future.result(timeout=60)).state is JobState.DONE
-    assert evidence.again() <= TASK
+    assert call_log.again() <= TASK
     check_settled(db, table, ROWS)
 
 
-def test_cancel_ends_a_job_with_a_frozen_worker(lake, db, evidence):
-    _, future = begin(db, evidence, "cancelled", concurrency=2)
-    evidence.wait(ROWS // 4)
-    victim = psutil.Process(evidence.worker())
+def test_cancel_ends_a_job_with_a_frozen_worker(lake, db, call_log):
+    _, future = begin(db, call_log, "cancelled", concurrency=2)
+    call_log.wait(ROWS // 4)
+    victim = psutil.Process(call_log.worker())
     go_on = freeze(victim.pid)
     try:
         asked = time.monotonic()
@@ -188,8 +188,8 @@ def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db
         future.result(timeout=60)
 
 
-def test_a_commit_without_an_answer_is_reported(lake, db, evidence):
-    table, future = begin(db, evidence, "unanswered")
+def test_a_commit_without_an_answer_is_reported(lake, db, call_log):
+    table, future = begin(db, call_log, "unanswered")
     coordinator = lake.pid("commit_coordinator")
     os.kill(coordinator, signal.SIGSTOP)
     try:

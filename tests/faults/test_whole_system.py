@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from leman import JobState
-from tests.faults.lake import LANES, ROWS_AT_RISK, alive, check_settled, checkpointed, wait_for, watch_until
-from tests.integration.evidence import numbers
+from tests.faults.lake import ROWS_AT_RISK, WORKERS, alive, check_settled, checkpointed, wait_for, watch_until
+from tests.integration.call_log import numbers
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -19,21 +19,21 @@ ORPHANS_END_SECONDS = 15
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_supervisor_is_ended(lake, db, evidence, number):
+def test_the_supervisor_is_ended(lake, db, call_log, number):
     """SIGTERM lets workers store what they have, or it comes down to the same as SIGKILL: either is enough."""
     table = db.create_table(f"ended_by_{number.name}", numbers(ROWS), max_rows_per_file=300)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     future = table.backfill_async("y")
     watch_until(future, checkpointed(ROWS // 3))
     family = lake.family()
     supervisor = psutil.Process(lake.pid("supervisor"))
     names = {process.name() for process in family if alive(process)}
     assert {"java", "redis-server"} <= names
-    assert evidence.worker() in {process.pid for process in family}
+    assert call_log.worker() in {process.pid for process in family}
 
     os.kill(supervisor.pid, number)
     wait_for(lambda: not [process for process in family if alive(process)], seconds=ORPHANS_END_SECONDS)
-    assert len(evidence.seen()) < ROWS, "nothing was left to do"
+    assert len(call_log.seen()) < ROWS, "nothing was left to do"
 
     with lake.connect() as again:
         assert lake.pid("supervisor") != supervisor.pid
@@ -41,5 +41,5 @@ def test_the_supervisor_is_ended(lake, db, evidence, number):
         assert job.attempt <= 2
         job = again.job(future.result(timeout=60))
         assert (job.state, job.attempt) == (JobState.DONE, 2)
-        assert evidence.again() <= LANES * ROWS_AT_RISK
+        assert call_log.again() <= WORKERS * ROWS_AT_RISK
         check_settled(again, again.open_table(table.name), ROWS)

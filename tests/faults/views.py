@@ -7,8 +7,8 @@ from pathlib import Path
 
 import leman
 from core.domain.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID
-from tests.faults.lake import Evidence, Lake
-from tests.integration.evidence import numbers
+from tests.faults.lake import CallLog, Lake
+from tests.integration.call_log import numbers
 
 ROWS = 160
 PER_FRAGMENT = 40
@@ -22,11 +22,11 @@ def matching(xs: Iterator[int] | range | list[int]) -> list[int]:
     return [x for x in xs if x % 5]
 
 
-def make(db: leman.Database, evidence: Evidence, name: str, *, seconds: float = 0) -> tuple[leman.Table, leman.View]:
+def make(db: leman.Database, call_log: CallLog, name: str, *, seconds: float = 0) -> tuple[leman.Table, leman.View]:
     """A table of `ROWS` rows and a shuffled view of four fifths of them, with a function that takes its time."""
     table = db.create_table(name, numbers(ROWS), max_rows_per_file=PER_FRAGMENT)
     query = (
-        table.search(None).where(WHERE).select(["x"]).add_column("y", evidence.double(seconds=seconds)).shuffle(seed=7)
+        table.search(None).where(WHERE).select(["x"]).add_column("y", call_log.double(seconds=seconds)).shuffle(seed=7)
     )
     return table, query.create_materialized_view(db, f"{name}_view", max_rows_per_fragment=PLACEHOLDERS)
 
@@ -42,8 +42,8 @@ def change(table: leman.Table) -> tuple[list[int], list[int]]:
 
 
 def check_settled(lake: Lake, db: leman.Database, view: leman.View, xs: list[int]) -> None:
-    """What holds after every fault: each matching row of the source once, with its value; all jobs ended; no stage is
-    left; nothing is left to do."""
+    """What holds after every fault: each matching row of the source once, with its value; all jobs ended; no scratch
+    table and nothing to do are left."""
     raw = view.to_lance().to_table()
     assert all(raw[IS_SET].to_pylist())
     ids = raw[SOURCE_ROW_ID].to_pylist()
@@ -53,13 +53,13 @@ def check_settled(lake: Lake, db: leman.Database, view: leman.View, xs: list[int
     assert sorted(rows["x"].to_pylist()) == sorted(wanted)
     assert rows["y"].to_pylist() == [2 * x for x in rows["x"].to_pylist()]
     assert all(job.state.terminal for job in db.jobs(view.name))
-    assert stages(lake.database, view.name) == []
+    assert scratch_tables(lake.database, view.name) == []
     version = view.version
     again = view.refresh(progress=False)
     assert (again.mode, again.rows_evaluated) == ("no_op", 0)
     assert view.version == version
 
 
-def stages(database: Path, view: str) -> list[str]:
+def scratch_tables(database: Path, view: str) -> list[str]:
     """Hidden tables of the view's refreshes."""
     return [path.name for path in database.glob(f"{SCRATCH_PREFIX}{view}_*")]

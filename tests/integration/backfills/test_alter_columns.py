@@ -6,22 +6,22 @@ import pyarrow as pa
 import pytest
 
 import leman
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def column_id(table: leman.Table, name: str) -> bytes:
     return table.schema.field(name).metadata[b"leman::column_id"]
 
 
-def test_altered_is_stale_and_computed_once(db, evidence, tmp_path):
-    new = Evidence(tmp_path, "new")
+def test_altered_is_stale_and_computed_once(db, call_log, tmp_path):
+    new = CallLog(tmp_path, "new")
     table = db.create_table("t", numbers(60), max_rows_per_file=20)
-    table.add_columns({"y": evidence.double(version="1")})
+    table.add_columns({"y": call_log.double(version="1")})
     table.backfill("y", progress=False)
     before = column_id(table, "y")
     assert table.alter_columns({"y": new.double(version="2")}) == table.version
@@ -32,12 +32,12 @@ def test_altered_is_stale_and_computed_once(db, evidence, tmp_path):
     table.backfill("y", progress=False)
     table.backfill("y", progress=False)
     assert sorted(new.seen()) == list(range(60))
-    assert len(evidence.seen()) == 60
+    assert len(call_log.seen()) == 60
 
 
-def test_back_to_the_function_before_nothing_is_computed(db, evidence, tmp_path):
+def test_back_to_the_function_before_nothing_is_computed(db, call_log, tmp_path):
     table = db.create_table("t", numbers(60), max_rows_per_file=20)
-    first, second = evidence.double(version="1"), Evidence(tmp_path, "new").double(version="2")
+    first, second = call_log.double(version="1"), CallLog(tmp_path, "new").double(version="2")
     table.add_columns({"y": first})
     table.backfill("y", progress=False)
     table.alter_columns({"y": second})
@@ -49,7 +49,7 @@ def test_back_to_the_function_before_nothing_is_computed(db, evidence, tmp_path)
     assert table.alter_columns({"y": first}) == version
 
 
-def test_and_back_after_a_backfill(db, evidence, tmp_path):
+def test_and_back_after_a_backfill(db, call_log, tmp_path):
     table = db.create_table("t", numbers(40), max_rows_per_file=20)
     table.add_columns({"y": "x * 2"})
     table.backfill("y", progress=False)
@@ -59,19 +59,19 @@ def test_and_back_after_a_backfill(db, evidence, tmp_path):
     table.alter_columns({"y": "x * 2"})
     table.backfill("y", progress=False)
     assert values(table, "y") == {x: 2 * x for x in range(40)}
-    table.alter_columns({"y": evidence.double()})
+    table.alter_columns({"y": call_log.double()})
     table.backfill("y", progress=False)
-    assert sorted(evidence.seen()) == list(range(40))
+    assert sorted(call_log.seen()) == list(range(40))
 
 
-def test_the_mapping_of_inputs_stays_or_is_given(db, evidence):
+def test_the_mapping_of_inputs_stays_or_is_given(db, call_log):
     @leman.udf(data_type=pa.int64(), name="plus", version="1")
     def plus(x: int) -> int:
         return x + 1
 
     data = numbers(10).append_column("z", pa.array(range(100, 110), pa.int64()))
     table = db.create_table("t", data)
-    table.add_columns({"y": (evidence.double(), ["z"])})
+    table.add_columns({"y": (call_log.double(), ["z"])})
     table.alter_columns({"y": plus})
     table.backfill("y", progress=False)
     assert values(table, "y") == {x: x + 101 for x in range(10)}
@@ -82,13 +82,13 @@ def test_the_mapping_of_inputs_stays_or_is_given(db, evidence):
     assert (computed.udf_name, computed.input_columns) == ("plus", ("x",))
 
 
-def test_refused_as_a_whole(db, evidence):
+def test_refused_as_a_whole(db, call_log):
     @leman.udf(data_type=pa.string(), version="1")
     def name(x: int) -> str:
         return str(x)
 
     table = db.create_table("t", numbers(3))
-    table.add_columns({"y": evidence.double(), "w": "x + 1"})
+    table.add_columns({"y": call_log.double(), "w": "x + 1"})
     version = table.version
     with pytest.raises(leman.errors.TypeMismatch, match="add a new column"):
         table.alter_columns({"w": "x + 2", "y": name})
@@ -101,5 +101,5 @@ def test_refused_as_a_whole(db, evidence):
     with pytest.raises(leman.errors.FailedPrecondition, match="cannot be computed from itself"):
         table.alter_columns({"y": "y + 1"})
     with pytest.raises(leman.errors.InputColumnMissing):
-        table.alter_columns({"y": (evidence.double(), ["nope"])})
+        table.alter_columns({"y": (call_log.double(), ["nope"])})
     assert table.version == version

@@ -1,4 +1,4 @@
-"""What a backfill computes after the data changed: exactly what is stale (settlement S9), and nothing else."""
+"""What a backfill computes after the data changed: exactly what is stale, and nothing else."""
 
 import datetime as dt
 import threading
@@ -11,15 +11,15 @@ import leman
 from core.lance_io.column_files import ColumnFileWriter
 from leman import ErrorHandlingConfig, Skip
 from leman.progress import JobState
-from tests.integration.evidence import Evidence, values
+from tests.integration.call_log import CallLog, values
 from tests.integration.planner.planner_lake import install
 
 ROWS = 40
 
 
 @pytest.fixture
-def evidence(tmp_path):
-    return Evidence(tmp_path)
+def call_log(tmp_path):
+    return CallLog(tmp_path)
 
 
 def data(rows, start=0):
@@ -35,26 +35,26 @@ def data(rows, start=0):
 
 
 @pytest.fixture
-def table(db, evidence):
+def table(db, call_log):
     """Four fragments of ten rows; `y` = 2x is filled."""
     table = db.create_table("t", data(ROWS), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y")
-    evidence.clear()
+    call_log.clear()
     return table
 
 
-def recomputed(table, evidence, column="y", **options):
+def recomputed(table, call_log, column="y", **options):
     """Runs a backfill; what the function saw. Afterwards every value is right, and there is nothing left to do."""
-    evidence.clear()
+    call_log.clear()
     table.backfill(column, **options)
-    seen = sorted(evidence.seen())
+    seen = sorted(call_log.seen())
     now = table.to_lance().to_table()
     assert now[column].to_pylist() == [2 * x for x in now["x"].to_pylist()]
     version = table.to_lance().version
-    evidence.clear()
+    call_log.clear()
     table.backfill(column, **options)
-    assert (evidence.seen(), table.to_lance().version) == ([], version)
+    assert (call_log.seen(), table.to_lance().version) == ([], version)
     return seen
 
 
@@ -74,63 +74,63 @@ def rewrite_in_place(table, column, fragment_id, change):
     install(dataset.uri, fragment_id, name)
 
 
-def test_appended(table, evidence):
+def test_appended(table, call_log):
     table.add(data(7, start=ROWS))
-    assert recomputed(table, evidence) == list(range(40, 47))
+    assert recomputed(table, call_log) == list(range(40, 47))
 
 
-def test_deleted(table, evidence):
+def test_deleted(table, call_log):
     table.to_lance().delete("id % 3 = 0 OR id < 10")
-    assert recomputed(table, evidence) == []
+    assert recomputed(table, call_log) == []
 
 
-def test_updated(table, evidence):
+def test_updated(table, call_log):
     table.to_lance().update({"x": "x + 1000"}, where="id IN (3, 25)")
-    assert recomputed(table, evidence) == [1003, 1025]
+    assert recomputed(table, call_log) == [1003, 1025]
 
 
-def test_updated_in_an_unrelated_column(table, evidence):
+def test_updated_in_an_unrelated_column(table, call_log):
     table.to_lance().update({"note": "'changed'"}, where="id IN (3, 25)")
-    assert recomputed(table, evidence) == [3, 25]
+    assert recomputed(table, call_log) == [3, 25]
 
 
-def test_upserted(table, evidence):
+def test_upserted(table, call_log):
     new = data(4, start=38).set_column(0, "x", pa.array([138, 139, 140, 141], pa.int64()))
     merge = table.to_lance().merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     merge.execute(new.append_column("y", pa.nulls(4, pa.int64())))
-    assert recomputed(table, evidence) == [138, 139, 140, 141]
+    assert recomputed(table, call_log) == [138, 139, 140, 141]
 
 
-def test_merged(table, evidence):
+def test_merged(table, call_log):
     """Only rows that are new are inserted; what matches stays as it is."""
     new = data(4, start=38).append_column("y", pa.nulls(4, pa.int64()))
     table.to_lance().merge_insert("id").when_not_matched_insert_all().execute(new)
-    assert recomputed(table, evidence) == [40, 41]
+    assert recomputed(table, call_log) == [40, 41]
 
 
-def test_overwritten(table, evidence):
+def test_overwritten(table, call_log):
     schema = table.to_lance().schema
     new = data(5, start=100).append_column("y", pa.array([1] * 5, pa.int64()))
     lance.write_dataset(new.cast(schema), table.to_lance().uri, schema=schema, mode="overwrite")
-    assert recomputed(table, evidence) == list(range(100, 105))
+    assert recomputed(table, call_log) == list(range(100, 105))
 
 
-def test_restored(table, evidence):
+def test_restored(table, call_log):
     version = table.to_lance().version
     table.to_lance().update({"x": "x + 1000"}, where="id < 5")
-    assert recomputed(table, evidence) == [1000, 1001, 1002, 1003, 1004]
+    assert recomputed(table, call_log) == [1000, 1001, 1002, 1003, 1004]
     lance.dataset(table.to_lance().uri, version=version).restore()
-    assert recomputed(table, evidence) == []
+    assert recomputed(table, call_log) == []
 
 
-def test_input_column_rewritten_in_place(table, evidence):
+def test_input_column_rewritten_in_place(table, call_log):
     rewrite_in_place(table, "x", 2, lambda x: x + 500)
-    assert recomputed(table, evidence) == list(range(520, 530))
+    assert recomputed(table, call_log) == list(range(520, 530))
 
 
-def test_input_column_backfilled_again(db, table, evidence, tmp_path):
+def test_input_column_backfilled_again(db, table, call_log, tmp_path):
     """A computed column is the input of another one."""
-    second = Evidence(tmp_path, "second")
+    second = CallLog(tmp_path, "second")
     twice = leman.udf(data_type=pa.int64(), name="twice", input_columns=["y"])(second.double().func)
     table.add_columns({"z": twice})
     table.backfill("z")
@@ -142,49 +142,49 @@ def test_input_column_backfilled_again(db, table, evidence, tmp_path):
     assert values(table, "z")[1007] == 4028
 
 
-def test_unrelated_column_rewritten_in_place(table, evidence):
+def test_unrelated_column_rewritten_in_place(table, call_log):
     rewrite_in_place(table, "note", 2, str.upper)
-    assert recomputed(table, evidence) == []
+    assert recomputed(table, call_log) == []
 
 
-def test_column_renamed(table, evidence):
+def test_column_renamed(table, call_log):
     table.to_lance().alter_columns({"path": "y", "name": "the y"})
-    assert recomputed(table, evidence, "the y") == []
+    assert recomputed(table, call_log, "the y") == []
 
 
-def test_input_renamed(table, evidence):
+def test_input_renamed(table, call_log):
     table.to_lance().alter_columns({"path": "x", "name": "x2"})
-    evidence.clear()
+    call_log.clear()
     table.backfill("y")
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     table.to_lance().update({"x2": "x2 + 1000"}, where="id = 4")
     table.backfill("y")
-    assert evidence.seen() == [1004]
+    assert call_log.seen() == [1004]
 
 
-def test_input_cast(table, evidence):
+def test_input_cast(table, call_log):
     table.to_lance().alter_columns({"path": "x", "data_type": pa.int32()})
-    assert recomputed(table, evidence) == list(range(ROWS))
+    assert recomputed(table, call_log) == list(range(ROWS))
 
 
-def test_column_cast(table, evidence):
+def test_column_cast(table, call_log):
     """Lance makes another column of it, which no function computes: that is said, and the values stay. Defined anew, it
     is filled with what was computed."""
     table.to_lance().alter_columns({"path": "y", "data_type": pa.int32()})
     with pytest.raises(leman.LemanError, match="Column y is not defined in this table: it holds plain data"):
         table.backfill("y")
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
     table.to_lance().drop_columns(["y"])
-    table.add_columns({"y": evidence.double()})
-    assert recomputed(table, evidence) == []
+    table.add_columns({"y": call_log.double()})
+    assert recomputed(table, call_log) == []
 
 
-def test_compacted_when_full(db, table, evidence):
+def test_compacted_when_full(db, table, call_log):
     compact(table)
     version = table.to_lance().version
     job = db.job(table.backfill("y"))
-    assert (evidence.seen(), table.to_lance().version) == ([], version)
+    assert (call_log.seen(), table.to_lance().version) == ([], version)
     assert (job.state, job.progress.spark_jobs) == (JobState.DONE, 0)
     assert [(c.reason, c.fragments) for c in job.reasons] == [("REUSED_COMPACTED", 1)]
     # the history goes, what it said was recorded
@@ -192,56 +192,56 @@ def test_compacted_when_full(db, table, evidence):
     table.to_lance().cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
     again = db.job(table.backfill("y"))
     assert [(c.reason, c.fragments) for c in again.reasons] == [("REUSED", 1)]
-    assert recomputed(table, evidence) == []
+    assert recomputed(table, call_log) == []
 
 
-def test_compacted_when_half_filled(db, evidence):
+def test_compacted_when_half_filled(db, call_log):
     table = db.create_table("t", data(ROWS), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", num_frags=2)
     compact(table)
-    assert recomputed(table, evidence) == list(range(20, 40))
+    assert recomputed(table, call_log) == list(range(20, 40))
 
 
-def test_compacted_after_a_selective_backfill(db, evidence):
+def test_compacted_after_a_selective_backfill(db, call_log):
     table = db.create_table("t", data(ROWS), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     where = "x % 4 = 1"
     table.backfill("y", where=where)
     compact(table)
-    evidence.clear()
+    call_log.clear()
     table.backfill("y", where=where)
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     table.backfill("y", where="x < 9")
-    assert sorted(evidence.seen()) == [0, 2, 3, 4, 6, 7, 8]
+    assert sorted(call_log.seen()) == [0, 2, 3, 4, 6, 7, 8]
     assert values(table, "y") == {x: 2 * x if x % 4 == 1 or x < 9 else None for x in range(ROWS)}
-    assert recomputed(table, evidence) == [x for x in range(9, ROWS) if x % 4 != 1]
+    assert recomputed(table, call_log) == [x for x in range(9, ROWS) if x % 4 != 1]
 
 
-def test_compacted_twice(table, evidence):
+def test_compacted_twice(table, call_log):
     compact(table)
     table.add(data(5, start=ROWS))
     compact(table)
-    assert recomputed(table, evidence) == list(range(40, 45))
+    assert recomputed(table, call_log) == list(range(40, 45))
 
 
-def test_compacted_with_deletes(db, evidence):
+def test_compacted_with_deletes(db, call_log):
     table = db.create_table("t", data(ROWS), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", where="x % 2 = 0")
     table.to_lance().delete("x IN (0, 3, 11, 38)")
     compact(table)
     table.to_lance().delete("x IN (4, 5)")
-    assert recomputed(table, evidence) == [x for x in range(ROWS) if x % 2 and x not in (3, 5, 11)]
+    assert recomputed(table, call_log) == [x for x in range(ROWS) if x % 2 and x not in (3, 5, 11)]
 
 
-def test_compacted_after_an_update(table, evidence):
+def test_compacted_after_an_update(table, call_log):
     table.to_lance().update({"x": "x + 1000"}, where="id IN (3, 25)")
     compact(table)
-    assert recomputed(table, evidence) == [1003, 1025]
+    assert recomputed(table, call_log) == [1003, 1025]
 
 
-def test_compacted_with_failed_rows(db, evidence):
+def test_compacted_with_failed_rows(db, call_log):
     @leman.udf(data_type=pa.int64(), name="picky", version="1", error_handling=ErrorHandlingConfig(on_error=[Skip()]))
     def picky(x: int) -> int:
         if x % 10 == 3:
@@ -261,17 +261,17 @@ def test_compacted_with_failed_rows(db, evidence):
     assert values(table, "y") == {x: None if x % 10 == 3 else x for x in [*range(ROWS), 50]}
 
 
-def test_compacted_after_the_column_was_dropped_and_added_again(table, evidence):
+def test_compacted_after_the_column_was_dropped_and_added_again(table, call_log):
     table.to_lance().drop_columns(["y"])
     compact(table)
-    table.add_columns({"y": evidence.double()})
-    assert recomputed(table, evidence) == []
+    table.add_columns({"y": call_log.double()})
+    assert recomputed(table, call_log) == []
 
 
 def test_compacted_while_a_job_runs(db, tmp_path):
     """What was committed before is kept, the rest is migrated to the new fragment: each row is computed once."""
     gate, path = tmp_path / "gate", str(tmp_path / "gate")
-    log = Evidence(tmp_path, "log")
+    log = CallLog(tmp_path, "log")
     double = log.double().func
 
     @leman.udf(data_type=pa.int64(), name="gated", version="1")

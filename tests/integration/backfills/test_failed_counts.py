@@ -7,7 +7,7 @@ import pyarrow as pa
 import leman
 from leman import ErrorHandlingConfig, Skip
 from leman.progress import errors_command
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 
 def not_three(x: int) -> int:

@@ -17,7 +17,7 @@ from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
 from executor.jobs.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 pytestmark = pytest.mark.spark
 
@@ -107,20 +107,20 @@ def abandoned(db: leman.Database, table: leman.Table, attempt: int) -> str:
 
 
 def test_a_job_whose_executor_died_is_taken_over(db, tmp_path):
-    evidence = Evidence(tmp_path)
+    call_log = CallLog(tmp_path)
     table = db.create_table("t", numbers(40), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", num_frags=2, progress=False)
     future = db.job_future(abandoned(db, table, attempt=1))
     assert future.result(timeout=60) == future.job_id
     job = future.job()
     assert (job.state, job.attempt, job.progress.rows_evaluated) == (leman.JobState.DONE, 2, 20)
-    assert sorted(evidence.seen()) == list(range(40)), "what was finished is not computed again"
+    assert sorted(call_log.seen()) == list(range(40)), "what was finished is not computed again"
 
 
 def test_a_job_of_which_executors_died_again_and_again_is_marked(db, tmp_path):
     table = db.create_table("t", numbers(40), max_rows_per_file=10)
-    table.add_columns({"y": Evidence(tmp_path).double()})
+    table.add_columns({"y": CallLog(tmp_path).double()})
     future = db.job_future(abandoned(db, table, attempt=3))
     with pytest.raises(leman.JobFailed, match="The executor died 3 times while it ran this job") as caught:
         future.result(timeout=60)

@@ -14,7 +14,7 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 pytestmark = pytest.mark.spark
 
@@ -24,8 +24,8 @@ INTERVAL_SECONDS = 5.0
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path: Path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def checkpoints(table: leman.Table, column: str) -> list[tuple[int, int, int]]:
@@ -99,7 +99,7 @@ class Crowd:
 def test_parameter_col_name(db, tmp_path):
     """Required; the column that is filled, and no other."""
     table = db.create_table("t", numbers(10))
-    table.add_columns({"y": Evidence(tmp_path, "y").double(), "z": Evidence(tmp_path, "z").double()})
+    table.add_columns({"y": CallLog(tmp_path, "y").double(), "z": CallLog(tmp_path, "z").double()})
     with pytest.raises(TypeError, match="column"):
         table.backfill()
     table.backfill("z", progress=False)
@@ -107,7 +107,7 @@ def test_parameter_col_name(db, tmp_path):
     assert values(table, "z") == {x: 2 * x for x in range(10)}
 
 
-def test_parameter_udf(db, evidence, tmp_path):
+def test_parameter_udf(db, call_log, tmp_path):
     """Computes with this function; by default with the column's own, for which the values are stale then."""
 
     @leman.udf(data_type=pa.int64(), name="triple", version="1")
@@ -115,11 +115,11 @@ def test_parameter_udf(db, evidence, tmp_path):
         return 3 * x
 
     table = db.create_table("t", numbers(10), max_rows_per_file=5)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     job = db.job(table.backfill("y", udf=triple, progress=False))
     assert job.udf_name == "triple"
     assert values(table, "y") == {x: 3 * x for x in range(10)}
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     own = db.job(table.backfill("y", progress=False))
     assert [r.reason for r in own.reasons] == ["UDF_CHANGED"]
     assert values(table, "y") == {x: 2 * x for x in range(10)}
@@ -128,17 +128,17 @@ def test_parameter_udf(db, evidence, tmp_path):
     assert values(table, "y") == {x: 3 * x for x in range(10)}
 
 
-def test_parameter_where(db, evidence):
+def test_parameter_where(db, call_log):
     """The function is called for rows that match, the others keep what they have; by default for all."""
     table = db.create_table("t", numbers(40), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     job = db.job(table.backfill("y", where="x % 2 = 0 AND x < 25", progress=False))
     matching = [x for x in range(25) if x % 2 == 0]
-    assert sorted(evidence.seen()) == matching
+    assert sorted(call_log.seen()) == matching
     assert job.where == "x % 2 = 0 AND x < 25"
     assert values(table, "y") == {x: 2 * x if x in matching else None for x in range(40)}
     assert db.job(table.backfill("y", progress=False)).where == ""
-    assert sorted(evidence.seen()) == list(range(40))
+    assert sorted(call_log.seen()) == list(range(40))
     assert values(table, "y") == {x: 2 * x for x in range(40)}
 
 
@@ -171,7 +171,7 @@ def test_parameter_checkpoint_size(db, tmp_path):
     """So many rows a checkpoint; by default the column file of cheap work is one itself."""
     sizes = {"none": None, "own": 10, "call": 10}
     table = db.create_table("t", numbers(50))
-    table.add_columns({name: Evidence(tmp_path, name).double(checkpoint_size=own) for name, own in sizes.items()})
+    table.add_columns({name: CallLog(tmp_path, name).double(checkpoint_size=own) for name, own in sizes.items()})
     for column in sizes:
         table.backfill(column, checkpoint_size=7 if column == "call" else None, progress=False)
     assert checkpoints(table, "none") == []
@@ -213,8 +213,8 @@ def test_parameter_max_checkpoint_size(db, tmp_path):
     """No checkpoint holds more rows, nor more than `checkpoint_size`; by default that and the interval bound it."""
     wanted = {"none": {}, "most": {"max_checkpoint_size": 8}, "both": {"max_checkpoint_size": 9, "checkpoint_size": 6}}
     table = db.create_table("t", numbers(20))
-    table.add_columns({name: Evidence(tmp_path, name).double(max_checkpoint_size=None) for name in wanted})
-    table.add_columns({"own": Evidence(tmp_path, "own").double(max_checkpoint_size=5)})
+    table.add_columns({name: CallLog(tmp_path, name).double(max_checkpoint_size=None) for name in wanted})
+    table.add_columns({"own": CallLog(tmp_path, "own").double(max_checkpoint_size=5)})
     for name, parameters in wanted.items():
         table.backfill(name, progress=False, **parameters)
     table.backfill("own", progress=False)
@@ -227,7 +227,7 @@ def test_parameter_max_checkpoint_size(db, tmp_path):
 def test_min_and_max_checkpoint_size_fix_it(db, tmp_path):
     """min = max: checkpoints of exactly so many rows."""
     table = db.create_table("t", numbers(30))
-    table.add_columns({"y": Evidence(tmp_path).double()})
+    table.add_columns({"y": CallLog(tmp_path).double()})
     table.backfill("y", min_checkpoint_size=4, max_checkpoint_size=4, progress=False)
     assert checkpoints(table, "y") == full(4, 30)
 
@@ -236,7 +236,7 @@ def test_parameter_task_size(db, tmp_path):
     """So many rows a unit of work, each of which stores what it did but for the one that writes the column file; by
     default cheap fragments go out whole."""
     table = db.create_table("t", numbers(50))
-    table.add_columns({"y": Evidence(tmp_path, "y").double(), "z": Evidence(tmp_path, "z").double()})
+    table.add_columns({"y": CallLog(tmp_path, "y").double(), "z": CallLog(tmp_path, "z").double()})
     table.backfill("y", task_size=20, concurrency=1, progress=False)
     assert checkpoints(table, "y") == [(0, 0, 20), (0, 20, 40)]
     table.backfill("z", concurrency=1, progress=False)
@@ -247,12 +247,12 @@ def test_parameter_task_size(db, tmp_path):
     ("diversity", "fragments"),
     [(1, "000011112222"), (2, "010101012222"), (None, "012012012012")],
 )
-def test_parameter_task_shuffle_diversity(db, evidence, diversity, fragments):
+def test_parameter_task_shuffle_diversity(db, call_log, diversity, fragments):
     """Units of so many fragments are handed out in turn; by default of the fragment that has most rows left."""
     table = db.create_table("t", numbers(60), max_rows_per_file=20)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", task_size=5, task_shuffle_diversity=diversity, concurrency=1, progress=False)
-    seen = evidence.seen()
+    seen = call_log.seen()
     units = [seen[i : i + 5] for i in range(0, 60, 5)]
     assert all(unit == list(range(unit[0], unit[0] + 5)) for unit in units)
     assert "".join(str(unit[0] // 20) for unit in units) == fragments
@@ -260,49 +260,49 @@ def test_parameter_task_shuffle_diversity(db, evidence, diversity, fragments):
 
 
 @pytest.mark.parametrize(("granularity", "commits"), [(2, 4), (3, 3), (100, 1), (None, 1)])
-def test_parameter_commit_granularity(db, evidence, granularity, commits):
+def test_parameter_commit_granularity(db, call_log, granularity, commits):
     """So many fragments a commit, the last one the rest; by default a cheap job is one commit."""
     table = db.create_table("t", numbers(70), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     before = table.version
     job = db.job(table.backfill("y", commit_granularity=granularity, progress=False))
     assert job.progress.commits == table.version - before == commits
     assert values(table, "y") == {x: 2 * x for x in range(70)}
 
 
-def test_parameter_read_version(db, evidence):
+def test_parameter_read_version(db, call_log):
     """Fills what that version has; by default the latest."""
     table = db.create_table("t", numbers(20), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     old = table.version
     table.add(numbers(10, start=20))
     job = db.job(table.backfill("y", read_version=old, progress=False))
     assert (job.state, job.progress.rows_total) == (JobState.DONE, 20)
     assert values(table, "y") == {x: 2 * x if x < 20 else None for x in range(30)}
     table.backfill("y", progress=False)
-    assert sorted(evidence.seen()) == list(range(30)), "each once"
+    assert sorted(call_log.seen()) == list(range(30)), "each once"
     with pytest.raises(leman.LemanError, match="version") as caught:
         table.backfill("y", read_version=10_000)
     assert caught.value.reason == "VERSION_NOT_FOUND"
 
 
-def test_parameter_num_frags(db, evidence):
+def test_parameter_num_frags(db, call_log):
     """At most so many fragments, a sample; by default all."""
     table = db.create_table("t", numbers(50), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     assert "3 left for later by num_frags" in table.plan_backfill("y", num_frags=2).summary
     job = db.job(table.backfill("y", num_frags=2, progress=False))
     assert job.progress.fragments_committed == 2
     assert values(table, "y") == {x: 2 * x if x < 20 else None for x in range(50)}
     table.backfill("y", num_frags=2, progress=False)
-    assert sorted(evidence.seen()) == list(range(40)), "the next ones"
+    assert sorted(call_log.seen()) == list(range(40)), "the next ones"
     table.backfill("y", progress=False)
     assert values(table, "y") == {x: 2 * x for x in range(50)}
 
 
-def test_parameter_optimize_indices(db, evidence):
+def test_parameter_optimize_indices(db, call_log):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", progress=False)
     table.to_lance().create_scalar_index("y", "BTREE")
     assert db.job(table.backfill("y", progress=False)).stale_indices == ()
@@ -318,10 +318,10 @@ def test_parameter_optimize_indices(db, evidence):
     assert [str(index) for index in table.optimize_indices()] == ["index y_idx covers 6 of 6 fragments"]
 
 
-def test_parameter_progress(db, evidence, capsys):
+def test_parameter_progress(db, call_log, capsys):
     """None shows it, False does not, a function is called with it."""
     table = db.create_table("t", numbers(10))
-    table.add_columns({"y": evidence.double(), "z": evidence.double()})
+    table.add_columns({"y": call_log.double(), "z": call_log.double()})
     table.backfill("y", progress=False)
     assert capsys.readouterr().err == ""
     seen: list[leman.Progress] = []

@@ -7,7 +7,7 @@ import pytest
 
 from leman import JobState, errors
 from tests.disks import small_disk
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 ROWS = 1000
 

@@ -10,12 +10,12 @@ import pytest
 
 import leman
 from leman import ErrorHandlingConfig, JobState, Skip
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 SKIP = ErrorHandlingConfig(on_error=[Skip()])
 
 
-class Flaky(Evidence):
+class Flaky(CallLog):
     """A function that fails on some numbers, and writes down what it was called with."""
 
     def function(self, version: str, bad: range | list[int], factor: int = 2, *, name: str = "flaky") -> leman.UDF:

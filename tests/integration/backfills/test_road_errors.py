@@ -10,7 +10,7 @@ import pytest
 
 import leman
 from leman import JobState, errors
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 
 @leman.udf(data_type=pa.int64(), name="same", version="1")
@@ -204,9 +204,9 @@ def test_a_function_that_cannot_be_loaded(db):
 
 
 def test_a_table_deleted_while_a_job_runs(db, tmp_path: Path):
-    evidence = Evidence(tmp_path)
+    call_log = CallLog(tmp_path)
     table = db.create_table("t", numbers(3000))
-    table.add_columns({"y": evidence.double(seconds=0.01)})
+    table.add_columns({"y": call_log.double(seconds=0.01)})
     future = table.backfill_async("y", checkpoint_size=50)
     for job, _ in future.watch(timeout=60):
         if job.progress.rows_evaluated:
@@ -217,12 +217,12 @@ def test_a_table_deleted_while_a_job_runs(db, tmp_path: Path):
 
 
 def test_a_table_replaced_while_a_job_runs(db, tmp_path: Path):
-    evidence = Evidence(tmp_path)
+    call_log = CallLog(tmp_path)
     table = db.create_table("t", numbers(600))
-    table.add_columns({"y": evidence.double(seconds=0.01)})
+    table.add_columns({"y": call_log.double(seconds=0.01)})
     future = table.backfill_async("y", concurrency=2)
     for job, _ in future.watch(timeout=60):
-        if job.progress.rows_evaluated and len(evidence.seen()) < 500:
+        if job.progress.rows_evaluated and len(call_log.seen()) < 500:
             shutil.rmtree(table.uri)
             db.create_table("t", numbers(600, start=5000))
             break

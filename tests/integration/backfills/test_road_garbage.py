@@ -15,14 +15,14 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 DAY = 86400.0
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path: Path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def files(table: leman.Table) -> set[str]:
@@ -50,9 +50,9 @@ def cancel_when(table: leman.Table, reached: Callable[[leman.Progress], bool], *
         future.result(timeout=10)
 
 
-def test_after_a_backfill_all_checkpoints_go_and_nothing_is_lost(db, evidence):
+def test_after_a_backfill_all_checkpoints_go_and_nothing_is_lost(db, call_log):
     table = db.create_table("t", numbers(400), max_rows_per_file=200)
-    table.add_columns({"y": evidence.double(seconds=0.001)})
+    table.add_columns({"y": call_log.double(seconds=0.001)})
     table.backfill("y", task_size=50, checkpoint_size=10)
     found = table.checkpoints()
     assert {f.use for f in found} == {"SETTLED"}
@@ -75,12 +75,12 @@ def test_after_a_backfill_all_checkpoints_go_and_nothing_is_lost(db, evidence):
     assert (again.progress.rows_evaluated, again.progress.spark_jobs) == (0, 0)
     assert table.version == version
     assert values(table, "y") == {x: 2 * x for x in range(400)}
-    assert sorted(evidence.seen()) == list(range(400))
+    assert sorted(call_log.seen()) == list(range(400))
 
 
-def test_checkpoints_of_a_job_that_did_not_finish_stay_and_are_used(db, evidence):
+def test_checkpoints_of_a_job_that_did_not_finish_stay_and_are_used(db, call_log):
     table = db.create_table("t", numbers(500))
-    table.add_columns({"y": evidence.double(seconds=0.01)})
+    table.add_columns({"y": call_log.double(seconds=0.01)})
     cancel_when(table, lambda p: p.rows_checkpointed >= 100, checkpoint_size=10)
     safe = table.checkpoints()
     assert {(f.use, f.fate) for f in safe} == {("OPEN", "KEPT")}
@@ -89,23 +89,23 @@ def test_checkpoints_of_a_job_that_did_not_finish_stay_and_are_used(db, evidence
     age(table, 100)
     assert table.collect_checkpoints().files_removed == 0
     assert table.collect_checkpoints(older_than="0").files_removed == 0
-    evidence.clear()
+    call_log.clear()
     table.backfill("y", concurrency=16)
-    assert len(evidence.seen()) == 500 - rows
+    assert len(call_log.seen()) == 500 - rows
     assert values(table, "y") == {x: 2 * x for x in range(500)}
 
 
-def test_a_dropped_column_leaves_its_checkpoints_for_a_while(db, evidence):
+def test_a_dropped_column_leaves_its_checkpoints_for_a_while(db, call_log):
     table = db.create_table("t", numbers(100))
-    table.add_columns({"y": evidence.double(seconds=0.001)})
+    table.add_columns({"y": call_log.double(seconds=0.001)})
     table.backfill("y", task_size=20, checkpoint_size=10)
     table.to_lance().drop_columns(["y"])
     assert table.collect_checkpoints().files_removed == 0
-    table.add_columns({"y": evidence.double(seconds=0.001)})
+    table.add_columns({"y": call_log.double(seconds=0.001)})
     kept = table.collect_checkpoints(older_than="0")
     assert {f.kind for f in kept.files} <= {"record"}, "the new column can be filled from them"
     table.backfill("y")
-    assert sorted(evidence.seen()) == list(range(100)), "not computed again"
+    assert sorted(call_log.seen()) == list(range(100)), "not computed again"
     assert values(table, "y") == {x: 2 * x for x in range(100)}
 
     table.to_lance().drop_columns(["y"])
@@ -146,9 +146,9 @@ def test_while_a_job_runs_nothing_of_its_goes(db, tmp_path):
     assert files(table) == referenced(table)
 
 
-def test_commits_and_collections_at_once_lose_nothing(db, evidence):
+def test_commits_and_collections_at_once_lose_nothing(db, call_log):
     table = db.create_table("t", numbers(300), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     over, collections = threading.Event(), []
 
     def collect() -> None:
@@ -161,7 +161,7 @@ def test_commits_and_collections_at_once_lose_nothing(db, evidence):
         for _ in range(3):
             table.backfill("y", commit_granularity=2)
             table.to_lance().drop_columns(["y"])
-            table.add_columns({"y": evidence.double()})
+            table.add_columns({"y": call_log.double()})
         table.backfill("y", commit_granularity=2)
     finally:
         over.set()

@@ -26,7 +26,7 @@ from leman.v1 import (
     planner_pb2,
     udf_pb2,
 )
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 
 @pytest.fixture

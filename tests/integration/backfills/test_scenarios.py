@@ -14,7 +14,7 @@ import pytest
 import leman
 from leman import JobState
 from tests.faults.lake import wait_for
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 pytestmark = pytest.mark.spark
 
@@ -22,8 +22,8 @@ WIDTH = 8
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path: Path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def embedder(folder: Path) -> leman.UDF:
@@ -77,40 +77,40 @@ def test_scenario_1_adding_embeddings_to_an_image_table(db, tmp_path):
     assert len(list(tmp_path.glob("model-*"))) <= 5, "four workers, and at most one in the place of the dead one"
 
 
-def test_scenario_2_adding_new_rows_to_an_already_backfilled_table(db, evidence):
+def test_scenario_2_adding_new_rows_to_an_already_backfilled_table(db, call_log):
     """The same call again computes the new fragments; the others are not touched."""
     table = db.create_table("t", numbers(100), max_rows_per_file=20)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", progress=False)
-    evidence.clear()
+    call_log.clear()
     before = {f.fragment_id: f.metadata.files for f in table.to_lance().get_fragments()}
     table.add(numbers(30, start=100), max_rows_per_file=20)
     plan = table.plan_backfill("y")
     assert {r.reason: r.fragments for r in plan.reasons} == {"REUSED": 5, "MISSING": 2}
     job = db.job(table.backfill("y", progress=False))
-    assert sorted(evidence.seen()) == list(range(100, 130))
+    assert sorted(call_log.seen()) == list(range(100, 130))
     assert (job.progress.rows_reused, job.progress.fragments_committed) == (100, 2)
     after = {f.fragment_id: f.metadata.files for f in table.to_lance().get_fragments()}
     assert {i: after[i] for i in before} == before
     assert values(table, "y") == {x: 2 * x for x in range(130)}
 
 
-def test_scenario_3_selective_backfill_with_where_clause(db, evidence):
+def test_scenario_3_selective_backfill_with_where_clause(db, call_log):
     """Rows that came with a value of their own keep it, and the function is not called for them."""
     table = db.create_table("t", numbers(40), max_rows_per_file=20)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", progress=False)
-    evidence.clear()
+    call_log.clear()
     given = pa.array([-x if x % 3 == 0 else None for x in range(40, 70)], pa.int64())
     table.add(numbers(30, start=40).append_column("y", given))
     job = db.job(table.backfill("y", where="y IS NULL", progress=False))
     own = {x for x in range(40, 70) if x % 3 == 0}
-    assert sorted(evidence.seen()) == sorted({*range(40, 70)} - own)
+    assert sorted(call_log.seen()) == sorted({*range(40, 70)} - own)
     assert job.progress.rows_skipped >= len(own)
     assert values(table, "y") == {x: -x if x in own else 2 * x for x in range(70)}
-    evidence.clear()
+    call_log.clear()
     table.backfill("y", where="y IS NULL", progress=False)
-    assert evidence.seen() == []
+    assert call_log.seen() == []
 
 
 def test_scenario_4_resuming_a_failed_backfill(db, tmp_path):
@@ -143,18 +143,18 @@ def test_scenario_4_resuming_a_failed_backfill(db, tmp_path):
     assert values(table, "y") == {x: 2 * x for x in range(100)}
 
 
-def test_scenario_5_processing_only_recent_data(db, evidence):
+def test_scenario_5_processing_only_recent_data(db, call_log):
     """By a date, by one relative to now, then a wider one: each row is computed once, older ones never."""
     now = dt.datetime.now(dt.UTC)
     ages = pa.array([now - dt.timedelta(days=10 * x) for x in range(20)], pa.timestamp("us", "UTC"))
     table = db.create_table("t", numbers(20).append_column("created_at", ages), max_rows_per_file=7)
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     fixed = (now - dt.timedelta(days=25)).strftime("%Y-%m-%d %H:%M:%S")
     table.backfill("y", where=f"created_at > timestamp '{fixed}'", progress=False)
-    assert sorted(evidence.seen()) == [0, 1, 2]
+    assert sorted(call_log.seen()) == [0, 1, 2]
     recent = db.job(table.backfill("y", where="created_at > now() - interval '45 days'", progress=False))
     assert "now()" not in recent.where, "pinned once"
-    assert sorted(evidence.seen()) == [0, 1, 2, 3, 4]
+    assert sorted(call_log.seen()) == [0, 1, 2, 3, 4]
     table.backfill("y", where="created_at > now() - interval '95 days'", progress=False)
-    assert sorted(evidence.seen()) == list(range(10))
+    assert sorted(call_log.seen()) == list(range(10))
     assert values(table, "y") == {x: 2 * x if x < 10 else None for x in range(20)}

@@ -13,7 +13,7 @@ import pytest
 from leman import errors
 from tests.conftest import System, start_system, stop_system
 from tests.integration.backfills.test_udf_options import most_at_once, spans
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 pytestmark = [
     pytest.mark.spark,

@@ -7,7 +7,7 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 
 def texts(rows: int, start: int = 0) -> pa.Table:

@@ -19,14 +19,14 @@ from core.config import Settings
 from leman import ErrorHandlingConfig, JobState, Skip, errors
 from tests.conftest import System
 from tests.faults.lake import wait_for
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path: Path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_type_mismatch_for_column_x(table):
 # backfills.md, "Common Issues and Resolution"
 
 
-def test_backfill_running_slowly_names_what_bounds_it(db, table, evidence):
-    table.add_columns({"y": evidence.double(seconds=0.005)})
+def test_backfill_running_slowly_names_what_bounds_it(db, table, call_log):
+    table.add_columns({"y": call_log.double(seconds=0.005)})
     progress = db.job(table.backfill("y", concurrency=1, progress=False)).progress
     assert progress.bottleneck == "udf"
     assert progress.udf_seconds >= 60 * 0.005
@@ -222,9 +222,9 @@ def test_missing_input_columns_are_mapped_to_actual_ones(db, table):
 # checkpointing.md, "Debugging tips"
 
 
-def test_checkpoints_are_human_readable_keys(table, evidence):
+def test_checkpoints_are_human_readable_keys(table, call_log):
     """`_range-` keys are checkpoints; the others are records of fragments whose column file can be reused."""
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     table.backfill("y", checkpoint_size=10, progress=False)
     names = sorted(path.stem for path in Path(table.uri, "_checkpoints").iterdir())
     prefix = r"udf-double_seen_ver-\w+_col-y_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_srcfiles-[0-9a-f]{32}_frag-"
@@ -237,15 +237,15 @@ def test_checkpoints_are_human_readable_keys(table, evidence):
 
 
 @pytest.mark.parametrize("where", [None, "x % 2 = 0"])
-def test_logical_and_physical_rows_never_hang_a_job(db, table, evidence, where):
+def test_logical_and_physical_rows_never_hang_a_job(db, table, call_log, where):
     """Deleted rows at the start, in the middle, at the end, and a fragment without any row; filters on top."""
     table.to_lance().delete("x < 3 OR x IN (10, 11, 19) OR x BETWEEN 20 AND 39 OR x = 59")
-    table.add_columns({"y": evidence.double()})
+    table.add_columns({"y": call_log.double()})
     job = db.job(table.backfill("y", where=where, checkpoint_size=4, task_size=7, progress=False))
     assert job.state is JobState.DONE
     live = [x for x in range(60) if not (x < 3 or x in (10, 11, 19, 59) or 20 <= x <= 39)]
     asked = [x for x in live if where is None or x % 2 == 0]
-    assert sorted(evidence.seen()) == asked
+    assert sorted(call_log.seen()) == asked
     assert values(table, "y") == {x: 2 * x if x in asked else None for x in live}
     for fragment in table.to_lance().get_fragments():
         (file,) = [f.path for f in fragment.metadata.files if len(f.fields) == 1 and f.path != first_file(fragment)]
@@ -262,18 +262,18 @@ def first_file(fragment: lance.LanceFragment) -> str:
 
 def test_concurrent_backfill_version_conflicts(db, tmp_path):
     """Four columns at once, each of whose commits meets versions of the others: all are there in the end."""
-    columns = {name: Evidence(tmp_path, name).double() for name in "abcd"}
+    columns = {name: CallLog(tmp_path, name).double() for name in "abcd"}
     table = db.create_table("wide", numbers(80), max_rows_per_file=5)
     table.add_columns(columns)
     futures = [table.backfill_async(name, commit_granularity=2) for name in columns]
     assert [db.job(f.result(timeout=60)).state for f in futures] == [JobState.DONE] * 4
     for name in columns:
         assert values(table, name) == {x: 2 * x for x in range(80)}
-        assert sorted(Evidence(tmp_path, name).seen()) == list(range(80)), "no conflict cost a computation"
+        assert sorted(CallLog(tmp_path, name).seen()) == list(range(80)), "no conflict cost a computation"
 
 
 def test_related_configuration():
-    """GENEVA_WRITER_STALL_IDLE_ROUNDS and GENEVA_VERSION_CONFLICT_MAX_RETRIES, under our names."""
+    """How long a worker may stand still, and how often a commit is tried."""
     settings = Settings()
     assert (settings.writer.stall_idle_rounds, settings.writer.stall_round_seconds) == (6, 5.0)
     assert settings.commit.version_conflict_max_retries == 10

@@ -15,7 +15,7 @@ import pytest
 
 import leman
 from leman import ErrorHandlingConfig, JobState, Skip, errors
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 pytestmark = pytest.mark.spark
 

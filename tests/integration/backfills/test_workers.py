@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 pytestmark = pytest.mark.spark
 

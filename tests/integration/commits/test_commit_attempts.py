@@ -154,15 +154,15 @@ def refused(view: View, request: object) -> None:
     assert view.open().version == version
 
 
-def test_placeholders_of_an_earlier_attempt_are_neither_laid_nor_filled(view):
+def test_placeholders_of_an_earlier_attempt_are_neither_made_nor_filled(view):
     view.made(rows=20, most=10)
     one(begin(view.uri, 2))
     refused(view, replace(view.fill(), attempt=1))
-    refused(view, replace(view.lay(create=False), attempt=1))
+    refused(view, replace(view.make_placeholders(create=False), attempt=1))
     assert {outcome.status for outcome in one(replace(view.fill(), attempt=2)).outcomes} == {Status.COMMITTED}
 
 
-def test_an_earlier_attempt_neither_splices_nor_evicts(view):
+def test_an_earlier_attempt_neither_deltas_nor_evicts(view):
     view.filled(rows=20, most=10)
     before = view.rows()
     one(begin(view.uri, 2))

@@ -37,9 +37,9 @@ def view(tmp_path):
     return View(str(tmp_path))
 
 
-def test_creation_lays_a_placeholder_for_each_matching_row_in_exact_fragments(view):
+def test_creation_makes_a_placeholder_for_each_matching_row_in_exact_fragments(view):
     view.make_source(20)
-    result = one(view.lay(7, where="x >= 50"))
+    result = one(view.make_placeholders(7, where="x >= 50"))
     dataset = view.open()
     assert result.version == dataset.version
     assert list(view.fragments().values()) == [7, 7, 1]
@@ -52,14 +52,14 @@ def test_creation_lays_a_placeholder_for_each_matching_row_in_exact_fragments(vi
 
 def test_creation_is_one_version_and_then_its_identity(view):
     view.make_source()
-    one(view.lay())
+    one(view.make_placeholders())
     assert view.open().checkout_version(1).count_rows() == 20
     assert view.open().version == 2
 
 
 def test_a_shuffled_view_has_the_order_of_its_seed_whatever_the_layout(view):
     view.make_source(40)
-    request = view.lay(9, shuffle=True, seed=7, limit=30, offset=4)
+    request = view.make_placeholders(9, shuffle=True, seed=7, limit=30, offset=4)
     one(request)
     query = view.definition(shuffle=True, seed=7).query
     assert view.rows()[SOURCE_ROW_ID] == in_view_order(np.arange(4, 34), query).tolist()
@@ -68,7 +68,7 @@ def test_a_shuffled_view_has_the_order_of_its_seed_whatever_the_layout(view):
 
 def test_a_view_of_nothing_can_be_made_and_grow(view):
     view.make_source()
-    one(view.lay(where="x < 0"))
+    one(view.make_placeholders(where="x < 0"))
     assert view.rows()[SOURCE_ROW_ID] == []
     one(view.delta(appended=[view.appended(1, 2)]))
     assert view.rows()["x"] == [10, 20]
@@ -76,11 +76,11 @@ def test_a_view_of_nothing_can_be_made_and_grow(view):
 
 def test_creation_sent_again_is_answered_and_another_is_refused(view):
     view.make_source()
-    request = view.lay()
+    request = view.make_placeholders()
     version = one(request).version
     assert one(request).version == version  # other commit queues: nothing is remembered but in the table
     with pytest.raises(AlreadyExists) as caught:
-        one(view.lay())
+        one(view.make_placeholders())
     assert caught.value.reason == "TABLE_EXISTS"
     assert view.open().version == version
     assert len(list(_data(view))) == 1  # no placeholders lie about
@@ -97,7 +97,7 @@ def test_a_fill_names_at_least_one_fragment(view):
 
 def test_creation_needs_a_source_and_a_view(view):
     view.make_source()
-    request = view.lay()
+    request = view.make_placeholders()
     with pytest.raises(InvalidArgument):
         one(replace(request, schema=SCHEMA))
     lance.dataset(view.source).delete("true")
@@ -109,7 +109,7 @@ def test_creation_needs_a_source_and_a_view(view):
 
 def test_creation_after_a_crash_is_completed_by_the_same_request(view, monkeypatch):
     view.make_source()
-    request = view.lay()
+    request = view.make_placeholders()
     monkeypatch.setattr(lance.LanceDataset, "update_config", _die)
     with pytest.raises(Unavailable, match="died here"):
         submit(request, limits=ONCE)
@@ -124,7 +124,7 @@ def test_a_view_without_identity_gets_one_and_its_refresh_is_planned_again(view,
     view.make_source()
     monkeypatch.setattr(lance.LanceDataset, "update_config", _die)
     with pytest.raises(Unavailable, match="died here"):
-        submit(view.lay(), limits=ONCE)
+        submit(view.make_placeholders(), limits=ONCE)
     monkeypatch.undo()
     with pytest.raises(Aborted) as caught:
         one(replace(view.fill(), incarnation="x"))
@@ -132,10 +132,10 @@ def test_a_view_without_identity_gets_one_and_its_refresh_is_planned_again(view,
     assert LanceTables().snapshot(view.uri).incarnation
 
 
-def test_placeholders_are_laid_anew_where_no_row_is_set(view):
+def test_placeholders_are_made_anew_where_no_row_is_set(view):
     view.made(20)
     lance.dataset(view.source).delete("x < 100")
-    again = view.lay(3, create=False)
+    again = view.make_placeholders(3, create=False)
     version = one(again).version
     assert view.rows()[SOURCE_ROW_ID] == list(range(10, 20))
     assert list(view.fragments().values()) == [3, 3, 3, 1]
@@ -143,15 +143,15 @@ def test_placeholders_are_laid_anew_where_no_row_is_set(view):
     assert view.open().version == version
 
 
-def test_placeholders_are_not_laid_over_values(view):
+def test_placeholders_are_not_made_over_values(view):
     view.made(20)
-    stale = view.lay(create=False)
+    stale = view.make_placeholders(create=False)
     one(view.fill(0))
     with pytest.raises(Aborted) as caught:
         one(stale)
     assert caught.value.reason == "VIEW_CHANGED"
     with pytest.raises(Aborted) as caught:
-        one(view.lay(create=False))
+        one(view.make_placeholders(create=False))
     assert caught.value.reason == "VIEW_IS_SET"
     assert view.open().count_rows(IS_SET) == 10
 
@@ -298,7 +298,7 @@ def test_a_compaction_between_look_and_commit_refuses_the_delta_and_loses_nothin
     assert view.rows()[SOURCE_ROW_ID] == list(range(20))
 
 
-def test_of_two_splices_at_once_one_is_planned_again(view):
+def test_of_two_deltas_at_once_one_is_planned_again(view):
     view.filled(20)
     requests = [view.delta(appended=[view.appended(100 + i)]) for i in range(2)]
     one(requests[0])
@@ -354,12 +354,12 @@ def test_a_view_that_has_no_version_yet_is_not_there(view):
     Path(view.uri, "data").mkdir(parents=True)
     Path(view.uri, "data", f"placeholders-{'a' * 32}.lance").write_text("left by one that died")
     assert LanceTables().list_tables(view.database) == ["t"]
-    one(view.lay())
+    one(view.make_placeholders())
     assert LanceTables().list_tables(view.database) == ["t", "v"]
     assert view.open().count_rows() == 20
 
 
-def test_indexes_of_a_view_follow_its_splices(view):
+def test_indexes_of_a_view_follow_its_deltas(view):
     view.filled(30)
     view.open().create_scalar_index("x", "BTREE")
     request = view.delta(appended=[view.appended(100)], swapped=[view.swapped(1, -1, patch=[3])], evicted=[4])
@@ -375,7 +375,7 @@ def test_views_keep_blobs_of_both_kinds_as_blobs(tmp_path):
     blobs = [pa.array([b"a", None], pa.large_binary()), lance.blob_array([None, b"b"])]
     lance.write_dataset(pa.table(blobs, schema=pa.schema(kinds)), f"{tmp_path}/t.lance", enable_stable_row_ids=True)
     view = View(str(tmp_path))
-    request = view.lay()
+    request = view.make_placeholders()
     fields = [SCHEMA.field(SOURCE_ROW_ID), SCHEMA.field(IS_SET), *kinds]
     one(replace(request, schema=pa.schema(fields, metadata=request.schema.metadata)))
     schema = pa.schema([field for field in view.open().schema if field.name != SOURCE_ROW_ID])

@@ -18,10 +18,10 @@ def view(tmp_path):
     return View(str(tmp_path)).make_source(20)
 
 
-def lay(view, **changes):
+def make_placeholders(view, **changes):
     schema = convert.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
-    laid = commit_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
-    fields = {"uri": view.uri, "request_id": "make", "create_placeholders": laid}
+    placeholders = commit_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
+    fields = {"uri": view.uri, "request_id": "make", "create_placeholders": placeholders}
     return commit_pb2.SubmitCommitRequest(**{**fields, **changes})
 
 
@@ -53,10 +53,10 @@ def delta(view, request_id="delta", **changes):
     return about(view, request_id, apply_view_delta=commit_pb2.ApplyViewDelta(**{**fields, **changes}))
 
 
-def test_a_view_is_made_filled_spliced_and_its_history_told(view):
+def test_a_view_is_made_filled_changed_and_its_history_told(view):
     async def scenario():
         async with coordinator() as stub:
-            made = await stub.SubmitCommit(lay(view))
+            made = await stub.SubmitCommit(make_placeholders(view))
             fragments = files(view.fill().fragments)
             fill = about(view, "fill", fill_placeholders=commit_pb2.FillPlaceholders(fragments=fragments))
             filled = await stub.SubmitCommit(fill)
@@ -84,7 +84,7 @@ def test_a_view_is_made_filled_spliced_and_its_history_told(view):
 def test_a_request_that_is_sent_twice_is_done_once(view):
     async def scenario():
         async with coordinator() as stub:
-            await stub.SubmitCommit(lay(view))
+            await stub.SubmitCommit(make_placeholders(view))
             request = delta(view)
             return [await stub.SubmitCommit(request) for _ in range(2)]
 
@@ -107,7 +107,7 @@ def test_a_request_that_is_sent_twice_is_done_once(view):
 def test_what_no_delta_can_be_is_refused_at_once(view, changes, reason):
     async def scenario():
         async with coordinator() as stub:
-            await stub.SubmitCommit(lay(view))
+            await stub.SubmitCommit(make_placeholders(view))
             return await refusal(stub.SubmitCommit(delta(view, **changes)))
 
     code, found, _ = run(scenario)
@@ -117,11 +117,11 @@ def test_what_no_delta_can_be_is_refused_at_once(view, changes, reason):
 def test_errors_have_their_codes(view):
     async def scenario():
         async with coordinator() as stub:
-            await stub.SubmitCommit(lay(view))
+            await stub.SubmitCommit(make_placeholders(view))
             stale = delta(view, "stale")
             await stub.SubmitCommit(delta(view))
             return [
-                await refusal(stub.SubmitCommit(lay(view, request_id="other"))),
+                await refusal(stub.SubmitCommit(make_placeholders(view, request_id="other"))),
                 await refusal(stub.SubmitCommit(stale)),
                 await refusal(stub.SubmitCommit(about(view, "none", fill_placeholders=commit_pb2.FillPlaceholders()))),
             ]

@@ -47,10 +47,10 @@ def age(lake, days):
 def collect(lake, older_than=0.0):
     """What was removed, by use."""
     collector = GarbageCollector(lake.uri, older_than)
-    _, verdicts = collector.look()
-    gone = set(collector.sweep(verdicts))
-    assert gone == {v.file for v in verdicts if v.fate is Fate.GARBAGE}
-    return sorted(v.use.name for v in verdicts if v.file in gone)
+    _, decisions = collector.look()
+    gone = set(collector.sweep(decisions))
+    assert gone == {v.file for v in decisions if v.fate is Fate.GARBAGE}
+    return sorted(v.use.name for v in decisions if v.file in gone)
 
 
 def uses(lake):
@@ -196,11 +196,11 @@ def test_a_commit_between_look_and_sweep_keeps_its_file(lake):
     made = lake.plan()
     staged = lake.write(made, made.tasks[0])
     collector = GarbageCollector(lake.uri, 0)
-    _, verdicts = collector.look()
-    assert [v.use for v in verdicts] == [Use.UNREFERENCED]
+    _, decisions = collector.look()
+    assert [v.use for v in decisions] == [Use.UNREFERENCED]
     lake.install(made, made.tasks[0], staged.file)
     lake.rewrite("c", made.tasks[0].fragment_id)
-    assert collector.sweep(verdicts) == []
+    assert collector.sweep(decisions) == []
     assert staged.file in data_files(lake)
 
 
@@ -209,10 +209,10 @@ def test_what_is_written_anew_after_the_look_stays(lake):
     lake.fill(lake.plan())
     key = lake.checkpoint(task, 0, 5)
     collector = GarbageCollector(lake.uri, 0)
-    _, verdicts = collector.look()
+    _, decisions = collector.look()
     (path,) = Path(lake.uri, "_checkpoints").iterdir()
     os.utime(path, (time.time() + 1, time.time() + 1))
-    assert collector.sweep(verdicts) == []
+    assert collector.sweep(decisions) == []
     assert key in lake.store
 
 

@@ -75,7 +75,7 @@ class View:
         form = ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES
         return ViewDefinition(asked, self.source, source.version, "i", form)
 
-    def lay(
+    def make_placeholders(
         self, most: int = 0, *, create: bool = True, request_id: str = "", **query: Any
     ) -> CreatePlaceholdersRequest:
         known = None if create else LanceTables().snapshot(self.uri)
@@ -93,7 +93,7 @@ class View:
     def made(self, rows: int = 20, most: int = 10, **query: Any) -> View:
         """With source and placeholders."""
         self.make_source(rows)
-        submit(self.lay(most, **query))
+        submit(self.make_placeholders(most, **query))
         return self
 
     def filled(self, rows: int = 20, most: int = 10) -> View:

@@ -145,7 +145,7 @@ class WatchedStore(LanceCheckpointStore):
 
 
 class Nobody:
-    """Takes hints, signs and failed rows, and keeps none of them."""
+    """Takes progress reports, in-flight rows and failed rows, and keeps none of them."""
 
     def send(self, report: ProgressReport) -> None:
         pass
@@ -159,14 +159,14 @@ class Nobody:
 
 @dataclass
 class Made:
-    """What one round made, by fragment; `requests` was sent, or would have been. `attempt`: whose it is, `in_hand` the
-    unit that it had last."""
+    """What one plan execution made, by fragment; `requests` was sent, or would have been. `attempt`: whose it is,
+    `in_flight` the unit that it had last."""
 
     plan: Plan
     attempt: Attempt = _NO_ATTEMPT
     reservations: InProcessReservations = field(default_factory=lambda: InProcessReservations(60))
     staged: dict[int, StagedFile] = field(default_factory=dict)
-    in_hand: WorkUnit | None = None
+    in_flight: WorkUnit | None = None
 
     def request(self, uri: str, fragments: Sequence[int]) -> ReplaceRequest:
         tasks = {task.fragment_id: task for task in self.plan.tasks}
@@ -251,7 +251,7 @@ class System:
         )
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        """As a job plans: what was followed is recorded, what is stored elsewhere is migrated first."""
+        """As a job plans: what was traced is recorded, what is stored elsewhere is migrated first."""
         plan = self._plan_and_record(spec)
         while plan.migrated and migrate_checkpoints(self._store, plan, lambda: False):
             plan = self._plan_and_record(spec)
@@ -303,7 +303,7 @@ class System:
             while not work_queue.empty and not fate.over:
                 unit: WorkUnit | None = first.pop(0) if first else work_queue.take()
                 assert unit is not None, "the work queue is neither empty nor has it work"
-                made.in_hand = unit
+                made.in_flight = unit
                 outcome = UnitRunner(
                     context, unit, store=store, reservations=made.reservations, sink=Nobody(), errors=Nobody()
                 ).run()

@@ -1,7 +1,7 @@
 """What the table must hold and which rows a backfill may evaluate. Pure Python: knows no Lance and no Leman.
 
 Data files are tokens: a number for each file that Lance would write, 0 where a fragment has none. Rows are known by
-their id. Settlements S2, S7, S8 and S9 of the specification are the rules.
+their id. Its rules are those of docs/architecture.md and of the decision records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPACTION_IS_FREE = True
 
 ID, X, Z = 0, 1, 2
 #: How the oracle calls what was migrated, before the fragment and the key from where.
-_CARRIED = "migrated from "
+_MIGRATED = "migrated from "
 
 
 @dataclass(frozen=True)
@@ -182,15 +182,15 @@ class Oracle:
         if COMPACTION_IS_FREE:
             for number in layout.keys() - before.keys():
                 made = self.state.fragments[number]
-                self._carry(before, made)
+                self._migrate(before, made)
                 made.made_of = {n: f for n, f in before.items() if n not in layout}
 
-    def _carry_stored(self, number: int, made: Fragment) -> None:
+    def _migrate_stored(self, number: int, made: Fragment) -> None:
         """What was stored for the rows of fragments that compaction took away is migrated, also where it was stored
         after the compaction, between two restores."""
         gone = made.made_of
         for n, old_one in gone.items():
-            self._carry_stored(n, old_one)
+            self._migrate_stored(n, old_one)
         files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
         known = [*self._stored.items(), *self._handed_on.items()]
         stored = [(slot, key, ids) for slot, by_key in known for key, ids in by_key.items()]
@@ -199,10 +199,10 @@ class Oracle:
             if old is None or slot.fragment in self.broken or any(old.token(i) != t for i, t in slot.tokens):
                 continue
             now = replace(slot, fragment=number, tokens=tuple((i, made.token(i)) for i, _ in slot.tokens))
-            self._migrated(now, f"{_CARRIED}{slot.fragment} {key}", ids & made.live & old.live)
+            self._migrated(now, f"{_MIGRATED}{slot.fragment} {key}", ids & made.live & old.live)
 
     def _migrated(self, slot: Slot, key: str, ids: Collection[int]) -> None:
-        """Rows that may be migrated: they may be evaluated, or not. Tests of carrying over say it exactly."""
+        """Rows that may be migrated: they may be evaluated, or not. Tests of checkpoint migration say it exactly."""
         for known in (self._loose.setdefault(_loose(slot), {}), self._handed_on.setdefault(slot, {})):
             known[key] = known.get(key, frozenset[int]()).union(ids)
 
@@ -210,7 +210,7 @@ class Oracle:
         self._stored.setdefault(slot, {})[key] = frozenset(ids)
         self._loose.setdefault(_loose(slot), {})[key] = frozenset(ids)
 
-    def _carry(self, before: Mapping[int, Fragment], made: Fragment) -> None:
+    def _migrate(self, before: Mapping[int, Fragment], made: Fragment) -> None:
         """What was known of the rows of a compacted fragment is known still, of the same inputs in new files."""
         for old in before.values():
             for identity, file in old.files.items():
@@ -315,13 +315,13 @@ class Oracle:
         settled = file.known(fingerprint) & fragment.live if file is not None else set()
         asked = {i for i in fragment.live if where.matches(self.row(i))}
         slot = Slot(column.function, version, column.added_as, tokens, number)
-        self._carry_stored(number, fragment)
+        self._migrate_stored(number, fragment)
         own = {column.identity, *inputs}
         read = sorted({self.state.columns[n].identity for n in where.reads} - own)
         where_id = (where.text, tuple((i, fragment.token(i)) for i in read)) if where.text else ()
         staged = self._usable(slot, where_id, fingerprint, target, fragment.live)
         if staged is None and not (file is not None and (file.fingerprint == fingerprint or file.known(fingerprint))):
-            self._carry_replaced(slot)
+            self._migrate_replaced(slot)
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
@@ -342,11 +342,11 @@ class Oracle:
             where_id,
         )
 
-    def _carry_replaced(self, slot: Slot) -> None:
+    def _migrate_replaced(self, slot: Slot) -> None:
         """Files whose place another one took, or that were made for a column of the same name that is gone."""
         for (at, where), staged in list(self._records.items()):
             if at == slot and slot.fragment not in self.broken:
-                self._migrated(slot, f"{_CARRIED}{slot.fragment} file {where}", staged.settled)
+                self._migrated(slot, f"{_MIGRATED}{slot.fragment} file {where}", staged.settled)
 
     def plan_failed(self, name: str) -> dict[int, Asked]:
         """What a retry finds: failed rows are asked for and no others. Other files' checkpoints say nothing."""

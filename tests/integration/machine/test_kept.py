@@ -165,9 +165,9 @@ class Kept(RuleBasedStateMachine):
         expected = {i for i, row in self.rows.items() if asked(i, row)}
         udfs.EVALUATED.clear()
         fate = Fate(kill)
-        self._round(spec, fate)
+        self._execute(spec, fate)
         if fate.dead:
-            self._round(spec, Fate())
+            self._execute(spec, Fate())
         else:
             assert len(udfs.EVALUATED) == len(set(udfs.EVALUATED)), "a row was evaluated twice"
         seen = set(udfs.EVALUATED)
@@ -180,7 +180,7 @@ class Kept(RuleBasedStateMachine):
             self.rows[i] = (self.version, *self._value(i))
         self._check()
 
-    def _round(self, spec: BackfillSpec, fate: Fate) -> None:
+    def _execute(self, spec: BackfillSpec, fate: Fate) -> None:
         made = Made(self.system.plan(spec))
         try:
             self.system.compute(spec, made, fate, lambda _key, _batch: None)

@@ -417,7 +417,7 @@ class Machine(RuleBasedStateMachine):
         self._step("retry", changed=bool(evaluated) or before != self.system.open().version)
 
     def _backfill_once(self, spec: BackfillSpec, fate: Fate) -> int:
-        """A round of a retry: the rows that fail again are there to be tried again."""
+        """An execution of a retry: the rows that fail again are there to be tried again."""
         parts = self.oracle.plan_failed(spec.column)
         made = Made(self.system.plan(spec))
         open_parts = {t.fragment_id: parts[t.fragment_id] for t in made.plan.tasks}
@@ -516,9 +516,9 @@ class Machine(RuleBasedStateMachine):
             udfs.EVALUATED.clear()
         finally:
             frozen.wake()
-        works = first.in_hand.works if first.in_hand is not None else ()
-        in_hand = sum(rows.rows for work in works for rows in work.ranges)
-        assert len(udfs.EVALUATED) <= in_hand, "it went on with what it no longer had"
+        works = first.in_flight.works if first.in_flight is not None else ()
+        in_flight = sum(rows.rows for work in works for rows in work.ranges)
+        assert len(udfs.EVALUATED) <= in_flight, "it went on with what it no longer had"
         if first.staged:
             with pytest.raises(LemanError) as refused:
                 self.system.submit(first.request(self.system.uri, sorted(first.staged)))

@@ -121,7 +121,7 @@ def test_what_was_recorded_is_not_traced_again(filled, monkeypatch):
     compact(filled)
     record(filled, filled.plan())
     clean(filled)
-    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("followed again"))
+    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("traced again"))
     made = filled.plan()
     assert (made.tasks, counts(made), made.traced) == ((), {"REUSED": 1}, ())
 

@@ -80,7 +80,7 @@ def test_functions_are_pinned_and_come_last(lake):
     assert found.filled == {"d": "double@1"}
 
 
-def test_sql_functions_need_no_stage(lake):
+def test_sql_functions_need_no_scratch_table(lake):
     lake.registry.put(SQL)
     _, found = made(lake, column("id"), functions=[ViewFunction("s", "plus", "1", ("id", "x"))])
     assert found.query.functions == ()
@@ -230,14 +230,14 @@ def test_names_of_tables_are_taken(lake, name):
 
 
 @pytest.mark.parametrize("name", ["v" * 201, "é" * 101, "v" * 300])
-def test_a_name_leaves_room_for_that_of_a_stage(lake, name):
+def test_a_name_leaves_room_for_that_of_a_scratch_table(lake, name):
     with pytest.raises(InvalidArgument) as caught:
         lake.creation(lake.query(), name)
     assert caught.value.reason == "BAD_TABLE_NAME"
     assert refused(lake, table=name * 2).reason == "BAD_TABLE_NAME"
 
 
-def test_stages_are_nobodys_tables(lake):
+def test_scratch_tables_are_nobodys_tables(lake):
     with pytest.raises(InvalidArgument) as caught:
         lake.creation(lake.query(), "__leman_scratch_1")
     assert caught.value.reason == "RESERVED_NAME"

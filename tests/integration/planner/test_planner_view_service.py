@@ -292,7 +292,7 @@ def test_a_backfill_of_a_view_is_told_to_refresh_it(filled):
 
 
 @pytest.fixture
-def stage(lake):
+def scratch_table(lake):
     """A scratch table of the first 20 rows, with `d` = length(body of t)."""
     lake.registry.put(LENGTH)
     uri = f"{lake.database}/__leman_scratch_v.lance"
@@ -304,19 +304,19 @@ def stage(lake):
     return source
 
 
-def test_a_stage_is_planned_like_any_table(lake, stage):
+def test_a_stage_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
         spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
         return [m async for m in stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec))]
 
     header, tasks = served(work)
     plan = convert.header_from_proto(header.header)
-    assert plan.input_source == stage
+    assert plan.input_source == scratch_table
     assert plan.input_columns == ("__source_row_id",)
     assert [t.physical_rows for t in tasks.tasks.tasks] == [10, 10]
 
 
-def test_nobody_describes_or_changes_a_stage(lake, stage):
+def test_nobody_describes_or_changes_a_scratch_table(lake, scratch_table):
     table = catalog_pb2.TableRef(database=lake.database, table="__leman_scratch_v")
     column = catalog_pb2.NewColumn(name="e", sql_expression="1")
     for call in (
@@ -328,9 +328,9 @@ def test_nobody_describes_or_changes_a_stage(lake, stage):
         assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "RESERVED_NAME")
 
 
-def test_what_the_function_reads_is_not_looked_for_in_the_stage(lake, stage):
+def test_what_the_function_reads_is_not_looked_for_in_the_scratch_table(lake, scratch_table):
     """Its parameter is called text and is one; the scratch table has row ids only."""
     plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
-    assert plan.header.input_source == stage
+    assert plan.header.input_source == scratch_table
     assert plan.header.input_field_ids == (0,)
     assert plan.header.udf == LENGTH

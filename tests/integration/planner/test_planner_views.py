@@ -345,7 +345,7 @@ def test_first_fill_and_what_is_left_of_it(tmp_path):
     assert lake.reader.view(lake.database, "v").rows_set == 10
 
 
-def test_placeholders_of_an_older_version_are_laid_again(tmp_path):
+def test_placeholders_of_an_older_version_are_made_again(tmp_path):
     lake = ViewLake(tmp_path)
     lake.create()
     lance.write_dataset(rows(5, 30), lake.uri, mode="append")
@@ -530,6 +530,6 @@ def test_source_in_another_database(tmp_path):
     assert kinds(lake.plan("far")) == [(0, "DELETIONS")]
 
 
-def test_stages_are_no_tables_of_the_database(lake):
+def test_scratch_tables_are_no_tables_of_the_database(lake):
     lance.write_dataset(rows(1), f"{lake.database}/__leman_scratch_x.lance")
     assert Catalog(lake.tables).tables(lake.database) == ["t", "v"]

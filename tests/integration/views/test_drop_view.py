@@ -13,14 +13,14 @@ import leman
 from core.lance_io.views import scratch_table as view_scratch
 from core.views.metadata import QUERY
 from executor.refresh.file_layout import scratch_table
-from tests.integration.evidence import Evidence, numbers
+from tests.integration.call_log import CallLog, numbers
 
 REST = pa.schema([])
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def folders(db) -> set[str]:
@@ -33,9 +33,9 @@ def leave_scratch(db, view: str) -> None:
     view_scratch.create(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
-def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, evidence):
+def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, call_log):
     table = db.create_table("t", numbers(10))
-    query = table.search(None).add_column("y", evidence.double())
+    query = table.search(None).add_column("y", call_log.double())
     for name in ("v", "v_2"):
         db.create_materialized_view(name, query).refresh(progress=False)
         leave_scratch(db, name)
@@ -50,10 +50,10 @@ def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, evidence)
         db.drop_view("v")
 
 
-def test_a_view_that_was_dropped_can_be_made_anew_under_its_name(db, evidence):
+def test_a_view_that_was_dropped_can_be_made_anew_under_its_name(db, call_log):
     table = db.create_table("t", numbers(10))
     for round_ in range(3):
-        query = table.search(None).where(f"x >= {round_}").add_column("y", evidence.double())
+        query = table.search(None).where(f"x >= {round_}").add_column("y", call_log.double())
         view = db.create_materialized_view("v", query)
         result = view.refresh(progress=False)
         assert (result.mode, result.rows_added, result.rows_evaluated) == ("full", 10 - round_, 10 - round_)
@@ -95,12 +95,12 @@ def test_a_view_that_others_rest_on_is_dropped_by_force_only(db):
     assert db.table_names() == ["t"]
 
 
-def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, evidence):
+def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, call_log):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(seconds=0.02)))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.02)))
     future = view.refresh_async()
     for _, _events in future.watch(timeout=60):
-        if evidence.seen():
+        if call_log.seen():
             break
 
     db.drop_view("v")
@@ -162,15 +162,15 @@ def test_a_view_of_which_the_source_was_dropped_says_so_whatever_is_asked(db, sy
         assert sorted(top.to_arrow()["y"].to_pylist()) == [12, 15, 18, 21, 24, 27]
 
 
-def test_a_refresh_whose_source_is_dropped_meanwhile_says_so(db, evidence):
+def test_a_refresh_whose_source_is_dropped_meanwhile_says_so(db, call_log):
     table = db.create_table("t", numbers(200))
     low = db.create_materialized_view("low", table.search(None))
     low.refresh(progress=False)
-    query = low.search(None).add_column("y", evidence.double(seconds=0.02))
+    query = low.search(None).add_column("y", call_log.double(seconds=0.02))
     view = db.create_materialized_view("v", query, max_rows_per_fragment=50)
     future = view.refresh_async()
     for _, _events in future.watch(timeout=60):
-        if evidence.seen():
+        if call_log.seen():
             break
 
     db.drop_view("low", force=True)

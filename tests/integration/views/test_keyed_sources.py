@@ -9,7 +9,7 @@ import pytest
 import leman
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction
-from tests.integration.evidence import Evidence
+from tests.integration.call_log import CallLog
 from tests.integration.views.view_lake import ViewLake, column
 
 KEY = "lance-schema:unenforced-primary-key"
@@ -51,11 +51,11 @@ def test_a_copy_of_a_key_is_no_key(tmp_path, metadata):
     lance.write_dataset(schema.empty_table(), f"{lake.database}/tried.lance")
 
 
-def test_columns_and_views_of_a_table_with_a_key_follow_it(db, evidence):
+def test_columns_and_views_of_a_table_with_a_key_follow_it(db, call_log):
     data = keyed({KEY: "true"})
     table = db.create_table("keyed", data)
     inner = data.schema.field("inner").type
-    double = evidence.double(version="1")
+    double = call_log.double(version="1")
 
     @leman.udf(data_type=inner)
     def again(inner: dict[str, int]) -> dict[str, int]:
@@ -79,11 +79,11 @@ def test_columns_and_views_of_a_table_with_a_key_follow_it(db, evidence):
     assert [row["x"] for row in rows] == list(range(8))
     assert all(row["y"] == 2 * row["x"] and row["next"] == row["x"] + 1 for row in rows)
     assert all(row["z"] == row["inner"] == {"k": row["x"], "w": -row["x"]} for row in rows)
-    assert sorted(set(evidence.seen())) == list(range(8))
+    assert sorted(set(call_log.seen())) == list(range(8))
     assert keys_in(view.to_lance().schema) == []
     assert len(keys_in(table.to_lance().schema)) == 2
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)

@@ -27,18 +27,18 @@ def ids(scratch):
     return lance.dataset(scratch.uri).to_table()[SOURCE_ROW_ID].to_pylist()
 
 
-def test_a_scratch_that_is_laid_by_many_at_once_is_one(uri):
+def test_a_scratch_that_is_made_by_many_at_once_is_one(uri):
     start = threading.Barrier(4)
 
-    def lay(_):
+    def make(_):
         start.wait(10)
         return view_scratch.create(uri, "digest", PARTS, COLUMNS)
 
     with ThreadPoolExecutor(4) as pool:
-        scratch_tables = list(pool.map(lay, range(4)))
+        scratch_tables = list(pool.map(make, range(4)))
     assert {tuple(scratch.rows) for scratch in scratch_tables} == {(3, 1)}
     assert ids(scratch_tables[0]) == [7, 8, 9, 1]
-    assert lance.dataset(uri).version == 3  # laid once: the rows, the columns, what it is for
+    assert lance.dataset(uri).version == 3  # made once: the rows, the columns, what it is for
 
 
 def test_a_scratch_of_other_work_makes_room(uri):
@@ -57,7 +57,7 @@ def test_a_scratch_is_shared_by_whoever_needs_no_other_rows(uri):
     assert view_scratch.find_for(uri, "other", PARTS) is None
 
 
-def test_a_scratch_that_lost_its_files_is_not_found_and_can_be_laid_again(uri):
+def test_a_scratch_that_lost_its_files_is_not_found_and_can_be_made_again(uri):
     view_scratch.create(uri, "digest", PARTS, COLUMNS)
     assert view_scratch.find(uri, "digest") is not None
     shutil.rmtree(f"{uri}/data")

@@ -98,7 +98,7 @@ def test_patches_add_up_and_back_again(lower):
     assert upper.outcome(base=lower.open().version, target=middle) == ([9], [0, 18], [])
 
 
-def test_a_compaction_after_splices_changes_nothing_more(lower):
+def test_a_compaction_after_deltas_changes_nothing_more(lower):
     upper = Upper(lower)
     one(lower.delta(swapped=[lower.swapped(1, -1, patch=[3])]))
     one(lower.delta(swapped=[lower.swapped(1, -2, patch=[8])], evicted=[9]))

@@ -8,7 +8,7 @@ import pytest
 import leman
 from leman.error_handling import ErrorHandlingConfig, Skip
 from leman.errors import FailedPrecondition, JobFailed, NotSupported
-from tests.integration.evidence import Evidence, numbers
+from tests.integration.call_log import CallLog, numbers
 
 
 @leman.udf(data_type=pa.large_binary(), blob=True, version="1")
@@ -24,8 +24,8 @@ def counts(x: int) -> dict[str, int]:
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def test_a_function_gives_blobs(db):
@@ -51,19 +51,19 @@ def test_a_map_is_held_and_not_beside_blobs(db):
     assert refused.value.reason == "TYPE_NOT_STORABLE"
 
 
-def test_resources_that_nobody_has_are_refused_before_anything_is_laid(db, evidence):
+def test_resources_that_nobody_has_are_refused_before_anything_is_made(db, call_log):
     table = db.create_table("t", numbers(3))
-    greedy = evidence.double(num_gpus=1)
+    greedy = call_log.double(num_gpus=1)
     view = db.create_materialized_view("v", table.search(None).add_column("y", greedy))
     with pytest.raises(FailedPrecondition) as refused:
         view.refresh(progress=False)
     assert refused.value.reason == "RESOURCES_NOT_AVAILABLE"
-    assert (view.describe().rows_unset, evidence.seen()) == (3, [])
+    assert (view.describe().rows_unset, call_log.seen()) == (3, [])
 
 
-def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
+def test_a_refresh_is_not_retried_and_keeps_no_values(db, call_log):
     table = db.create_table("t", numbers(4))
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(version="1")))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(version="1")))
     future = view.refresh_async()
     future.result()
     with pytest.raises(FailedPrecondition) as refused:
@@ -72,7 +72,7 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, evidence):
     for way in ("changed in the source", "alter_columns", 'policy="full"'):
         assert way in str(refused.value)
     with pytest.raises(NotSupported):
-        view.alter_columns({"y": evidence.double(version="2")}, keep_values=True)
+        view.alter_columns({"y": call_log.double(version="2")}, keep_values=True)
 
 
 def test_failed_rows_are_named_as_rows_of_the_source(db):

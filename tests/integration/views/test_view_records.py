@@ -38,7 +38,7 @@ def test_a_view_follows_a_source_whose_history_is_cleaned(bounds, steps):
     with tempfile.TemporaryDirectory() as folder:
         source = Source.make(folder)
         view = View(source, *bounds, base=source.version)
-        view.lay(view.should_hold(source.version))
+        view.make_placeholders(view.should_hold(source.version))
         view.keep()
         told = True
         for (name, *arguments), what in [*steps, (("append", 2), "clean")]:
@@ -62,7 +62,7 @@ def source(tmp_path):
 @pytest.fixture
 def view(source):
     view = View(source, 3, base=source.version)
-    view.lay(view.should_hold(source.version))
+    view.make_placeholders(view.should_hold(source.version))
     view.keep()
     return view
 

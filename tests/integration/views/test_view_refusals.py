@@ -13,7 +13,7 @@ import pytest
 
 import leman
 from core.views.metadata import QUERY
-from tests.integration.evidence import numbers, values
+from tests.integration.call_log import numbers, values
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "views.md"
 

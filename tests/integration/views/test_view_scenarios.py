@@ -9,12 +9,12 @@ import pytest
 
 import leman
 from leman._progress_view import row_states
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 @leman.udf(data_type=pa.int64(), version="1")
@@ -48,14 +48,14 @@ def people(db: leman.Database, **options: object) -> leman.Table:
 # The complete example, and how rows map
 
 
-def test_a_hundred_new_rows_of_which_fifty_match_cost_fifty_calls(db, evidence):
+def test_a_hundred_new_rows_of_which_fifty_match_cost_fifty_calls(db, call_log):
     table = db.create_table("t", numbers(300, start=1), max_rows_per_file=100)
-    query = table.search(None).where("x > 150").add_column("y", evidence.double())
+    query = table.search(None).where("x > 150").add_column("y", call_log.double())
     view = db.create_materialized_view("v", query)
     view.refresh(progress=False)
     assert rows_of_fragments(view) == [150]
     first = files_of(view)
-    evidence.clear()
+    call_log.clear()
 
     table.add(numbers(100, start=101), max_rows_per_file=50)
     plan = view.plan_refresh()
@@ -63,7 +63,7 @@ def test_a_hundred_new_rows_of_which_fifty_match_cost_fifty_calls(db, evidence):
 
     assert plan.changes == {"appeared": 2}
     assert (result.mode, result.rows_added, result.rows_reused, result.rows_evaluated) == ("incremental", 50, 150, 50)
-    assert sorted(evidence.seen()) == list(range(151, 201))
+    assert sorted(call_log.seen()) == list(range(151, 201))
     assert rows_of_fragments(view) == [150, 50]
     assert files_of(view)[:1] == first, "the fragment of the first refresh was not written again"
 
@@ -91,32 +91,32 @@ def test_a_shuffled_view_points_at_rows_of_all_fragments(db):
 # The tests that are named
 
 
-def test_refresh_after_refresh_computes_only_what_came(db, evidence):
+def test_refresh_after_refresh_computes_only_what_came(db, call_log):
     table = db.create_table("t", numbers(20))
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double()))
     view.refresh(progress=False)
     for cycle in range(1, 4):
         kept = files_of(view)
-        evidence.clear()
+        call_log.clear()
         table.add(numbers(5, start=100 * cycle))
         result = view.refresh(progress=False)
         assert (result.rows_added, result.rows_reused) == (5, 20 + 5 * (cycle - 1))
-        assert sorted(evidence.seen()) == list(range(100 * cycle, 100 * cycle + 5))
+        assert sorted(call_log.seen()) == list(range(100 * cycle, 100 * cycle + 5))
         assert files_of(view)[: len(kept)] == kept
         assert view.refresh(progress=False).mode == "no_op"
     assert values(view, "y") == {x: 2 * x for x in column(table, "x")}
 
 
-def test_a_change_goes_up_a_chain_of_views(db, evidence):
+def test_a_change_goes_up_a_chain_of_views(db, call_log):
     table = db.create_table("t", numbers(20))
     low = db.create_materialized_view("low", table.search(None).where("x >= 5").add_column("y", twice))
     low.refresh(progress=False)
     middle = db.create_materialized_view("middle", low.search(None).where("y < 30").select(["y"]))
     middle.refresh(progress=False)
-    top = db.create_materialized_view("top", middle.search(None).add_column("z", (evidence.double(), ["y"])))
+    top = db.create_materialized_view("top", middle.search(None).add_column("z", (call_log.double(), ["y"])))
     top.refresh(progress=False)
     assert sorted(column(top, "z")) == [4 * x for x in range(5, 15)]
-    evidence.clear()
+    call_log.clear()
 
     table.add({"x": [7, 3, 50]})
     table.to_lance().delete("x = 9")
@@ -127,7 +127,7 @@ def test_a_change_goes_up_a_chain_of_views(db, evidence):
         ("incremental", 1, 1),
         ("incremental", 1, 1),
     ]
-    assert evidence.seen() == [14]
+    assert call_log.seen() == [14]
     assert sorted(column(top, "z")) == sorted([*(4 * x for x in range(5, 15) if x != 9), 28])
 
 
@@ -143,10 +143,10 @@ def test_each_refresh_has_its_own_size_of_fragments(db):
     assert rows_of_fragments(view) == [5, 5, 7, 7, 1, 3]
 
 
-def test_a_column_of_the_source_that_is_backfilled_comes_into_the_view(db, evidence):
+def test_a_column_of_the_source_that_is_backfilled_comes_into_the_view(db, call_log):
     table = db.create_table("t", numbers(20), max_rows_per_file=10)
     table.add_columns({"y": twice})
-    query = table.search(None).select(["x", "y"]).add_column("z", (evidence.double(), ["x"]))
+    query = table.search(None).select(["x", "y"]).add_column("z", (call_log.double(), ["x"]))
     view = db.create_materialized_view("v", query)
     view.refresh(progress=False)
     assert set(column(view, "y")) == {None}
@@ -158,15 +158,15 @@ def test_a_column_of_the_source_that_is_backfilled_comes_into_the_view(db, evide
     assert values(view, "y") == values(view, "z") == {x: 2 * x for x in range(20)}
 
 
-def test_another_function_for_a_column_of_the_source_is_noticed(db, evidence):
+def test_another_function_for_a_column_of_the_source_is_noticed(db, call_log):
     table = db.create_table("t", numbers(20), max_rows_per_file=10)
     table.add_columns({"y": twice})
     table.backfill("y", progress=False)
-    query = table.search(None).select(["x"]).add_column("z", (evidence.double(), ["y"]))
+    query = table.search(None).select(["x"]).add_column("z", (call_log.double(), ["y"]))
     view = db.create_materialized_view("v", query)
     view.refresh(progress=False)
     assert values(view, "z") == {x: 4 * x for x in range(20)}
-    evidence.clear()
+    call_log.clear()
 
     table.alter_columns({"y": thrice})
     assert view.refresh(progress=False).rows_evaluated == 0, "no value has changed yet"
@@ -174,23 +174,23 @@ def test_another_function_for_a_column_of_the_source_is_noticed(db, evidence):
     result = view.refresh(progress=False)
 
     assert (result.mode, result.rows_recomputed, result.rows_evaluated) == ("incremental", 20, 20)
-    assert sorted(evidence.seen()) == [3 * x for x in range(20)]
+    assert sorted(call_log.seen()) == [3 * x for x in range(20)]
     assert values(view, "z") == {x: 6 * x for x in range(20)}
 
 
-def test_a_backfill_that_the_view_does_not_read_costs_nothing(db, evidence):
+def test_a_backfill_that_the_view_does_not_read_costs_nothing(db, call_log):
     table = db.create_table("t", numbers(20), max_rows_per_file=10)
-    view = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("z", evidence.double()))
+    view = db.create_materialized_view("v", table.search(None).select(["x"]).add_column("z", call_log.double()))
     view.refresh(progress=False)
     kept = files_of(view)
-    evidence.clear()
+    call_log.clear()
 
     table.add_columns({"extra": twice})
     table.backfill("extra", progress=False)
     result = view.refresh(progress=False)
 
     assert (result.rows_recomputed, result.rows_reused, result.source_rows_read) == (0, 20, 0)
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     assert files_of(view) == kept
     assert view.describe().source_version == table.version
 
@@ -259,7 +259,7 @@ def test_embeddings_for_training_are_computed_once(db, tmp_path):
 # Compaction, and tables without stable row ids
 
 
-def test_a_view_survives_compaction_of_its_source(db, evidence):
+def test_a_view_survives_compaction_of_its_source(db, call_log):
     table = people(db)
     view = db.create_materialized_view("adults", table.search(None).where("age >= 18"))
     view.refresh(progress=False)
@@ -347,16 +347,16 @@ def test_blobs_of_all_fragments_can_be_taken(db):
     assert [blob.readall() for blob in taken] == [f"blob {x}".encode() for x in order]
 
 
-def test_checkpoints_that_were_cleared_are_not_missed(db, evidence):
+def test_checkpoints_that_were_cleared_are_not_missed(db, call_log):
     table = db.create_table("t", numbers(20))
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double()))
     view.refresh(progress=False)
-    evidence.clear()
+    call_log.clear()
     view.collect_checkpoints(older_than="0")
 
     table.add({"x": [50]})
     result = view.refresh(progress=False)
 
     assert (result.rows_added, result.rows_reused) == (1, 20)
-    assert evidence.seen() == [50]
+    assert call_log.seen() == [50]
     assert values(view, "y") == {x: 2 * x for x in [*range(20), 50]}

@@ -15,7 +15,7 @@ import pytest
 
 import leman
 from core.domain.view import IS_SET, SOURCE_ROW_ID
-from tests.integration.evidence import numbers
+from tests.integration.call_log import numbers
 
 pytestmark = pytest.mark.spark
 
@@ -96,7 +96,7 @@ def check(view: leman.View, table: leman.Table) -> None:
     assert rows["y"].to_pylist() == [2 * x for x in rows["x"].to_pylist()]
 
 
-def stages(view: leman.View) -> list[str]:
+def scratch_tables(view: leman.View) -> list[str]:
     return [path.name for path in Path(view.uri).parent.glob("__leman_scratch_*")]
 
 
@@ -143,7 +143,7 @@ def test_while_it_computes(db, table, view, gate, what: Callable[[leman.Table, l
     assert view.describe().source_version == table.version
     check(view, table)
     assert view.refresh(progress=False).mode == "no_op"
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 @pytest.mark.parametrize("what", [append, rows_change, clean, compact_view])
@@ -156,12 +156,12 @@ def test_while_it_is_filled_for_the_first_time(db, table, gate, what: Callable[[
     gate.open()
     assert db.job(future.result(60)).state is leman.JobState.DONE
     check(view, table)
-    if what is not clean:  # then it is laid out anew, for other rows
+    if what is not clean:  # then it is made anew, for other rows
         assert max(Counter(gate.seen()).values()) == 1
     view.refresh(progress=False)
     assert view.describe().source_version == table.version
     check(view, table)
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 def test_of_a_refresh_that_was_given_up_nothing_stays(db, table, view, gate):
@@ -173,11 +173,11 @@ def test_of_a_refresh_that_was_given_up_nothing_stays(db, table, view, gate):
     gate.open()
     with pytest.raises(leman.errors.JobCancelled):
         future.result(60)
-    assert len(stages(view)) == 1
+    assert len(scratch_tables(view)) == 1
     append(table, view)
     view.refresh(progress=False)
     check(view, table)
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 def test_to_two_versions(db, table, view, gate):
@@ -211,7 +211,7 @@ def test_to_a_version_that_is_cleaned_away_while_it_computes(db, table, view, ga
     assert view.version == before
     view.refresh(progress=False)
     check(view, table)
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 def test_two_of_them_share_what_they_compute(db, table, view, gate):
@@ -253,7 +253,7 @@ def test_many_first_fills_and_refreshes_at_once(db, table, gate):
         rows_change(table, view)
     view.refresh(progress=False)
     check(view, table)
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 def test_many_while_the_source_is_written_and_cleaned(db, table, gate):
@@ -286,7 +286,7 @@ def test_many_while_the_source_is_written_and_cleaned(db, table, gate):
     assert all("run it again" in str(error) for error in failures)
     view.refresh(progress=False)
     check(view, table)
-    assert stages(view) == []
+    assert scratch_tables(view) == []
 
 
 def append_and_clean(table: leman.Table, view: leman.View, start: int) -> None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import leman
-from tests.integration.evidence import Evidence, numbers
+from tests.integration.call_log import CallLog, numbers
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def pairs(view: leman.View, *columns: str) -> list[tuple[object, ...]]:
@@ -22,11 +22,11 @@ def pairs(view: leman.View, *columns: str) -> list[tuple[object, ...]]:
     return sorted(zip(*(found[name] for name in columns), strict=True))
 
 
-def test_a_view_from_its_query_to_its_changes(db, evidence):
+def test_a_view_from_its_query_to_its_changes(db, call_log):
     table = db.create_table("t", numbers(60), max_rows_per_file=20)
-    query = table.search(None).where("x >= 10").select(["x"]).add_column("y", evidence.double(version="1"))
+    query = table.search(None).where("x >= 10").select(["x"]).add_column("y", call_log.double(version="1"))
     view = query.shuffle(seed=42).create_materialized_view(conn=db, view_name="v")
-    assert evidence.seen() == []
+    assert call_log.seen() == []
     assert (view.count_rows(), view.describe().rows_unset) == (0, 50)
     assert view.to_arrow().num_rows == 0
 
@@ -49,13 +49,13 @@ def test_a_view_from_its_query_to_its_changes(db, evidence):
     table.to_lance().optimize.compact_files()
     evicted = view.refresh(progress=False, policy="incremental")
     assert (evicted.rows_evicted, evicted.rows_evaluated) == (1, 0)
-    assert sorted(evidence.seen()) == [*range(10, 60), 100]
+    assert sorted(call_log.seen()) == [*range(10, 60), 100]
 
 
-def test_back_to_an_older_version(db, evidence):
+def test_back_to_an_older_version(db, call_log):
     table = db.create_table("t", numbers(20))
     version = table.version
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double()))
     table.add({"x": [50]})
     view.refresh(progress=False)
     assert view.count_rows() == 21
@@ -75,10 +75,10 @@ def test_max_rows_per_fragment_is_exact(db):
     assert [f.count_rows() for f in view.to_lance().get_fragments() if f.count_rows()] == [7, 7, 1, 2, 2, 1]
 
 
-def test_another_function_is_computed_for_its_column_only(db, evidence, tmp_path):
-    other, new = Evidence(tmp_path, "other"), Evidence(tmp_path, "new")
+def test_another_function_is_computed_for_its_column_only(db, call_log, tmp_path):
+    other, new = CallLog(tmp_path, "other"), CallLog(tmp_path, "new")
     table = db.create_table("t", numbers(30))
-    query = table.search(None).add_column("y", evidence.double(version="1")).add_column("z", other.double(version="o"))
+    query = table.search(None).add_column("y", call_log.double(version="1")).add_column("z", other.double(version="o"))
     view = db.create_materialized_view("v", query)
     view.refresh(progress=False)
     view.alter_columns({"y": new.double(version="2")})
@@ -91,32 +91,32 @@ def test_another_function_is_computed_for_its_column_only(db, evidence, tmp_path
     assert pairs(view, "x", "y", "z") == [(x, 2 * x, 2 * x) for x in range(30)]
 
 
-def test_what_was_computed_before_is_not_computed_again(db, evidence, tmp_path):
-    new = Evidence(tmp_path, "new")
+def test_what_was_computed_before_is_not_computed_again(db, call_log, tmp_path):
+    new = CallLog(tmp_path, "new")
     table = db.create_table("t", numbers(30))
-    view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double(version="1")))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(version="1")))
     view.refresh(progress=False)
     first = table.version
     table.to_lance().update({"x": "x + 100"}, where="x < 3")
     view.refresh(progress=False)
-    assert sorted(evidence.seen()) == [*range(30), 100, 101, 102]
-    evidence.clear()
+    assert sorted(call_log.seen()) == [*range(30), 100, 101, 102]
+    call_log.clear()
     for version, rows in ((first, [*range(30)]), (table.version, [*range(3, 30), 100, 101, 102])):
         result = view.refresh(src_version=version, progress=False)
         assert (result.rows_recomputed, result.rows_evaluated) == (3, 0)
         assert pairs(view, "x", "y") == [(x, 2 * x) for x in rows]
     view.alter_columns({"y": new.double(version="2")})
     view.refresh(progress=False)
-    view.alter_columns({"y": evidence.double(version="1")})
+    view.alter_columns({"y": call_log.double(version="1")})
     assert "have their values from there" in view.plan_refresh().message
     assert view.refresh(progress=False).rows_evaluated == 0
-    assert (evidence.seen(), len(new.seen())) == ([], 30)
+    assert (call_log.seen(), len(new.seen())) == ([], 30)
     assert pairs(view, "x", "y") == [(x, 2 * x) for x in (*range(3, 30), 100, 101, 102)]
 
 
-def test_views_on_views_in_two_databases(db, system, tmp_path, evidence):
+def test_views_on_views_in_two_databases(db, system, tmp_path, call_log):
     table = db.create_table("t", numbers(20))
-    low = db.create_materialized_view("low", table.search(None).add_column("y", evidence.double()))
+    low = db.create_materialized_view("low", table.search(None).add_column("y", call_log.double()))
     with system.connect(tmp_path / "other") as elsewhere:
         with pytest.warns(UserWarning, match="20 rows of the source view 'low' have no values"):
             top = low.search(None).where("y >= 10").select(["y"]).create_materialized_view(elsewhere, "top")
@@ -127,16 +127,16 @@ def test_views_on_views_in_two_databases(db, system, tmp_path, evidence):
         assert top.refresh(progress=False).mode == "no_op", "low was not refreshed"
         result = top.refresh(cascade=True, progress=False)
         assert (result.mode, result.rows_added) == ("incremental", 1)
-    assert sorted(evidence.seen()) == [*range(20), 40]
+    assert sorted(call_log.seen()) == [*range(20), 40]
 
 
-def test_without_stable_row_ids_it_stays_at_its_version(db, evidence):
+def test_without_stable_row_ids_it_stays_at_its_version(db, call_log):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = db.create_table("t", numbers(10), enable_stable_row_ids=False)
     version = table.version
     with pytest.warns(UserWarning, match="stable row IDs"):
-        view = db.create_materialized_view("v", table.search(None).add_column("y", evidence.double()))
+        view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double()))
     view.refresh(progress=False)
     table.add({"x": [50]})
     with pytest.raises(leman.errors.FailedPrecondition, match="Cannot refresh materialized view to version") as caught:

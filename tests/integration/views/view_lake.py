@@ -1,4 +1,4 @@
-"""A database with a source table and views over it, laid and filled by hand as the commit coordinator would."""
+"""A database with a source table and views over it, made and filled by hand as the commit coordinator would."""
 
 import dataclasses
 import json

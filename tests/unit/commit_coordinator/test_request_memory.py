@@ -14,7 +14,7 @@ KEY = ("/t.lance", "r1")
 
 
 class Work:
-    """Ends when it is let go; counts its calls."""
+    """Ends when it is released; counts its calls."""
 
     def __init__(self, error: Exception | None = None, result: CommitResult | None = None) -> None:
         self.calls = 0

@@ -9,11 +9,11 @@ import pytest
 from core.checkpoints.records import FragmentRecord, pack, unpack
 from core.domain.plan import TracedFile
 
-FOLLOWED = TracedFile(5, "c.lance", 3, "f" * 32, ("b.lance", "a.lance"), b"\0states", 2, 1, "id", (4, 5))
+TRACED = TracedFile(5, "c.lance", 3, "f" * 32, ("b.lance", "a.lance"), b"\0states", 2, 1, "id", (4, 5))
 
 
 def test_a_record_is_read_as_it_was_written():
-    record = FragmentRecord.of_traced(FOLLOWED)
+    record = FragmentRecord.of_traced(TRACED)
     back = FragmentRecord.from_batch(record.to_batch())
     assert back is not None
     assert (back.file, back.states, back.output_field_ids, back.column_id) == ("c.lance", b"\0states", (4, 5), "id")
@@ -28,7 +28,7 @@ def as_before(record: FragmentRecord) -> dict[str, object]:
 
 
 def test_a_record_of_an_earlier_release_is_read():
-    record = FragmentRecord.of_traced(FOLLOWED)
+    record = FragmentRecord.of_traced(TRACED)
     assert FragmentRecord.from_batch(pa.RecordBatch.from_pylist([as_before(record)])) == record
     row = as_before(record)
     del row["states"], row["rows_older"]
@@ -38,14 +38,14 @@ def test_a_record_of_an_earlier_release_is_read():
 
 
 def test_records_with_and_without_states_are_stored_together():
-    one = FragmentRecord.of_traced(FOLLOWED)
+    one = FragmentRecord.of_traced(TRACED)
     other = replace(one, file="d.lance", src_data_files=("a.lance",), states=b"")
     assert unpack(pack([one, other])) == [replace(one, src_data_files=("a.lance", "b.lance")), other]
     assert pack([other]).num_columns == 4
 
 
 def test_a_record_without_any_other_field_is_not_used():
-    record = FragmentRecord.of_traced(FOLLOWED)
+    record = FragmentRecord.of_traced(TRACED)
     for name in FragmentRecord.__dataclass_fields__:
         if name not in ("states", "rows_older"):
             row = {k: v for k, v in as_before(record).items() if k != name}
@@ -58,5 +58,5 @@ def test_a_record_without_any_other_field_is_not_used():
 
 @pytest.mark.parametrize("more", ["{}", "[1]", "no JSON", "null", None])
 def test_a_record_of_which_a_part_cannot_be_read_is_not_used(more):
-    row = FragmentRecord.of_traced(FOLLOWED).to_batch().to_pylist()[0] | {"more": more}
+    row = FragmentRecord.of_traced(TRACED).to_batch().to_pylist()[0] | {"more": more}
     assert FragmentRecord.from_batch(pa.RecordBatch.from_pylist([row])) is None

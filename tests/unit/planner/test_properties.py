@@ -190,7 +190,7 @@ def test_the_counts_add_up(world):
 
 @settings(max_examples=150)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_same_evidence_in_any_order_gives_the_same_plan(world, shuffler: random.Random):
+def test_the_same_stored_work_in_any_order_gives_the_same_plan(world, shuffler: random.Random):
     first = world.plan()
     assert world.plan() == first
     shuffler.shuffle(world.found)
@@ -258,7 +258,7 @@ def test_another_version_of_the_function_uses_nothing_of_this_one(world):
 @settings(max_examples=150)
 @given(worlds())
 def test_a_column_that_was_dropped_and_added_again_reuses_checkpoints_but_no_file(world):
-    """Settlement S3: Lance may give the new column the old field id."""
+    """Lance may give the new column the old field id."""
     fragments = [one._replace(files=tuple(f for f in one.files if 2 not in f.field_ids)) for one in world.fragments]
     never_filled = dataclasses.replace(world, fragments=fragments, records={}).plan()
     again = dataclasses.replace(world, fragments=fragments).plan(column_id="e" * 32)

@@ -242,7 +242,7 @@ def test_first_fill():
     assert not made.create_placeholders_again
 
 
-def test_placeholders_are_laid_again_where_the_source_moved_on():
+def test_placeholders_are_made_again_where_the_source_moved_on():
     made = plan(view("placeholders"), target=source(7, fragment(0)))
     assert outcome(made) == ("FULL", "FIRST_FILL")
     assert made.create_placeholders_again
@@ -250,7 +250,7 @@ def test_placeholders_are_laid_again_where_the_source_moved_on():
 
 
 @pytest.mark.parametrize(("rows", "again"), [(10, False), (0, False), (7, True), (20, True)])
-def test_placeholders_are_laid_again_for_another_size(rows, again):
+def test_placeholders_are_made_again_for_another_size(rows, again):
     made = plan(view("placeholders", "placeholders"), max_rows_per_fragment=rows)
     assert made.create_placeholders_again is again
 
@@ -300,7 +300,7 @@ def test_history_lost_in_the_middle_of_a_first_fill_builds_anew():
     assert made.unset == ()
 
 
-def test_history_lost_before_anything_was_set_lays_again():
+def test_history_lost_before_anything_was_set_makes_them_again():
     made = plan(view("placeholders"), base=None, target=source(7, fragment(0)))
     assert outcome(made) == ("FULL", "FIRST_FILL")
     assert made.create_placeholders_again
@@ -315,7 +315,7 @@ def test_source_replaced():
     assert outcome(plan(base=same_number, target=same_number)) == ("FULL", "SOURCE_REPLACED")
 
 
-def test_placeholders_of_a_replaced_source_are_laid_again_even_at_the_same_number():
+def test_placeholders_of_a_replaced_source_are_made_again_even_at_the_same_number():
     other = source(5, fragment(0), incarnation="other")
     made = plan(view("placeholders"), base=other, target=other)
     assert outcome(made) == ("FULL", "FIRST_FILL")
@@ -436,7 +436,7 @@ def test_view_with_other_columns_was_written_by_somebody_else():
 
 
 def test_fragments_without_rows_are_what_was_before():
-    """Lance keeps fragments of which a full refresh, or placeholders laid anew, took all rows."""
+    """Lance keeps fragments of which a full refresh, or placeholders made anew, took all rows."""
     before = view("view", "placeholders")
     emptied = before.fragments[0]._replace(deleted_rows=10, deletion_file="1-1")
     made = plan(dataclasses.replace(before, fragments=(emptied, before.fragments[1])), max_rows_per_fragment=10)

@@ -18,9 +18,9 @@ from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
 
-STAGE = ["executor.scratch_written", "executor.scratch_filled"]
+SCRATCH = ["executor.scratch_written", "executor.scratch_filled"]
 FIRST = ["executor.scratch_written", "executor.fill_answered"]
-LATER = [*STAGE, "executor.view_files_written", "executor.delta_answered"]
+LATER = [*SCRATCH, "executor.view_files_written", "executor.delta_answered"]
 
 
 class Killed(BaseException):
@@ -71,7 +71,7 @@ def killing(views_system, monkeypatch):
 
 def deaths(point: str) -> int:
     """Views that come to the point: a scratch table is for those with a function."""
-    return sum(shape.function is not None for shape in SHAPES) if point in STAGE else len(SHAPES)
+    return sum(shape.function is not None for shape in SHAPES) if point in SCRATCH else len(SHAPES)
 
 
 @pytest.mark.parametrize("point", FIRST)
@@ -82,7 +82,7 @@ def test_in_the_first_fill(killing, quick_folder, point):
     assert killing.deaths == deaths(point)
 
 
-def test_in_a_first_fill_whose_placeholders_are_laid_anew(killing, quick_folder):
+def test_in_a_first_fill_whose_placeholders_are_made_anew(killing, quick_folder):
     world = KilledWorld(killing, quick_folder / "db")
     world.change("append", 1)
     killing.point = "executor.placeholders_created"

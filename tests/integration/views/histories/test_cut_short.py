@@ -24,7 +24,7 @@ def database(views_system, quick_folder):
     return str(quick_folder)
 
 
-def _stages(database):
+def _scratch_tables(database):
     return sorted(path.name for path in Path(database).glob("__leman_scratch_*"))
 
 
@@ -46,17 +46,17 @@ def _cut(monkeypatch, system, call):
     monkeypatch.setattr(system.services.commits, call, broken)
 
 
-def test_what_was_computed_is_taken_for_placeholders_that_were_laid_in_other_sizes(views_system, database, monkeypatch):
+def test_what_was_computed_is_taken_for_placeholders_that_were_made_in_other_sizes(views_system, database, monkeypatch):
     functions.EVALUATED.clear()
     with monkeypatch.context() as broken:
         _cut(broken, views_system, "fill_placeholders")
         for rows in (5, 7):
             assert views_system.refresh(database, "view", max_rows_per_fragment=rows).state is JobState.FAILED
-    assert _stages(database)
+    assert _scratch_tables(database)
     assert views_system.refresh(database, "view", max_rows_per_fragment=5).state is JobState.DONE
     _check(database)
     assert sorted(functions.EVALUATED) == sorted(_scores(database))
-    assert _stages(database) == []
+    assert _scratch_tables(database) == []
 
 
 @pytest.mark.parametrize("rows", [5, 7, 100])
@@ -89,18 +89,18 @@ def test_what_was_computed_before_the_view_was_compacted_is_not_computed_again(
     assert sorted(functions.EVALUATED) == sorted(_scores(database))
     assert cut.refresh_result.rows_added == held
     assert held + job.refresh_result.rows_added == len(_scores(database))
-    assert _stages(database) == []
+    assert _scratch_tables(database) == []
 
 
-def test_a_refresh_drops_stages_that_nobody_goes_on_with(views_system, database, monkeypatch):
+def test_a_refresh_drops_scratch_tables_that_nobody_goes_on_with(views_system, database, monkeypatch):
     views_system.refresh(database, "view")
     source = lance.dataset(f"{database}/source.lance")
     source.update({"x": "x + 1"}, where="id < 20")
     with monkeypatch.context() as broken:
         _cut(broken, views_system, "apply_view_delta")
         assert views_system.refresh(database, "view").state is JobState.FAILED
-    assert len(_stages(database)) == 1
+    assert len(_scratch_tables(database)) == 1
     source.update({"x": "x + 1"}, where="id >= 20")
     assert views_system.refresh(database, "view").state is JobState.DONE
     _check(database)
-    assert _stages(database) == []
+    assert _scratch_tables(database) == []

@@ -135,7 +135,7 @@ TASKS = st.builds(
     row_states=st.binary(max_size=40),
     rows_failed_before=COUNT,
 )
-FOLLOWED = st.builds(
+TRACED = st.builds(
     TracedFile,
     fragment_id=COUNT,
     file=TEXT,
@@ -194,7 +194,7 @@ def test_tasks_survive_in_order(tasks):
     assert [convert.task_from_proto(message) for message in batch.tasks] == tasks
 
 
-@given(FOLLOWED)
+@given(TRACED)
 def test_traced_files_survive(traced):
     raw = convert.traced_to_proto(traced).SerializeToString()
     assert convert.traced_from_proto(planner_pb2.TracedFile.FromString(raw)) == traced

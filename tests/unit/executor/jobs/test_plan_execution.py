@@ -1,4 +1,4 @@
-"""One round of a job over a Spark that starts no worker, and over one that does not say when its workers have ended."""
+"""One plan execution over a Spark that starts no worker, and over one that does not say when its workers have ended."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class FullSpark(GrowingSpark):
 
 
 class NoDispatcher:
-    """Its address is the feed itself."""
+    """Its address is the unit source itself."""
 
     def open(self, _: str, unit_source: Any) -> Any:
         return unit_source
@@ -212,7 +212,7 @@ def test_a_spark_that_starts_no_worker_ends_the_job():
     assert spark.asked == 3
 
 
-def test_a_round_is_over_when_its_work_is_not_when_spark_says_so():
+def test_a_plan_execution_is_over_when_its_work_is_not_when_spark_says_so():
     spark = SilentSpark()
     unsettled, committed = asyncio.run(work(spark))
     assert unsettled is None
@@ -232,7 +232,7 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
 
 
 class CancelledSpark(SilentSpark):
-    """Its workers, and those that stand in for silent ones, say only after the job's end that they were cancelled."""
+    """Its workers, and replacements of silent ones, say only after the job's end that they were cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,8 +259,8 @@ def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         spark = CancelledSpark()
         services = services_of(spark, Commits())
-        round_ = PlanExecution(JobStatus(JOB), a_plan(), services, None, ReservationWaits(6.0, 30.0))
-        working = asyncio.ensure_future(round_.work())
+        execution = PlanExecution(JobStatus(JOB), a_plan(), services, None, ReservationWaits(6.0, 30.0))
+        working = asyncio.ensure_future(execution.work())
         while spark.begun < 2:  # noqa: ASYNC110 - there is nothing to be told by
             await asyncio.sleep(0)
         if how == "by its workers":
@@ -268,7 +268,7 @@ def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
         elif how == "from outside":
             working.cancel()
         else:
-            round_._workers.fail(Unavailable("UNIT_FAILED", "no"))
+            execution._workers.fail(Unavailable("UNIT_FAILED", "no"))
         with pytest.raises((Cancelled, asyncio.CancelledError, Unavailable)):
             await working
         if how == "by its workers":
@@ -285,8 +285,8 @@ def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
 
     async def scenario() -> JobStatus:
         spark, status = FullSpark(), JobStatus(JOB)
-        round_ = PlanExecution(status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0))
-        working = asyncio.ensure_future(round_.work())
+        execution = PlanExecution(status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0))
+        working = asyncio.ensure_future(execution.work())
         while not status.job.stalls:  # noqa: ASYNC110 - a status tells its watchers only while it ticks
             await asyncio.sleep(0.01)
         (stall,) = status.job.stalls

@@ -1,4 +1,4 @@
-"""Units of SQL columns in threads of the executor: a feed of units, a real table."""
+"""Units of SQL columns in threads of the executor: a source of units, a real table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.executor.executor_helpers import Lab
 
 
 class Units:
-    """A feed of given units. `on_first`: called when the first outcome is in."""
+    """A source of given units. `on_first`: called when the first outcome is in."""
 
     def __init__(self, units: list[WorkUnit]):
         self.units = units

@@ -154,13 +154,13 @@ def test_deaths_do_not_depend_on_the_size_of_the_slice(rows):
 
 def lose_three_times(udf: UdfDefinition, overran: float = 0.0):
     crashes = CrashTracker()
-    verdicts = []
+    decisions = []
     for n in range(DEATHS):
         work = FragmentWork(3, 10, 0, "", "", (), "", False, (RowRange(4, 5),), (), True)
         unit = WorkUnit(f"u{n}", (work,), slice_rows=min(n, 1))  # the first one was not suspect yet
         crashes.heard(unit.unit_id, InFlightRows(3, (RowRange(4, 5),), overran_seconds=overran))
-        verdicts.append(decide(crashes.lost(unit), crashes, udf))
-    return verdicts
+        decisions.append(decide(crashes.lost(unit), crashes, udf))
+    return decisions
 
 
 def test_without_a_rule_the_job_fails_and_names_the_row():

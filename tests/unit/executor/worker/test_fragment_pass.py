@@ -29,7 +29,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def logging(folder: Path):
-    """Doubles x and writes every x it saw to a file: the evidence of what was evaluated."""
+    """Doubles x and writes every x it saw to a file: the call_log of what was evaluated."""
     log = folder / "seen.txt"
 
     def double(x):

@@ -37,7 +37,7 @@ def do(worker_task: str) -> int:
     return 1
 
 
-class Errands:
+class Requests:
     """Sends tasks to a pool of its own."""
 
     def __init__(self, caller: callers.Caller, folder: Path) -> None:
@@ -91,7 +91,7 @@ def starter(tmp_path_factory):
 
 @pytest.fixture
 def worker_tasks(starter, tmp_path):
-    return Errands(starter[1], tmp_path)
+    return Requests(starter[1], tmp_path)
 
 
 def test_what_one_function_did_to_its_process_is_not_there_for_the_next(worker_tasks, tmp_path):

@@ -124,7 +124,7 @@ def test_a_unit_that_is_stopped_gives_back_what_it_had_not_checkpointed(lab):
     assert result.staged is None
     refs = [c.range for c in result.checkpoints]
     assert refs, "what was held is stored"
-    assert refs[0].start > 0, "what was let go of is not"
+    assert refs[0].start > 0, "what was skipped is not"
     assert subtract([RowRange(0, ROWS)], [*refs, *result.left]) == []
     assert total(refs) + total(result.left) == ROWS
     calls.clear()
@@ -147,7 +147,7 @@ def test_a_function_that_fails_loses_what_was_not_checkpointed_and_nothing_else(
     on_call.clear()
     calls.clear()
     again = lab.run(context, lab.work(context, 0, [(0, ROWS)]), look_first=True, unit="u2")
-    assert done & set(calls), "rows that had been let go of"
+    assert done & set(calls), "rows that had been skipped"
     assert done - set(calls), "rows that had been stored"
     assert_complete(lab, again)
 
@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_made_good_after_checkpoints_were_skipped(lab):
     assert_complete(lab, outcome)
 
 
-# how much may be let go of
+# how much may be skipped
 
 
 @dataclass

@@ -14,14 +14,14 @@ import leman
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from leman.progress import JobState
-from tests.integration.evidence import Evidence, numbers, values
+from tests.integration.call_log import CallLog, numbers, values
 
 ROWS = 40
 
 
 @pytest.fixture
-def evidence(tmp_path) -> Evidence:
-    return Evidence(tmp_path)
+def call_log(tmp_path) -> CallLog:
+    return CallLog(tmp_path)
 
 
 def compact(table: leman.Table, **options: int) -> None:
@@ -35,12 +35,12 @@ def clean(table: leman.Table) -> None:
 class Gate:
     """Holds a function at one row until it is opened."""
 
-    def __init__(self, folder: Path, evidence: Evidence) -> None:
+    def __init__(self, folder: Path, call_log: CallLog) -> None:
         self.path = folder / "gate"
-        self._evidence = evidence
+        self._call_log = call_log
 
     def double(self, at: int) -> leman.UDF:
-        gate, log = str(self.path), str(self._evidence.path)
+        gate, log = str(self.path), str(self._call_log.path)
 
         def gated(x: int) -> int:
             import os
@@ -77,12 +77,12 @@ def run_and_meanwhile(
     return future
 
 
-def check(db: leman.Database, table: leman.Table, evidence: Evidence, expected: dict[int, int | None]) -> None:
+def check(db: leman.Database, table: leman.Table, call_log: CallLog, expected: dict[int, int | None]) -> None:
     """The values, and that another run has nothing to do."""
     assert values(table, "y") == expected
-    evidence.clear()
+    call_log.clear()
     job = db.job(table.backfill("y"))
-    assert (evidence.seen(), job.progress.spark_jobs) == ([], 0)
+    assert (call_log.seen(), job.progress.spark_jobs) == ([], 0)
 
 
 def doubles(*gone: int) -> dict[int, int | None]:
@@ -91,9 +91,9 @@ def doubles(*gone: int) -> dict[int, int | None]:
 
 @pytest.mark.parametrize("target", [1 << 20, 16], ids=["one fragment", "several"])
 @pytest.mark.parametrize("deleted", [(), (0, 12, 13, 39)], ids=["all rows", "some deleted"])
-def test_compacted_in_the_middle_of_a_job(db, tmp_path, evidence, target, deleted):
+def test_compacted_in_the_middle_of_a_job(db, tmp_path, call_log, target, deleted):
     """Finished files are refused as their fragments are gone; checkpoints and files are migrated."""
-    gate = Gate(tmp_path, evidence)
+    gate = Gate(tmp_path, call_log)
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": gate.double(at=35)})
     if deleted:
@@ -108,38 +108,38 @@ def test_compacted_in_the_middle_of_a_job(db, tmp_path, evidence, target, delete
         concurrency=2,
     )
     assert db.job(future.result(timeout=60)).state is JobState.DONE
-    assert sorted(evidence.seen()) == sorted(doubles(*deleted)), "each row was computed once"
-    check(db, table, evidence, doubles(*deleted))
+    assert sorted(call_log.seen()) == sorted(doubles(*deleted)), "each row was computed once"
+    check(db, table, call_log, doubles(*deleted))
 
 
-def test_deleted_and_compacted_in_the_middle_of_a_job(db, tmp_path, evidence):
+def test_deleted_and_compacted_in_the_middle_of_a_job(db, tmp_path, call_log):
     def change() -> None:
         table.to_lance().delete("x IN (3, 14, 36)")
         compact(table, materialize_deletions_threshold=0.0)
 
-    gate = Gate(tmp_path, evidence)
+    gate = Gate(tmp_path, call_log)
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": gate.double(at=35)})
     future = run_and_meanwhile(table, gate, 30, change, commit_granularity=100, concurrency=2)
     assert db.job(future.result(timeout=60)).state is JobState.DONE
-    assert sorted(evidence.seen()) == list(range(ROWS))
-    check(db, table, evidence, doubles(3, 14, 36))
+    assert sorted(call_log.seen()) == list(range(ROWS))
+    check(db, table, call_log, doubles(3, 14, 36))
 
 
-def test_updated_and_compacted_in_the_middle_of_a_job(db, tmp_path, evidence):
+def test_updated_and_compacted_in_the_middle_of_a_job(db, tmp_path, call_log):
     """Rows that moved before the compaction are computed; nothing stale is migrated."""
 
     def change() -> None:
         table.to_lance().update({"x": "x + 1000"}, where="x IN (3, 25)")
         compact(table)
 
-    gate = Gate(tmp_path, evidence)
+    gate = Gate(tmp_path, call_log)
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": gate.double(at=35)})
     future = run_and_meanwhile(table, gate, 30, change, commit_granularity=100, concurrency=2)
     assert db.job(future.result(timeout=60)).state is JobState.DONE
-    assert sorted(evidence.seen()) == [*range(ROWS), 1003, 1025]
-    check(db, table, evidence, {**doubles(3, 25), 1003: 2006, 1025: 2050})
+    assert sorted(call_log.seen()) == [*range(ROWS), 1003, 1025]
+    check(db, table, call_log, {**doubles(3, 25), 1003: 2006, 1025: 2050})
 
 
 def cancelled_at_38(db: leman.Database, gate: Gate, where: str) -> leman.Table:
@@ -159,16 +159,16 @@ def cancelled_at_38(db: leman.Database, gate: Gate, where: str) -> leman.Table:
     return table
 
 
-def test_renamed_after_a_job_was_cancelled(db, tmp_path, evidence):
+def test_renamed_after_a_job_was_cancelled(db, tmp_path, call_log):
     """Keys hold the name that the column had when it was added; a column added under it later is another one."""
-    table = cancelled_at_38(db, Gate(tmp_path, evidence), "")
-    assert sorted(evidence.seen()) == list(range(38))
+    table = cancelled_at_38(db, Gate(tmp_path, call_log), "")
+    assert sorted(call_log.seen()) == list(range(38))
     table.to_lance().alter_columns({"path": "y", "name": "renamed"})
-    evidence.clear()
+    call_log.clear()
     table.backfill("renamed")
-    assert sorted(evidence.seen()) == [38, 39]
+    assert sorted(call_log.seen()) == [38, 39]
     assert values(table, "renamed") == doubles()
-    other = Evidence(tmp_path, "other")
+    other = CallLog(tmp_path, "other")
     table.add_columns({"y": other.double()})
     table.backfill("y")
     assert sorted(other.seen()) == list(range(ROWS))
@@ -178,35 +178,35 @@ def test_renamed_after_a_job_was_cancelled(db, tmp_path, evidence):
     assert values(table, "renamed") == values(table, "y") == doubles()
 
 
-def test_compacted_after_a_job_was_cancelled(db, tmp_path, evidence):
+def test_compacted_after_a_job_was_cancelled(db, tmp_path, call_log):
     """Twice, with rows in between; under the filter that is asked for, and under another one."""
     where = "x % 2 = 0"
-    table = cancelled_at_38(db, Gate(tmp_path, evidence), where)
-    assert sorted(evidence.seen()) == list(range(0, 38, 2))
+    table = cancelled_at_38(db, Gate(tmp_path, call_log), where)
+    assert sorted(call_log.seen()) == list(range(0, 38, 2))
     compact(table)
     table.add(numbers(5, start=ROWS))
     compact(table)
     table.backfill("y", where=where)
-    assert sorted(evidence.seen()) == list(range(0, 45, 2))
+    assert sorted(call_log.seen()) == list(range(0, 45, 2))
     table.backfill("y")
-    assert sorted(evidence.seen()) == list(range(45))
-    check(db, table, evidence, {x: 2 * x for x in range(45)})
+    assert sorted(call_log.seen()) == list(range(45))
+    check(db, table, call_log, {x: 2 * x for x in range(45)})
 
 
-def test_back_to_the_function_before(db, evidence, tmp_path):
+def test_back_to_the_function_before(db, call_log, tmp_path):
     """Its files were replaced; what they hold is not computed again, under whatever filter, after a compaction too."""
-    second = Evidence(tmp_path, "second")
-    one, two = evidence.double(version="1"), second.double(version="2")
+    second = CallLog(tmp_path, "second")
+    one, two = call_log.double(version="1"), second.double(version="2")
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": one})
     table.backfill("y")
     table.alter_columns({"y": two})
     table.backfill("y")
     table.alter_columns({"y": one})
-    evidence.clear()
+    call_log.clear()
     assert db.job(table.backfill("y", where="x < 15")).progress.rows_evaluated == 0
     assert db.job(table.backfill("y")).progress.rows_evaluated == 0
-    check(db, table, evidence, doubles())
+    check(db, table, call_log, doubles())
     compact(table)
     table.alter_columns({"y": two})
     second.clear()
@@ -215,26 +215,26 @@ def test_back_to_the_function_before(db, evidence, tmp_path):
     check(db, table, second, doubles())
     table.alter_columns({"y": one})
     assert db.job(table.backfill("y")).progress.rows_evaluated == 0
-    check(db, table, evidence, doubles())
+    check(db, table, call_log, doubles())
 
 
-def test_back_to_a_function_that_computed_some_rows(db, evidence, tmp_path):
-    one, two = evidence.double(version="1"), Evidence(tmp_path, "second").double(version="2")
+def test_back_to_a_function_that_computed_some_rows(db, call_log, tmp_path):
+    one, two = call_log.double(version="1"), CallLog(tmp_path, "second").double(version="2")
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": one})
     table.backfill("y", where="x % 3 = 0")
     table.alter_columns({"y": two})
     table.backfill("y")
     table.alter_columns({"y": one})
-    evidence.clear()
+    call_log.clear()
     table.backfill("y")
-    assert sorted(evidence.seen()) == [x for x in range(ROWS) if x % 3]
-    check(db, table, evidence, doubles())
+    assert sorted(call_log.seen()) == [x for x in range(ROWS) if x % 3]
+    check(db, table, call_log, doubles())
 
 
-def test_back_to_the_function_before_after_an_update(db, evidence, tmp_path):
+def test_back_to_the_function_before_after_an_update(db, call_log, tmp_path):
     """A replaced file whose inputs have changed since is none."""
-    one, two = evidence.double(version="1"), Evidence(tmp_path, "second").double(version="2")
+    one, two = call_log.double(version="1"), CallLog(tmp_path, "second").double(version="2")
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
     table.add_columns({"y": one})
     table.backfill("y")
@@ -242,10 +242,10 @@ def test_back_to_the_function_before_after_an_update(db, evidence, tmp_path):
     table.to_lance().update({"x": "x + 1000"}, where="x = 7")
     table.backfill("y")
     table.alter_columns({"y": one})
-    evidence.clear()
+    call_log.clear()
     table.backfill("y")
-    assert evidence.seen() == [1007]
-    check(db, table, evidence, {**doubles(7), 1007: 2014})
+    assert call_log.seen() == [1007]
+    check(db, table, call_log, {**doubles(7), 1007: 2014})
 
 
 def without_checkpoints(table: leman.Table) -> None:
@@ -257,8 +257,8 @@ def without_checkpoints(table: leman.Table) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "damaged"])
-def test_a_replaced_file_that_is_no_good_is_computed_again(db, evidence, tmp_path, harm):
-    one, two = evidence.double(version="1"), Evidence(tmp_path, "second").double(version="2")
+def test_a_replaced_file_that_is_no_good_is_computed_again(db, call_log, tmp_path, harm):
+    one, two = call_log.double(version="1"), CallLog(tmp_path, "second").double(version="2")
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=20)
     table.add_columns({"y": one})
     table.backfill("y")
@@ -275,14 +275,14 @@ def test_a_replaced_file_that_is_no_good_is_computed_again(db, evidence, tmp_pat
         data = bytearray(path.read_bytes())
         data[0] ^= 1
         path.write_bytes(bytes(data))
-    evidence.clear()
+    call_log.clear()
     table.backfill("y")
-    assert sorted(evidence.seen()) == list(range(ROWS if harm == "gone" else 20))
-    check(db, table, evidence, doubles())
+    assert sorted(call_log.seen()) == list(range(ROWS if harm == "gone" else 20))
+    check(db, table, call_log, doubles())
 
 
-def test_a_column_made_anew_gets_files_of_its_own(db, evidence):
-    """Settlement S3: nothing is computed, and no file of the old column is installed."""
+def test_a_column_made_anew_gets_files_of_its_own(db, call_log):
+    """Nothing is computed, and no file of the old column is installed."""
 
     def installed() -> set[str]:
         fragments = table.to_lance().get_fragments()
@@ -290,16 +290,16 @@ def test_a_column_made_anew_gets_files_of_its_own(db, evidence):
         return {f.path for g in fragments for f in g.metadata.files if f.fields == [field]}
 
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=10)
-    table.add_columns({"y": evidence.double(version="1")})
+    table.add_columns({"y": call_log.double(version="1")})
     table.backfill("y")
     before = installed()
     table.to_lance().drop_columns(["y"])
-    table.add_columns({"y": evidence.double(version="1")})
-    evidence.clear()
+    table.add_columns({"y": call_log.double(version="1")})
+    call_log.clear()
     assert db.job(table.backfill("y")).progress.rows_evaluated == 0
     assert len(installed()) == len(before) == 4
     assert not installed() & before
-    check(db, table, evidence, doubles())
+    check(db, table, call_log, doubles())
 
 
 KINDS = {
@@ -314,7 +314,7 @@ KINDS = {
 def test_values_of_every_kind_are_migrated_over_as_they_are(db, tmp_path, kind):
     """Blobs of replaced files are computed again: their bytes lie where only the table finds them."""
     data_type, value = KINDS[kind]
-    log = Evidence(tmp_path)
+    log = CallLog(tmp_path)
     note = log.double().func
 
     def made(x: int) -> object:

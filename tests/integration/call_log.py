@@ -1,4 +1,4 @@
-"""UDFs that write down what they saw: the evidence of what was evaluated."""
+"""UDFs that write down what they saw: the call_log of what was evaluated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import leman
 
 
-class Evidence:
+class CallLog:
     """A file that a UDF appends its inputs to. Appends of a few bytes are atomic."""
 
     def __init__(self, folder: Path, name: str = "seen"):
