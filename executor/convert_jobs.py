@@ -6,6 +6,7 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
+from core.domain.plan import BackfillSpec
 from core.errors import LemanError
 from core.rpc import convert, convert_views
 from core.rpc.status import to_status
@@ -17,7 +18,6 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
     message = jobs_pb2.Job(
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
-        spec=convert.spec_to_proto(job.spec),
         progress=_progress(job.progress),
         created_at=_timestamp(job.created_at),
         updated_at=_timestamp(job.updated_at),
@@ -33,8 +33,10 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         failed_in=job.failed_in,
         stale_indices=[convert.index_to_proto(index) for index in job.stale_indices],
     )
-    if job.refresh is not None:
-        message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.refresh))
+    if isinstance(job.request, BackfillSpec):
+        message.backfill.CopyFrom(convert.spec_to_proto(job.request))
+    else:
+        message.refresh.CopyFrom(convert_views.refresh_spec_to_proto(job.request))
     if job.refresh_result is not None:
         message.refresh_result.CopyFrom(convert_views.refresh_result_to_proto(job.refresh_result))
     if error is not None:

@@ -14,9 +14,8 @@ from typing import Any
 import structlog
 
 from core.config import Settings
-from core.domain.job import Job, JobError, JobEvent, JobState, StoredRowError, same_attempt
+from core.domain.job import Job, JobError, JobEvent, JobRequest, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
 from core.errors import LemanError, NotFound, Unavailable
 from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
@@ -70,12 +69,11 @@ class _Database:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A job to be made. `body`: digest of the whole request."""
+    """A job to be made. `body`: digest of the whole message that asks for it."""
 
-    spec: BackfillSpec
+    request: JobRequest
     request_id: str
     body: str
-    refresh: RefreshSpec | None = None
     retry_of: Job | None = None
 
     def job(self) -> Job:
@@ -87,11 +85,10 @@ class _Asked:
             f"job-{of_request if self.request_id else uuid.uuid4().hex[:16]}",
             self.request_id,
             JobState.PLANNING,
-            self.spec,
+            self.request,
             now,
             now,
             retry_of=self.retry_of.job_id if self.retry_of else "",
-            refresh=self.refresh,
             request_body=self.body,
         )
 
@@ -127,8 +124,8 @@ class JobManager:
 
     def columns(self) -> set[tuple[str, str, str]]:
         """(database, table, column) of all backfills in the databases that somebody asked for."""
-        known = ((path, job.spec) for path, database in self._databases.items() for job in database.jobs)
-        return {(path, spec.table, spec.column) for path, spec in known if spec.column}
+        known = ((path, job.request) for path, database in self._databases.items() for job in database.jobs)
+        return {(path, asked.table, asked.column) for path, asked in known if isinstance(asked, BackfillSpec)}
 
     async def retry(self, database: str, retry: Retry, request_id: str, *, body: str = "") -> Job:
         """Accepts a job that computes the failed rows of an ended one again. Raises what `create` and
@@ -141,15 +138,12 @@ class JobManager:
 
         return await self._once(database, request_id, body, make)
 
-    async def create(
-        self, spec: BackfillSpec, request_id: str, *, body: str = "", refresh: RefreshSpec | None = None
-    ) -> Job:
-        """Accepts a job and returns it running, waiting for its turn, or done where nothing was to do: a backfill, or
-        the refresh of the view that `spec` names. The same request id with the same `body`, a digest of the whole
-        request, gives the same job. Raises what planning raises, AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted
-        (TOO_MANY_JOBS)."""
-        asked = _Asked(spec, request_id, body, refresh)
-        return await self._once(spec.database, request_id, body, lambda: self._create(asked))
+    async def create(self, request: JobRequest, request_id: str, *, body: str = "") -> Job:
+        """Accepts a job and returns it running, waiting for its turn, or done where nothing was to do. The same request
+        id with the same `body`, a digest of the whole message, gives the same job. Raises what planning raises,
+        AlreadyExists (REQUEST_ID_REUSED), ResourceExhausted (TOO_MANY_JOBS)."""
+        asked = _Asked(request, request_id, body)
+        return await self._once(request.database, request_id, body, lambda: self._create(asked))
 
     async def _once(self, path: str, request_id: str, body: str, make: Callable[[], Coroutine[Any, Any, Job]]) -> Job:
         database = await self._open(path)
@@ -169,7 +163,7 @@ class JobManager:
             plan: Any = await run.plan()
         if asked.retry_of is not None:
             check_worth(asked.retry_of, plan)
-        await self._pool.run(self._databases[asked.spec.database].history.prepare)
+        await self._pool.run(self._databases[asked.request.database].history.prepare)
         job_id = run.status.job.job_id
         self._runs[job_id] = run
         try:
@@ -177,7 +171,7 @@ class JobManager:
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
             del self._runs[job_id]
-            self._databases[asked.spec.database].jobs.drop(job_id)
+            self._databases[asked.request.database].jobs.drop(job_id)
             self._leave_queue(job_id)
             await self._leases.release(job_id)
             raise
@@ -210,7 +204,7 @@ class JobManager:
     async def _is_made_elsewhere(self, job: Job) -> bool:
         """Takes the lease of a new job. Who finds it held waits until its holder has written the job down, or has given
         it up."""
-        database = self._databases[job.spec.database]
+        database = self._databases[job.request.database]
         while await self._leases.acquire(job.job_id) is Answer.HELD:
             await self._reload(database)
             if database.jobs.get(job.job_id) is not None:
@@ -227,7 +221,7 @@ class JobManager:
         self._runs.pop(job_id, None)
         self._leave_queue(job_id)
         await self._leases.release(job_id)
-        job = await self.get(asked.spec.database, job_id)
+        job = await self.get(asked.request.database, job_id)
         check_body(asked.request_id, job.request_body, asked.body)
         return job
 
@@ -266,7 +260,7 @@ class JobManager:
         job = replace(job, executor=self._id)
         return (
             BackfillRun(job, self._services, self._failed_in)
-            if job.refresh is None
+            if isinstance(job.request, BackfillSpec)
             else RefreshRun(job, self._services)
         )
 
@@ -311,7 +305,7 @@ class JobManager:
 
     async def _check_ours(self, run: BackfillRun | RefreshRun) -> None:
         job = run.status.job
-        database = self._databases[job.spec.database]
+        database = self._databases[job.request.database]
         try:
             stored = await self._pool.run(database.history.find, job.job_id)
         except (OSError, LemanError) as error:
@@ -323,7 +317,7 @@ class JobManager:
 
     async def _save(self, job: Job) -> Job:
         """Writes a job's state into history and returns the one that counts: who finds another one there stops."""
-        database = self._databases[job.spec.database]
+        database = self._databases[job.request.database]
         database.jobs.put(job)
         try:
             kept = await database.writer.save(job)
@@ -375,13 +369,13 @@ class JobManager:
 
     def _failed_in(self, job: Job) -> tuple[str, ...]:
         """See `BackfillRun`; of the jobs that history knew when it was read last."""
-        function = job.spec.table, job.spec.column, job.udf_name, job.udf_version
+        function = job.request.table, job.column, job.udf_name, job.udf_version
 
         def failed(other: Job) -> bool:
-            its = other.spec.table, other.spec.column, other.udf_name, other.udf_version
+            its = other.request.table, other.column, other.udf_name, other.udf_version
             return bool(other.progress.rows_failed) and its == function and other.job_id != job.job_id
 
-        return tuple(j.job_id for j in self._databases[job.spec.database].jobs.newest(None, _FAILED_IN, failed))
+        return tuple(j.job_id for j in self._databases[job.request.database].jobs.newest(None, _FAILED_IN, failed))
 
     # finding jobs
 
@@ -409,7 +403,7 @@ class JobManager:
         """Newest first: those that are older than `after`, at most so many."""
         opened = await self._open(database)
         await self._reload(opened)
-        return [self.current(j) for j in opened.jobs.newest(after, most, lambda j: table in ("", j.spec.table))]
+        return [self.current(j) for j in opened.jobs.newest(after, most, lambda j: table in ("", j.request.table))]
 
     async def warnings(self, database: str) -> list[str]:
         """What of a database's job history was damaged and set aside."""

@@ -182,7 +182,8 @@ class ExecutorService:
         return await self._pool.run(migrate_checkpoints, store, plan, stopped)
 
     async def _save_error(self, job: Job, row: RowFailure) -> None:
-        errors = JobErrors(errors_uri(job.spec.database), job.job_id, job.spec.column, job.udf_version)
+        spec = job.backfill
+        errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
         await self._pool.run(errors.store, [row])
 
 
@@ -200,13 +201,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         self._check_open()
         body = body_digest(request)
-        if request.HasField("refresh"):
-            refresh = _checked_refresh(request)
-            spec = BackfillSpec(refresh.database, refresh.view, "")
-            job = await self._manager.create(spec, request.request_id, body=body, refresh=refresh)
-        else:
-            spec = _checked(convert.spec_from_proto(request.backfill))
-            job = await self._manager.create(spec, request.request_id, body=body)
+        asked = (
+            _checked_refresh(request)
+            if request.HasField("refresh")
+            else _checked(convert.spec_from_proto(request.backfill))
+        )
+        job = await self._manager.create(asked, request.request_id, body=body)
         return jobs_pb2.CreateJobResponse(job=_job(job))
 
     def _check_open(self) -> None:

@@ -174,11 +174,11 @@ def _decision(
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
     """Younger than a job that has not ended, or of its column: it may compute with another function than the column's
     own. The name is looked for as text, since the parts of a key cannot be told apart for certain."""
-    return any(
-        file.modified >= job.created_at - CLOCK_SKEW
-        or f"_col-{uses.key_names.get(job.column, job.column)}_where-" in file.key
-        for job in jobs
-    )
+    return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
+
+
+def _is_of_column(column: str | None, uses: Uses, file: StoredFile) -> bool:
+    return column is not None and f"_col-{uses.key_names.get(column, column)}_where-" in file.key
 
 
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:

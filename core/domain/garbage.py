@@ -99,7 +99,8 @@ class OpenJob:
     """A job of the table that has not ended: it runs, or waits to be taken over. Seconds since the epoch."""
 
     job_id: str
-    column: str
+    column: str | None
+    """The column that it fills; None: it refreshes the view that the table is."""
     created_at: float
 
 

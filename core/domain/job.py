@@ -85,6 +85,10 @@ class Stall:
     message: str
 
 
+#: What a job was asked to do. Both say the `database` and the `table` that the job writes to.
+JobRequest = BackfillSpec | RefreshSpec
+
+
 class Attempt(NamedTuple):
     """One attempt at a job, as whoever commits names it."""
 
@@ -94,19 +98,12 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as history keeps it. Times are seconds since the epoch. `attempt` counts the executors that began it,
-    `handed_back` those of them that stopped in good order, and `executor` is the one that has the attempt (empty: an
-    earlier release did not say); `queue_position` is 0 unless it waits for its turn, `stalls` empty unless it is
-    running. `failed_in`: other jobs in which rows failed that it
-    found failed. `request_body`: digest of the whole
-    request that it was made for, see `core.rpc.bodies`. `refresh`: what was asked where the job refreshes a view;
-    `spec` then names the view as its table and nothing else, and `refresh_journal` is for who takes the job over.
-    `stale_indices`: indexes on what it wrote that left rows out when it ended."""
+    """One job as its history keeps it. Times are seconds since the epoch."""
 
     job_id: str
     request_id: str
     state: JobState
-    spec: BackfillSpec
+    request: JobRequest
     created_at: float
     updated_at: float
     progress: Progress = Progress()
@@ -117,17 +114,44 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
+    """How many executors have begun it, this one included."""
     queue_position: int = 0
+    """Its place among the jobs that wait for their turn, 1 is next; 0: it does not wait."""
     stalls: tuple[Stall, ...] = ()
+    """What it waits for; empty unless it is running."""
     handed_back: int = 0
+    """Of its attempts, those whose executor stopped in good order."""
     executor: str = ""
+    """Who has the attempt."""
     retry_of: str = ""
     request_body: str = ""
-    refresh: RefreshSpec | None = None
+    """Digest of the whole message that asked for it: see `core.rpc.bodies`."""
     refresh_result: RefreshResult | None = None
     refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
+    """What an executor has to know that takes a refresh over."""
     failed_in: tuple[str, ...] = ()
+    """Other jobs in which rows failed that it found failed."""
     stale_indices: tuple[IndexCoverage, ...] = ()
+    """Indexes on what it wrote that left rows out when it ended."""
+
+    @property
+    def backfill(self) -> BackfillSpec:
+        """The request of a job that is known to be a backfill. Raises TypeError where it is none."""
+        if not isinstance(self.request, BackfillSpec):
+            raise TypeError(f"job {self.job_id} is no backfill")
+        return self.request
+
+    @property
+    def refresh(self) -> RefreshSpec:
+        """The request of a job that is known to refresh a view. Raises TypeError where it does not."""
+        if not isinstance(self.request, RefreshSpec):
+            raise TypeError(f"job {self.job_id} is no refresh")
+        return self.request
+
+    @property
+    def column(self) -> str | None:
+        """The column that it fills; None: it refreshes a view."""
+        return self.request.column if isinstance(self.request, BackfillSpec) else None
 
     @property
     def this_attempt(self) -> Attempt:

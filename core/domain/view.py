@@ -185,6 +185,11 @@ class RefreshSpec:
     latest: bool = False
     optimize_indices: bool = False
 
+    @property
+    def table(self) -> str:
+        """The table that it writes to."""
+        return self.view
+
 
 class ChangeKind(enum.Enum):
     """How a fragment of the source differs between two versions, as far as the view reads it."""

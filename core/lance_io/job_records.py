@@ -1,26 +1,54 @@
-"""A state of a job as a text of the history, with a digest of its own."""
+"""A state of a job as a text of the history, with a digest of its own.
+
+The request stands in a field named after its kind, `backfill` or `refresh`: that is how a reader tells which it is.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import Any
 
 import msgspec
 
 from core import sealed_documents
 from core.domain.job import Job
+from core.domain.plan import BackfillSpec
+from core.domain.view import RefreshSpec
 
+_REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
+
+
+def _stored_type() -> type[msgspec.Struct]:
+    """The fields of `Job`, with one for each kind of request in the place of `request`: msgspec cannot decode a union
+    of dataclasses."""
+    types = typing.get_type_hints(Job)
+    others = (field for field in dataclasses.fields(Job) if field.name != "request")
+    plain = [(field.name, types[field.name], *_default(field)) for field in others]
+    requests = [(name, kind | None, None) for kind, name in _REQUESTS.items()]
+    return msgspec.defstruct("StoredJob", [*plain, *requests], kw_only=True)
+
+
+def _default(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    if field.default_factory is not dataclasses.MISSING:
+        return (msgspec.field(default_factory=field.default_factory),)
+    return () if field.default is dataclasses.MISSING else (field.default,)
+
+
+StoredJob = _stored_type()
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
-_decoder = msgspec.json.Decoder(Job)
+_decoder = msgspec.json.Decoder(StoredJob)
 
 
 def encode(job: Job) -> str:
     """Its JSON without what is as by default, sealed."""
-    return sealed_documents.seal_text(msgspec.json.encode(_slim(job)).decode())
+    fields = _slim(job)
+    fields[_REQUESTS[type(job.request)]] = fields.pop("request")
+    return sealed_documents.seal_text(msgspec.json.encode(fields).decode())
 
 
 def is_sealed(record: str) -> bool:
-    """Whether it carries a digest; records of earlier releases do not."""
+    """Whether it carries a digest."""
     return not record.startswith("{")
 
 
@@ -28,9 +56,13 @@ def decode(record: str) -> Job:
     """Of one that is not sealed, only that it makes sense is known. Raises ValueError where it is damaged."""
     text = sealed_documents.unseal_text(record) if is_sealed(record) else record
     try:
-        return _decoder.decode(text)
+        fields = msgspec.structs.asdict(_decoder.decode(text))
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+    requests = [request for name in _REQUESTS.values() if (request := fields.pop(name)) is not None]
+    if len(requests) != 1:
+        raise ValueError(f"a job with {len(requests)} requests")
+    return Job(request=requests[0], **fields)
 
 
 def _slim(value: Any) -> Any:

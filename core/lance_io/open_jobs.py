@@ -32,11 +32,11 @@ def open_jobs(uri: str) -> list[OpenJob]:
         except ValueError:  # what lies beside the record, without a digest, says enough to let the job's files be
             if row["table"] == table and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
-                damaged[job_id] = OpenJob(job_id, str(row["column"]), _seconds(row["created_at"]))
+                damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
             continue
-        if job.spec.table == table:
+        if job.request.table == table:
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
-    found = [OpenJob(job.job_id, job.spec.column, job.created_at) for job in jobs.values() if not job.state.terminal]
+    found = [OpenJob(job.job_id, job.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]
     return sorted(found, key=lambda job: job.created_at)
 
@@ -47,6 +47,10 @@ def _has_ended(state: object) -> bool:
         return JobState(state).terminal
     except ValueError:
         return False
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _seconds(at: object) -> float:

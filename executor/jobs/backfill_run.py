@@ -54,8 +54,8 @@ class BackfillRun:
     async def plan(self) -> Plan:
         """Asks the planner, again while it cannot be reached."""
         begin = time.monotonic()
-        plan = await patiently(self._services.planner.create_plan, self.status.job.spec)
-        status = self.status
+        plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
+        status, spec = self.status, self.status.job.backfill
         if plan.traced:
             await self._services.save_traced(plan)
         status.metrics.planned(plan, time.monotonic() - begin)
@@ -69,14 +69,14 @@ class BackfillRun:
                 plan_summary=summarise(plan),
                 # the filter with its relative times pinned holds for the whole job, restarts included; so does the
                 # version that a tag stood for
-                spec=replace(status.job.spec, where=header.where, read_version=header.inputs_version, read_tag=""),
+                request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             status.note("plan", status.job.plan_summary)
         return plan
 
     def check_resources(self, plan: Plan) -> None:
         """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
-        slots_of(plan.header.udf, self.status.job.spec.concurrency, self._services)
+        slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services)
 
     def prefetch(self, _plan: Plan) -> None:
         """Workers read what they need."""
@@ -85,7 +85,7 @@ class BackfillRun:
         """Ends the job where nothing is to be done; False: it has to run."""
         if plan.tasks:
             return False
-        if self.status.job.spec.optimize_indices:
+        if self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         metrics = self.status.metrics
         await self.end(JobState.DONE_WITH_ERRORS if metrics.rows_failed + metrics.rows_failed_before else JobState.DONE)
@@ -111,12 +111,12 @@ class BackfillRun:
 
     async def _work(self, plan: Plan) -> bool:
         await self._rounds(plan)
-        if self.status.job.table_version or self.status.job.spec.optimize_indices:
+        if self.status.job.table_version or self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
 
     async def _see_to_indexes(self, plan: Plan) -> None:
-        optimize = self.status.job.spec.optimize_indices
+        optimize = self.status.job.backfill.optimize_indices
         header = plan.header
         await stale_indices.see_to(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
 

@@ -190,8 +190,8 @@ def _is_usable(row: dict[str, object]) -> bool:
 def _row(job: Job) -> dict[str, object]:
     return {
         "job_id": job.job_id,
-        "table": job.spec.table,
-        "column": job.spec.column,
+        "table": job.request.table,
+        "column": job.column,
         "state": job.state.value,
         "created_at": int(job.created_at * 1e6),
         "updated_at": int(job.updated_at * 1e6),

@@ -63,7 +63,7 @@ class PlanExecution:
         self._status = status
         self._plan = plan
         self._services = services
-        spec = status.job.spec
+        spec = status.job.backfill
         self._tasks: dict[int, FragmentTask] = {t.fragment_id: t for t in plan.tasks}
         self._asked = slots_of(plan.header.udf, spec.concurrency, services)
         self._work_queue = WorkQueue(
@@ -206,7 +206,7 @@ class PlanExecution:
 
     async def _follow_cluster(self) -> None:
         """A cluster's executors come one after the other, some of them after the job."""
-        spec = self._status.job.spec
+        spec = self._status.job.backfill
         asked = await asyncio.to_thread(slots_of, self._plan.header.udf, spec.concurrency, self._services)
         if asked.count > self._asked.count and not self._over:
             self._status.note("resources", f"{asked.count} workers from now on: the cluster has more cores than before")

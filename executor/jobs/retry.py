@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.domain.udf import FunctionVersion
+from core.domain.view import RefreshSpec
 from core.errors import FailedPrecondition, InvalidArgument
 from executor.peers import PlannerClient
 
@@ -31,14 +32,14 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
         raise FailedPrecondition(
             "JOB_RUNNING", f"Job {job.job_id} has not ended: cancel it, or wait for its end", job_id=job.job_id
         )
-    if job.refresh is not None:
+    if isinstance(job.request, RefreshSpec):
         raise FailedPrecondition("NOT_A_BACKFILL", _instead(job), job_id=job.job_id)
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and udf_version need udf_name, the function to be used", field="udf_name"
         )
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
-    spec = replace(job.spec, num_frags=0, read_version=0, read_tag="", failed_only=True)
+    spec = replace(job.request, num_frags=0, read_version=0, read_tag="", failed_only=True)
     if not retry.udf_name:
         own = not spec.udf_name or await _is_own(planner, job)
         return replace(spec, udf_name="", udf_version="") if own else spec
@@ -53,7 +54,7 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
 
 def _instead(job: Job) -> str:
     """What brings values for the rows that a refresh left without."""
-    refreshed = f"Job {job.job_id} refreshed view {job.spec.table}"
+    refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
             f"{refreshed}, and a refresh calls a function again for a row that failed when the row has changed in the "
@@ -64,7 +65,7 @@ def _instead(job: Job) -> str:
 
 async def _is_own(planner: PlannerClient, job: Job) -> bool:
     """Whether the job computed with the column's function, or with one whose values it keeps."""
-    return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.spec)
+    return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.backfill)
 
 
 async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion) -> None:
@@ -73,7 +74,7 @@ async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion)
         return
     raise FailedPrecondition(
         "KEEP_OTHERS_FUNCTION",
-        f"Job {job.job_id} computed column {job.spec.column} with {job.udf_name}@{job.udf_version}, which is not the "
+        f"Job {job.job_id} computed column {job.column} with {job.udf_name}@{job.udf_version}, which is not the "
         f"column's function: its values cannot be kept beside those of {wanted}. Retry without keep_others",
         job_id=job.job_id,
     )
@@ -86,7 +87,7 @@ def check_worth(job: Job, plan: Plan) -> None:
         return
     raise FailedPrecondition(
         "NOTHING_TO_RETRY",
-        f"Job {job.job_id} ended {job.state.value}, and no row of column {job.spec.column} is marked as failed: "
+        f"Job {job.job_id} ended {job.state.value}, and no row of column {job.column} is marked as failed: "
         "run the backfill again, it goes on where the job stopped",
         job_id=job.job_id,
     )

@@ -19,7 +19,7 @@ async def begin_attempt(commits: CommitClient, job: Job) -> None:
     that there is no such table any more, which planning finds out.
     """
     try:
-        await begin_attempt_at(commits, job, table_uri(job.spec.database, job.spec.table))
+        await begin_attempt_at(commits, job, table_uri(job.request.database, job.request.table))
     except NotFound:
         return
 

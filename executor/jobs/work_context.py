@@ -14,7 +14,7 @@ from executor.worker.error_store import errors_uri
 
 def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds: tuple[str, ...] = ()) -> WorkContext:
     """Bounds given with the call win over those of the function."""
-    udf = header.udf
+    udf, spec = header.udf, job.backfill
     field = blobs.values_field(header.output.field.arrow)
     return WorkContext(
         job_id=job.job_id,
@@ -42,18 +42,18 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
             udf.timeout_seconds,
         ),
         where=header.where,
-        checkpoint=job.spec.checkpoint.over(udf.checkpoint),
+        checkpoint=spec.checkpoint.over(udf.checkpoint),
         checkpoint_seconds=settings.executor.checkpoint_interval_seconds,
         checkpoint_max_bytes=settings.executor.checkpoint_max_bytes,
-        errors_uri=errors_uri(job.spec.database),
+        errors_uri=errors_uri(spec.database),
         errors_told=udf.error_policy.store_errors,
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
-        threads=job.spec.intra_applier_concurrency or 1,
+        threads=spec.intra_applier_concurrency or 1,
         beat_seconds=settings.writer.stall_round_seconds / 2,
         failed_only=header.failed_only,
         versions=header.versions,
         attempt=job.attempt,
         ignored_holds=ignored_holds,
-        of_latest=not (job.spec.read_version or job.spec.read_tag),
+        of_latest=not (spec.read_version or spec.read_tag),
     )

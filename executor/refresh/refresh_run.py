@@ -50,7 +50,7 @@ class RefreshRun:
         # "latest" is decided once: who takes the job over goes on with the same scratch table
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
-        self.status.update(refresh=replace(spec, src_version=plan.target_version, latest=latest))
+        self.status.update(request=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
             if self.status.job.refresh_result is None:

@@ -52,14 +52,14 @@ class RefreshWork:
         self.failed = FailedNote()
         self.services = services
         self.journal = Journal(self.status, self.metrics, services.save_job)
-        self.filler = ScratchBackfills(self.status, self.journal, services, _spec(job).concurrency)
+        self.filler = ScratchBackfills(self.status, self.journal, services, job.refresh.concurrency)
         self._scratch_in_use: ScratchTable | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
 
     @property
     def spec(self) -> RefreshSpec:
         """What was asked for; once planned, with the source version that "latest" meant."""
-        return _spec(self.status.job)
+        return self.status.job.refresh
 
     def check(self) -> None:
         """Raises Cancelled where the refresh was asked to stop."""
@@ -176,9 +176,3 @@ def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
     if leftovers and all(job.job_id == job_id for job in open_jobs(uri)):
         for leftover in leftovers:
             view_scratch.drop(leftover)
-
-
-def _spec(job: Job) -> RefreshSpec:
-    if job.refresh is None:
-        raise RuntimeError(f"job {job.job_id} is no refresh")
-    return job.refresh

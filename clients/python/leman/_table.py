@@ -199,7 +199,7 @@ class Table:
                 raise InvalidArgument("get_failed_row_addresses() takes job_id, column_name or both")
             return self.rows_in_state(column_name, "failed")
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
-        column = self._services.jobs("GetJob", request).job.spec.column
+        column = self._services.jobs("GetJob", request).job.backfill.column
         if column_name not in (None, column):
             return []
         rows = rows_in_state(self._services, self._ref(), column, "failed")

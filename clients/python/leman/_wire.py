@@ -35,14 +35,15 @@ from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 
 def job(message: jobs_pb2.Job) -> Job:
     """A job."""
-    spec = message.spec
+    backfill = message.backfill
+    table = message.refresh.view if message.HasField("refresh") else backfill.table
     return Job(
         job_id=message.job_id,
         state=_state(message),
-        database=spec.table.database,
-        table=spec.table.table,
-        column=spec.column,
-        where=spec.where,
+        database=table.database,
+        table=table.table,
+        column=backfill.column,
+        where=backfill.where,
         udf_name=message.udf_name,
         udf_version=message.udf_version,
         progress=Progress(**{f.name: getattr(message.progress, f.name) for f in dataclasses.fields(Progress)}),

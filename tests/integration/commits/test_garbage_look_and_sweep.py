@@ -21,6 +21,7 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
+from core.domain.view import RefreshSpec
 from core.errors import NotFound, Unavailable
 from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of
@@ -324,6 +325,16 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
     found = open_jobs(lake.uri)
     assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
     assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)
+
+
+def test_a_refresh_is_open_and_fills_no_column(lake, monkeypatch):
+    history = JobHistory(lake.database)
+    history.prepare()
+    history.save(Job("job", "", JobState.RUNNING, RefreshSpec(lake.database, "v"), 1.0, 2.0))
+    view = f"{lake.database}/v.lance"
+    assert [(job.job_id, job.column) for job in open_jobs(view)] == [("job", None)]
+    monkeypatch.setattr(sealed_documents, "is_whole", lambda _: False)
+    assert [(job.job_id, job.column) for job in open_jobs(view)] == [("job", None)], "its record is damaged"
 
 
 def test_a_job_is_of_the_table_that_its_record_names(lake):

@@ -41,7 +41,7 @@ def status(code: str, reason: str, message: str, **facts: str) -> status_pb2.Sta
 def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
     """A job in the middle of its life."""
     job = jobs_pb2.Job(job_id=job_id, state=State.Value(f"STATE_{state}"), udf_name="f", udf_version="1")
-    job.spec.table.database, job.spec.table.table, job.spec.column = "db", "docs", "n"
+    job.backfill.table.database, job.backfill.table.table, job.backfill.column = "db", "docs", "n"
     job.created_at.GetCurrentTime()
     for name, value in fields.pop("progress", {}).items():
         setattr(job.progress, name, value)

@@ -24,7 +24,7 @@ def done(state="DONE", **numbers):
         mode=planner_pb2.REFRESH_MODE_INCREMENTAL, reason=planner_pb2.REFRESH_REASON_SOURCE_CHANGED, **numbers
     )
     job = make_job("job-1", state, refresh_result=result)
-    job.spec.table.table, job.spec.column, job.udf_name, job.udf_version = "adults", "", "", ""
+    job.refresh.view.table, job.udf_name, job.udf_version = "adults", "", ""
     return [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
 
 

@@ -50,7 +50,7 @@ def refreshed(state="DONE", **numbers):
         mode=planner_pb2.REFRESH_MODE_INCREMENTAL, reason=planner_pb2.REFRESH_REASON_SOURCE_CHANGED, **numbers
     )
     job = make_job("job-1", state, refresh_result=result)
-    job.spec.table.table, job.spec.column = "adults", ""
+    job.refresh.view.table = "adults"
     return job
 
 

@@ -32,7 +32,12 @@ print(len(ended), ended[0])
 """
 LOOP = "from executor.worker import worker_loop"
 PLACES = {
-    "job history": ("from core.lance_io import job_records", "job_records.Job", "job_records.decode('{}')", "job_id"),
+    "job history": (
+        "from core.lance_io import job_records",
+        "job_records.BackfillSpec",
+        "job_records.decode('{}')",
+        "job_id",
+    ),
     "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "fragment_id"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (

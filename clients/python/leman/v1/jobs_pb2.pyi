@@ -81,7 +81,8 @@ class Job(_message.Message):
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    SPEC_FIELD_NUMBER: _builtins.int
+    BACKFILL_FIELD_NUMBER: _builtins.int
+    REFRESH_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
@@ -97,7 +98,6 @@ class Job(_message.Message):
     STALLS_FIELD_NUMBER: _builtins.int
     FAILED_IN_FIELD_NUMBER: _builtins.int
     STALE_INDICES_FIELD_NUMBER: _builtins.int
-    REFRESH_FIELD_NUMBER: _builtins.int
     REFRESH_RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
@@ -120,8 +120,12 @@ class Job(_message.Message):
     queue. Jobs have their turn in the order in which they were accepted.
     """
     @_builtins.property
-    def spec(self) -> _planner_pb2.BackfillSpec:
-        """What was asked."""
+    def backfill(self) -> _planner_pb2.BackfillSpec:
+        """Fill a column."""
+
+    @_builtins.property
+    def refresh(self) -> _planner_pb2.RefreshSpec:
+        """Refresh a view."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
@@ -163,10 +167,6 @@ class Job(_message.Message):
         """
 
     @_builtins.property
-    def refresh(self) -> _planner_pb2.RefreshSpec:
-        """What was asked, where the job refreshes a view; `spec` then names the view as its table and nothing else."""
-
-    @_builtins.property
     def refresh_result(self) -> Global___RefreshResult:
         """What a refresh did so far."""
 
@@ -175,7 +175,8 @@ class Job(_message.Message):
         *,
         job_id: _builtins.str = ...,
         state: Global___Job.State.ValueType = ...,
-        spec: _planner_pb2.BackfillSpec | None = ...,
+        backfill: _planner_pb2.BackfillSpec | None = ...,
+        refresh: _planner_pb2.RefreshSpec | None = ...,
         progress: Global___Progress | None = ...,
         error: _status_pb2.Status | None = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
@@ -191,14 +192,15 @@ class Job(_message.Message):
         stalls: _abc.Iterable[Global___Stall] | None = ...,
         failed_in: _abc.Iterable[_builtins.str] | None = ...,
         stale_indices: _abc.Iterable[_planner_pb2.IndexCoverage] | None = ...,
-        refresh: _planner_pb2.RefreshSpec | None = ...,
         refresh_result: Global___RefreshResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "spec", b"spec", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "retry_of", b"retry_of", "spec", b"spec", "stale_indices", b"stale_indices", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "backfill", b"backfill", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["backfill", "refresh"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
 

@@ -250,8 +250,7 @@ class System:
         return run.status.job
 
     async def _refresh(self, spec: RefreshSpec) -> Job:
-        backfill = BackfillSpec(spec.database, spec.view, "")
-        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, backfill, 0, 0, refresh=spec)
+        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, spec, 0, 0)
         run = RefreshRun(job, self.services)
         self.status = run.status
         plan = await run.plan()

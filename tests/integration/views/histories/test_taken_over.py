@@ -7,13 +7,12 @@ import asyncio
 from dataclasses import replace
 
 import lance
-import msgspec
 import pytest
 
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.view import AskedCommit, RefreshResult
+from core.domain.view import AskedCommit, RefreshResult, RefreshSpec
 from core.errors import FailedPrecondition
+from core.lance_io import job_records
 from core.lance_io.views import scratch_table as view_scratch
 from executor.jobs.job_status import JobStatus
 from executor.refresh import delta, first_fill, refresh_run
@@ -44,10 +43,10 @@ class MortalSystem:
     def __init__(self, system: System) -> None:
         self.system = system
         self.point, self.passes = "", 0
-        self.history: list[bytes] = []
+        self.history: list[str] = []
 
     async def save(self, job: Job) -> Job:
-        self.history.append(msgspec.json.encode(job))
+        self.history.append(job_records.encode(job))
         return job
 
     def crash_point(self, name: str) -> None:
@@ -62,7 +61,7 @@ class MortalSystem:
         with pytest.raises(Killed):
             self.system.refresh(database, view)
         status = self.system.status
-        known = msgspec.json.decode(self.history[-1], type=Job) if self.history else status.job
+        known = job_records.decode(self.history[-1]) if self.history else status.job
         return self.system.take_over(known)
 
     def __getattr__(self, name: str) -> object:
@@ -166,7 +165,7 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
             written.append("journal")
             return saved
 
-        job = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "v", ""), 0, 0)
+        job = Job("job-1", "", JobState.RUNNING, RefreshSpec("/lake", "v"), 0, 0)
         journal = Journal(JobStatus(job), RefreshMetrics(), save)
         task = asyncio.create_task(journal.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
         await begun.wait()

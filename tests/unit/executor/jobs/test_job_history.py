@@ -14,6 +14,7 @@ import lance
 import msgspec
 import pytest
 
+from core import sealed_documents
 from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
@@ -28,8 +29,10 @@ from executor.jobs.known_jobs import KnownJobs, age
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 
 
-def job(name: str, state: JobState = JobState.RUNNING, **changes: object) -> Job:
-    return Job(name, f"request-{name}", state, SPEC, 1.0, 2.0, **changes)
+def job(
+    name: str, state: JobState = JobState.RUNNING, request: BackfillSpec | RefreshSpec = SPEC, **changes: object
+) -> Job:
+    return Job(name, f"request-{name}", state, request, 1.0, 2.0, **changes)
 
 
 @pytest.fixture
@@ -48,13 +51,18 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
         JobState.FAILED,
         progress=Progress(rows_total=5, udf_seconds=0.5),
         error=JobError("Internal", "BUG", "", {"a": "b c"}),
-        refresh=RefreshSpec("/lake", "v"),
+        request=RefreshSpec("/lake", "v"),
         attempt=3,
     )
     text = job_records.encode(full)
     assert job_records.decode(text) == full
+    assert job_records.decode(job_records.encode(job("job-1"))) == job("job-1")
     assert len(job_records.encode(job("job-1"))) < 300
-    assert job_records.decode(msgspec.json.encode(full).decode()) == full, "as earlier releases wrote it"
+    assert job_records.decode(sealed_documents.unseal_text(text)) == full, "without a digest"
+    for requests in ({}, {"backfill": SPEC, "refresh": full.request}):
+        record = {"job_id": "job-1", "request_id": "", "state": "DONE", "created_at": 1, "updated_at": 2, **requests}
+        with pytest.raises(ValueError, match=r"a job with [02] requests"):
+            job_records.decode(msgspec.json.encode(record).decode())
     for at in range(0, len(text), 7):
         flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
         with pytest.raises(ValueError, match=r"."):

@@ -194,7 +194,7 @@ def test_of_two_requests_under_one_id_at_two_executors_one_is_refused(database, 
         assert [error.reason for error in refused] == ["REQUEST_ID_REUSED"]
         (job,) = JobHistory(database).load().values()
         (made,) = [answer.job for answer in answers if answer not in refused]
-        assert (made.job_id, made.spec.where) == (job.job_id, job.spec.where)
+        assert (made.job_id, made.backfill.where) == (job.job_id, job.backfill.where)
         await crossing.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
