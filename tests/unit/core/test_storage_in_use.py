@@ -71,7 +71,7 @@ def test_a_verification_goes_on_where_a_folder_cannot_be_looked_into(database, t
     uri = str(tmp_path / "lake" / "u.lance")
     lance.write_dataset(pa.table({"x": [1]}), uri)
     (tmp_path / "lake" / "t.lance" / "_checkpoints").write_bytes(b"no folder")
-    found = [finding for report in verify(database, None) for finding in report.metrics.findings]
+    found = [finding for report in verify(database, None) for finding in report.counts.findings]
     assert [(f.flaw, f.path) for f in found] == [
         (Flaw.UNREADABLE, "t.lance"),
         (Flaw.DAMAGED, "t.lance/_refresh/source-1.arrow"),

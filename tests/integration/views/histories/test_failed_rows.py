@@ -165,7 +165,7 @@ def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_f
 
 def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     def findings():
-        return [found for report in verify(odd.database, None) for found in report.metrics.findings]
+        return [found for report in verify(odd.database, None) for found in report.counts.findings]
 
     odd.refresh()
     assert not findings()
