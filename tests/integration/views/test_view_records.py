@@ -38,7 +38,7 @@ def test_a_view_follows_a_source_whose_history_is_cleaned(bounds, steps):
     with tempfile.TemporaryDirectory() as folder:
         source = Source.make(folder)
         view = View(source, *bounds, base=source.version)
-        view.make_placeholders(view.should_hold(source.version))
+        view.create_placeholders(view.should_hold(source.version))
         view.keep()
         told = True
         for (name, *arguments), what in [*steps, (("append", 2), "clean")]:
@@ -62,7 +62,7 @@ def source(tmp_path):
 @pytest.fixture
 def view(source):
     view = View(source, 3, base=source.version)
-    view.make_placeholders(view.should_hold(source.version))
+    view.create_placeholders(view.should_hold(source.version))
     view.keep()
     return view
 
@@ -226,8 +226,8 @@ def test_what_needs_values_of_the_recorded_version_is_built_anew(lake):
 def found_of_records(lake):
     total = FindingCounts()
     for report in verify(str(lake.database), None):
-        total.findings += [f for f in report.tally.findings if f.subject is Subject.SOURCE_RECORD]
-        count = report.tally.counts.get(Subject.SOURCE_RECORD)
+        total.findings += [f for f in report.counts.findings if f.subject is Subject.SOURCE_RECORD]
+        count = report.counts.counts.get(Subject.SOURCE_RECORD)
         if count is not None:
             total.counts[Subject.SOURCE_RECORD] = count
     return total
