@@ -1,4 +1,4 @@
-"""16 jobs commit on one table at once, through CommitService: fragments a second, latency, and whether any is lost.
+"""16 jobs commit on one table at once, through SubmitCommit: fragments a second, latency, and whether any is lost.
 
 Plans and files are made before the clock runs; a job then sends its requests one after the other, a tenth of its
 fragments each, as an executor does. Two cases: each job has a column of its own; and all jobs fill parts of the same
@@ -26,7 +26,7 @@ from benchmarks.leman_side import Caller, running
 from benchmarks.practical_limit import discard, double, make_table
 from core import keys
 from core.lance_io.column_files import ColumnFileWriter
-from leman.v1 import commit_pb2, commit_pb2_grpc, planner_pb2, planner_pb2_grpc
+from leman_internal.v1 import plan_pb2, planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
 JOBS = 16
 ROWS_OF_FRAGMENT = 10
@@ -58,8 +58,8 @@ class Coordinated:
     def __init__(self, caller: Caller, table: str) -> None:
         self._caller = caller
         self._table = table
-        self._planner = planner_pb2_grpc.PlannerServiceStub(caller.channel("planner"))
-        self._commits = commit_pb2_grpc.CommitServiceStub(caller.channel("commit_coordinator"))
+        self._planner = planning_pb2_grpc.PlanningServiceStub(caller.channel("planner"))
+        self._commits = submission_pb2_grpc.CommitSubmissionServiceStub(caller.channel("commit_coordinator"))
         self.uri = caller.uri(table)
 
     def add_columns(self, names: Sequence[str]) -> None:
@@ -67,18 +67,18 @@ class Coordinated:
         make = leman.udf(name="double", version=f"v{uuid.uuid4().hex[:12]}")
         self._caller.sdk.open_table(self._table).add_columns(dict.fromkeys(names, make(double)))
 
-    def stage(self, column: str, share: slice, size: int) -> list[commit_pb2.SubmitCommitRequest]:
+    def stage(self, column: str, share: slice, size: int) -> list[submission_pb2.SubmitCommitRequest]:
         """Requests of a job that has computed a share of a column's fragments."""
         header, tasks = self._plan(column)
         replacements = [self._staged(header, task) for task in tasks[share]]
         return [
-            commit_pb2.SubmitCommitRequest(
+            submission_pb2.SubmitCommitRequest(
                 uri=header.uri,
                 incarnation=header.incarnation,
                 request_id=uuid.uuid4().hex,
                 read_version=header.read_version,
                 job_id=f"{column}-{share.start}",
-                replace_column=commit_pb2.ReplaceColumn(
+                replace_column=submission_pb2.ReplaceColumn(
                     output=header.output,
                     input_field_ids=header.input_field_ids,
                     fragments=replacements[at : at + size],
@@ -87,32 +87,32 @@ class Coordinated:
             for at in range(0, len(replacements), size)
         ]
 
-    def _plan(self, column: str) -> tuple[planner_pb2.PlanHeader, list[planner_pb2.FragmentTask]]:
-        request = planner_pb2.CreatePlanRequest(spec=self._caller.spec(self._table, column))
+    def _plan(self, column: str) -> tuple[plan_pb2.PlanHeader, list[plan_pb2.FragmentTask]]:
+        request = planning_pb2.CreatePlanRequest(spec=self._caller.spec(self._table, column))
         first, *rest = self._planner.CreatePlan(request, metadata=self._caller.metadata)
         return first.header, [task for message in rest for task in message.tasks.tasks]
 
-    def _staged(self, header: planner_pb2.PlanHeader, task: planner_pb2.FragmentTask) -> commit_pb2.FragmentReplacement:
+    def _staged(self, header: plan_pb2.PlanHeader, task: plan_pb2.FragmentTask) -> submission_pb2.FragmentReplacement:
         name = keys.column_file_name(task.fingerprint, uuid.uuid4().hex[:12], partial=False)
         staged = _write(self.uri, name, header.output.name, task.physical_rows)
-        file = planner_pb2.StagedFile(
+        file = plan_pb2.StagedFile(
             file=staged.file,
             size_bytes=staged.size_bytes,
             digest=staged.digest,
             physical_rows=staged.physical_rows,
             rows_computed=staged.rows_computed,
         )
-        return commit_pb2.FragmentReplacement(fragment_id=task.fragment_id, file=file, input_files=task.input_files)
+        return submission_pb2.FragmentReplacement(fragment_id=task.fragment_id, file=file, input_files=task.input_files)
 
-    def send(self, request: commit_pb2.SubmitCommitRequest) -> None:
+    def send(self, request: submission_pb2.SubmitCommitRequest) -> None:
         """Raises RuntimeError where a fragment is not committed."""
         answer = self._commits.SubmitCommit(request, metadata=self._caller.metadata, wait_for_ready=True)
         for outcome in answer.outcomes:
-            if outcome.status != commit_pb2.FragmentOutcome.STATUS_COMMITTED:
+            if outcome.status != submission_pb2.FragmentOutcome.STATUS_COMMITTED:
                 raise RuntimeError(f"fragment {outcome.fragment_id}: {outcome.reason} {outcome.message}")
 
     @staticmethod
-    def files(request: commit_pb2.SubmitCommitRequest) -> list[str]:
+    def files(request: submission_pb2.SubmitCommitRequest) -> list[str]:
         """Names of the files that it installs."""
         return [fragment.file.file for fragment in request.replace_column.fragments]
 

@@ -21,7 +21,7 @@ from benchmarks import wide_table
 from benchmarks.common import Document, Options, Target, figures, interleaved, options_of, report, say, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.wide_table import COLUMN, Layout
-from leman.v1 import planner_pb2, planner_pb2_grpc
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 
 SIZES = (1_000, 10_000, 100_000)
 CASES = {
@@ -49,12 +49,12 @@ class Planner:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._stub = planner_pb2_grpc.PlannerServiceStub(caller.channel("planner"))
+        self._stub = planning_pb2_grpc.PlanningServiceStub(caller.channel("planner"))
         self._process = psutil.Process(caller.processes()["planner"])
 
     def plan(self, table: str) -> Look:
         """Raises what the call raises."""
-        request = planner_pb2.CreatePlanRequest(spec=self._caller.spec(table, COLUMN))
+        request = planning_pb2.CreatePlanRequest(spec=self._caller.spec(table, COLUMN))
         self._forget_peak()
         before = self._cpu()
         begin = time.perf_counter()

@@ -97,10 +97,11 @@ class CommitQueue:
     async def submit(self, request: CommitRequest) -> CommitResult:
         """Checks the files beside the commit queue, then waits for its turn.
 
-        Raises what `CommitService.SubmitCommit` (protos/leman/v1/commit.proto) names.
+        Raises what `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto) names.
         """
         if self._open >= self._limits.max_queued_requests:
-            raise ResourceExhausted("LANE_FULL", f"{self._open} requests wait for table {self._uri}; try again later")
+            message = f"{self._open} requests wait for table {self._uri}; try again later"
+            raise ResourceExhausted("COMMIT_QUEUE_FULL", message)
         self._open += 1
         try:
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())

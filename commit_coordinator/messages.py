@@ -30,15 +30,16 @@ from core.locations import canonical_table
 from core.rpc import convert
 from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2
+from leman_internal.v1 import submission_pb2
 
 _STATUS = {
-    Status.COMMITTED: commit_pb2.FragmentOutcome.STATUS_COMMITTED,
-    Status.ALREADY_CURRENT: commit_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
-    Status.REJECTED: commit_pb2.FragmentOutcome.STATUS_REJECTED,
+    Status.COMMITTED: submission_pb2.FragmentOutcome.STATUS_COMMITTED,
+    Status.ALREADY_CURRENT: submission_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
+    Status.REJECTED: submission_pb2.FragmentOutcome.STATUS_REJECTED,
 }
 
 
-def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest:
+def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitRequest:
     """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, FRAGMENT_TWICE)."""
     uri, request_id = uri_of(message.uri), required(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
@@ -50,7 +51,7 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     if message.HasField("begin_attempt"):
         return _begin_from_proto(uri, message)
     if message.HasField("create_placeholders"):
-        return _lay_from_proto(uri, message)
+        return _placeholders_from_proto(uri, message)
     if message.HasField("fill_placeholders"):
         return _fill_from_proto(uri, message)
     if message.HasField("apply_view_delta"):
@@ -76,17 +77,17 @@ def request_from_proto(message: commit_pb2.SubmitCommitRequest) -> CommitRequest
     )
 
 
-def _begin_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> BeginAttemptRequest:
+def _begin_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> BeginAttemptRequest:
     if message.attempt < 1:
         raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
     job_id = required(message.job_id, "job_id")
     return BeginAttemptRequest(uri, message.incarnation, message.request_id, job_id, message.attempt)
 
 
-def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> CreatePlaceholdersRequest:
+def _placeholders_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> CreatePlaceholdersRequest:
     wanted = message.create_placeholders
     if wanted.max_rows_per_fragment < 0:
-        field = "lay_placeholders.max_rows_per_fragment"
+        field = "create_placeholders.max_rows_per_fragment"
         raise InvalidArgument("BAD_NUMBER", "max_rows_per_fragment cannot be negative", field=field)
     return CreatePlaceholdersRequest(
         uri=uri,
@@ -94,14 +95,14 @@ def _lay_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Create
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
-        schema=_columns(wanted.schema, "lay_placeholders.schema"),
+        schema=_columns(wanted.schema, "create_placeholders.schema"),
         max_rows_per_fragment=wanted.max_rows_per_fragment,
         create=wanted.create,
         attempt=message.attempt,
     )
 
 
-def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillPlaceholdersRequest:
+def _fill_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> FillPlaceholdersRequest:
     field = "fill_placeholders.fragments"
     fragments = _view_files(message.fill_placeholders.fragments, field)
     if not fragments:
@@ -117,13 +118,13 @@ def _fill_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> FillP
     )
 
 
-def _delta_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> ApplyDeltaRequest:
+def _delta_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> ApplyDeltaRequest:
     wanted = message.apply_view_delta
     if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
-        field = "splice_view.evictions_file"
+        field = "apply_view_delta.evictions_file"
         raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
     if external := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
-        field = "splice_view.metadata"
+        field = "apply_view_delta.metadata"
         raise InvalidArgument(
             "BAD_METADATA", f"'{external[0]}' does not begin with {view_metadata.PREFIX}", field=field
         )
@@ -133,8 +134,8 @@ def _delta_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Appl
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
-        appended=_view_files(wanted.appended, "splice_view.appended"),
-        swapped=_each_once(_view_files(wanted.swapped, "splice_view.swapped"), "splice_view.swapped"),
+        appended=_view_files(wanted.appended, "apply_view_delta.appended"),
+        swapped=_each_once(_view_files(wanted.swapped, "apply_view_delta.swapped"), "apply_view_delta.swapped"),
         evictions_file=wanted.evictions_file,
         evictions_digest=wanted.evictions_digest,
         replace_all=wanted.replace_all,
@@ -143,7 +144,7 @@ def _delta_from_proto(uri: str, message: commit_pb2.SubmitCommitRequest) -> Appl
     )
 
 
-def _view_files(files: Iterable[commit_pb2.ViewFile], field: str) -> tuple[ViewFile, ...]:
+def _view_files(files: Iterable[submission_pb2.ViewFile], field: str) -> tuple[ViewFile, ...]:
     found = tuple(ViewFile(file.fragment_id, convert.staged_from_proto(file.file)) for file in files)
     for file in found:
         if not keys.is_view_file_name(file.staged.file):
@@ -165,7 +166,7 @@ def _columns(raw: bytes, field: str) -> pa.Schema:
     return schema
 
 
-def _replacement_from_proto(message: commit_pb2.FragmentReplacement) -> Replacement:
+def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Replacement:
     staged = convert.staged_from_proto(message.file)
     if keys.parse_column_file_name(staged.file) is None:
         raise InvalidArgument(
@@ -189,9 +190,9 @@ def required(text: str, field: str) -> str:
     return text
 
 
-def outcome_to_proto(outcome: Outcome) -> commit_pb2.FragmentOutcome:
+def outcome_to_proto(outcome: Outcome) -> submission_pb2.FragmentOutcome:
     """What became of one fragment."""
-    return commit_pb2.FragmentOutcome(
+    return submission_pb2.FragmentOutcome(
         fragment_id=outcome.fragment_id,
         status=_STATUS[outcome.status],
         reason=outcome.reason,

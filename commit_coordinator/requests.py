@@ -28,7 +28,7 @@ class Replacement:
 @dataclass(frozen=True, slots=True)
 class ReplaceRequest:
     """Install one column's files. `input_field_ids` empty: the inputs that the column's metadata names.
-    `inputs_version`: see ReplaceColumn in protos/leman/v1/commit.proto."""
+    `inputs_version`: see ReplaceColumn in protos/leman/internal/v1/submission.proto."""
 
     uri: str
     incarnation: str
@@ -77,7 +77,7 @@ CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest | BeginA
 
 
 class Status(enum.Enum):
-    """What can become of a fragment. Meanings: `protos/leman/v1/commit.proto`."""
+    """What can become of a fragment. Meanings: `protos/leman/internal/v1/submission.proto`."""
 
     COMMITTED = "committed"
     ALREADY_CURRENT = "already_current"

@@ -18,6 +18,7 @@ from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lance_io import view_drop
 from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.submission_service import CommitSubmissionServicer
 from commit_coordinator.verification.report import Place
 from commit_coordinator.verification.verifier import verify
 from core.config import Settings
@@ -27,9 +28,9 @@ from core.lance_io import commit_history
 from core.locations import canonical_database, table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
-from core.rpc.bodies import body_digest
 from core.rpc.convert import index_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.
 REMEMBERED = 100_000
@@ -40,7 +41,10 @@ _COLLECTORS = 2
 _VERIFIERS = 2
 #: What one does takes as many threads of Lance's as there are.
 _INDEXERS = 2
-_SERVICE = commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name
+_SERVICES = (
+    commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
+    submission_pb2.DESCRIPTOR.services_by_name["CommitSubmissionService"].full_name,
+)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -62,10 +66,13 @@ class CommitCoordinator:
         self._servicer: CommitServicer | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Adds CommitService."""
-        self._servicer = CommitServicer(CommitQueues(self._limits), self._draining)
+        """Add CommitService and CommitSubmissionService; return their names."""
+        queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
+        self._servicer = CommitServicer(queues, memory, self._draining)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
-        return [_SERVICE]
+        submissions = CommitSubmissionServicer(queues, memory, self._draining)
+        submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
+        return list(_SERVICES)
 
     async def stop(self) -> None:
         """Returns when what was being committed is."""
@@ -76,10 +83,10 @@ class CommitCoordinator:
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     """The RPCs. Their contracts stand in protos/leman/v1/commit.proto."""
 
-    def __init__(self, queues: CommitQueues, draining: asyncio.Event) -> None:
+    def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
         self._queues = queues
+        self._memory = memory
         self._draining = draining
-        self._memory = RequestMemory(REMEMBERED)
         self._readers = BlockingPool(_READERS, name="history")
         self._collectors = BlockingPool(_COLLECTORS, name="garbage")
         self._verifiers = BlockingPool(_VERIFIERS, name="verification")
@@ -92,18 +99,6 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._collectors.close()
         self._verifiers.close()
         self._indexes.close()
-
-    async def SubmitCommit(
-        self, request: commit_pb2.SubmitCommitRequest, _context: Context
-    ) -> commit_pb2.SubmitCommitResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        wanted = messages.request_from_proto(request)
-        body = body_digest(request)
-        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
-        return commit_pb2.SubmitCommitResponse(
-            version=result.version, outcomes=[messages.outcome_to_proto(outcome) for outcome in result.outcomes]
-        )
 
     async def GetCommit(self, request: commit_pb2.GetCommitRequest, _context: Context) -> commit_pb2.GetCommitResponse:
         uri = messages.uri_of(request.uri)

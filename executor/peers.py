@@ -23,21 +23,14 @@ from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
-from core.rpc import convert, convert_views
-from core.rpc.convert_carried import migrated_from_proto
+from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.status import error_from_rpc
-from leman.v1 import (
-    catalog_pb2,
-    catalog_pb2_grpc,
-    commit_pb2,
-    commit_pb2_grpc,
-    planner_pb2,
-    planner_pb2_grpc,
-)
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
 _SETTLED = (
-    commit_pb2.FragmentOutcome.STATUS_COMMITTED,
-    commit_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
+    submission_pb2.FragmentOutcome.STATUS_COMMITTED,
+    submission_pb2.FragmentOutcome.STATUS_ALREADY_CURRENT,
 )
 
 
@@ -55,7 +48,7 @@ class PlannerClient:
     """Asks the planner."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = planner_pb2_grpc.PlannerServiceStub(channel)
+        self._plans = planning_pb2_grpc.PlanningServiceStub(channel)
         self._catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
@@ -65,14 +58,14 @@ class PlannerClient:
         traced: list[TracedFile] = []
         migrated: list[MigratedRows] = []
         try:
-            request = planner_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
-            async for message in self._stub.CreatePlan(request):
+            request = planning_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
+            async for message in self._plans.CreatePlan(request):
                 if message.HasField("header"):
                     header = convert.header_from_proto(message.header)
                 elif message.HasField("traced"):
                     traced.extend(convert.traced_from_proto(f) for f in message.traced.files)
                 elif message.HasField("migrated"):
-                    migrated.extend(migrated_from_proto(c) for c in message.migrated.rows)
+                    migrated.extend(convert.migrated_from_proto(c) for c in message.migrated.rows)
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
@@ -115,9 +108,9 @@ class PlannerClient:
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         """Raises what the planner says, as `core.errors`."""
-        request = planner_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))
+        request = planning_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))
         try:
-            return convert_views.plan_from_proto(await self._stub.PlanRefresh(request))
+            return convert_refresh_plans.refresh_plan_from_proto(await self._plans.PlanRefresh(request))
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 
@@ -126,7 +119,8 @@ class CommitClient:
     """Asks the commit coordinator."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = commit_pb2_grpc.CommitServiceStub(channel)
+        self._commits = commit_pb2_grpc.CommitServiceStub(channel)
+        self._submissions = submission_pb2_grpc.CommitSubmissionServiceStub(channel)
 
     async def replace_column(
         self,
@@ -139,19 +133,19 @@ class CommitClient:
     ) -> tuple[int, list[FragmentOutcome]]:
         """(table version or 0, a decision for each fragment). Raises what the coordinator says, as `core.errors`;
         after Unavailable the outcome is unknown and the same request may be sent again."""
-        request = commit_pb2.SubmitCommitRequest(
+        request = submission_pb2.SubmitCommitRequest(
             uri=header.uri,
             incarnation=header.incarnation,
             request_id=request_id,
             read_version=header.read_version,
             job_id=attempt.job_id,
             attempt=attempt.number,
-            replace_column=commit_pb2.ReplaceColumn(
+            replace_column=submission_pb2.ReplaceColumn(
                 output=convert.output_to_proto(output),
                 input_field_ids=header.input_field_ids,
                 inputs_version=header.inputs_version,
                 fragments=[
-                    commit_pb2.FragmentReplacement(
+                    submission_pb2.FragmentReplacement(
                         fragment_id=r.fragment_id,
                         file=convert.staged_to_proto(r.file),
                         input_files=r.input_files,
@@ -167,12 +161,12 @@ class CommitClient:
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
         """Has all earlier attempts at a job refused in one table from now on; its version after that. Raises like
         `replace_column`."""
-        request = commit_pb2.SubmitCommitRequest(
+        request = submission_pb2.SubmitCommitRequest(
             uri=uri,
             job_id=attempt.job_id,
             attempt=attempt.number,
             request_id=request_id,
-            begin_attempt=commit_pb2.BeginAttempt(),
+            begin_attempt=submission_pb2.BeginAttempt(),
         )
         return (await self._submit(request)).version
 
@@ -217,9 +211,9 @@ class CommitClient:
     ) -> int:
         """The view's version with everything that the refresh changed. `swapped` with the fragments that they are for;
         `evictions`: the file with the rows that leave, and its digest, or two empty texts. See `ApplyViewDelta` in
-        protos/leman/v1/commit.proto. Raises like `replace_column`; Aborted (VIEW_CHANGED) where the view is at another
-        version than the plan's."""
-        operation = commit_pb2.ApplyViewDelta(
+        protos/leman/internal/v1/submission.proto. Raises like `replace_column`; Aborted (VIEW_CHANGED) where the view
+        is at another version than the plan's."""
+        operation = submission_pb2.ApplyViewDelta(
             appended=_view_files((-1, file) for file in appended),
             swapped=_view_files(swapped),
             evictions_file=evictions[0],
@@ -235,20 +229,20 @@ class CommitClient:
         """Has the indexes on these columns (none: all) cover the whole table, and says how they are then. Raises what
         the coordinator says, as `core.errors`; the same call may be sent again."""
         try:
-            answer = await self._stub.OptimizeIndices(commit_pb2.OptimizeIndicesRequest(uri=uri, columns=columns))
+            answer = await self._commits.OptimizeIndices(commit_pb2.OptimizeIndicesRequest(uri=uri, columns=columns))
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         return [convert.index_from_proto(index) for index in answer.indices]
 
-    async def _submit(self, request: commit_pb2.SubmitCommitRequest) -> commit_pb2.SubmitCommitResponse:
+    async def _submit(self, request: submission_pb2.SubmitCommitRequest) -> submission_pb2.SubmitCommitResponse:
         try:
-            return await self._stub.SubmitCommit(request)
+            return await self._submissions.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 
 
-def _view_request(plan: RefreshPlan, attempt: Attempt, request_id: str) -> commit_pb2.SubmitCommitRequest:
-    return commit_pb2.SubmitCommitRequest(
+def _view_request(plan: RefreshPlan, attempt: Attempt, request_id: str) -> submission_pb2.SubmitCommitRequest:
+    return submission_pb2.SubmitCommitRequest(
         uri=plan.uri,
         incarnation=plan.incarnation,
         read_version=plan.version,
@@ -258,9 +252,9 @@ def _view_request(plan: RefreshPlan, attempt: Attempt, request_id: str) -> commi
     )
 
 
-def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[commit_pb2.ViewFile]:
-    return [commit_pb2.ViewFile(fragment_id=i, file=convert.staged_to_proto(file)) for i, file in files]
+def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[submission_pb2.ViewFile]:
+    return [submission_pb2.ViewFile(fragment_id=i, file=convert.staged_to_proto(file)) for i, file in files]
 
 
-def _verdicts(answer: commit_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
+def _verdicts(answer: submission_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
     return [FragmentOutcome(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]

@@ -16,7 +16,8 @@ from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
 from core.udf.registry import Registered
 from core.udf.validation import NewColumn
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2
+from leman.v1 import catalog_pb2, catalog_pb2_grpc
+from leman_internal.v1 import submission_pb2
 from planner.catalog import Addition, Catalog, computed_columns
 from planner.views.alteration import ViewChange
 from planner.views.catalog import ViewCatalog
@@ -34,7 +35,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         new_views: ViewCatalog,
         views: ViewReader,
         pool: BlockingPool,
-        commit: Callable[[commit_pb2.SubmitCommitRequest], Awaitable[int]],
+        commit: Callable[[submission_pb2.SubmitCommitRequest], Awaitable[int]],
     ) -> None:
         self._catalog = catalog
         self._new_views = new_views
@@ -75,7 +76,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
         wanted = await self._pool.run(self._catalog.addition, *_wanted(request), body_digest(request))
-        operation = commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
+        operation = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
 
     async def AlterColumns(
@@ -86,23 +87,23 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         if change is not None:
             return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
         wanted = await self._pool.run(self._catalog.alteration, *asked, body_digest(request))
-        operation = commit_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
+        operation = submission_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
 
     async def _submit(self, wanted: Addition, **operation: Any) -> int:
-        request = commit_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
+        request = submission_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
         return await self._commit(request)
 
     async def _alter_view(self, change: ViewChange) -> int:
         if not change.metadata:
             return change.version
         return await self._commit(
-            commit_pb2.SubmitCommitRequest(
+            submission_pb2.SubmitCommitRequest(
                 uri=change.uri,
                 incarnation=change.incarnation,
                 read_version=change.version,
                 request_id=change.request_id,
-                apply_view_delta=commit_pb2.ApplyViewDelta(metadata=change.metadata),
+                apply_view_delta=submission_pb2.ApplyViewDelta(metadata=change.metadata),
             )
         )
 
@@ -150,10 +151,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         asked = request.request_id or uuid.uuid4().hex
         made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked, rows)
         if not made.done:
-            laid = commit_pb2.CreatePlaceholders(
+            operation = submission_pb2.CreatePlaceholders(
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
             )
-            await self._commit(commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=laid))
+            await self._commit(
+                submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=operation)
+            )
             crash_point("planner.view_made")
         view = await self._pool.run(self._views.view, request.database, request.name)
         return catalog_pb2.CreateMaterializedViewResponse(

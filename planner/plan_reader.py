@@ -79,7 +79,7 @@ class PlanReader:
         self._now = now
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        """Raises what `PlannerService.CreatePlan` (protos/leman/v1/planner.proto) names."""
+        """Raises what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names."""
         with collector_paused():
             resolved = self.resolved(spec)
             statuses = self.statuses(resolved)

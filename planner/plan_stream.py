@@ -9,8 +9,7 @@ from google.protobuf.message import Message
 
 from core.domain.plan import FragmentTask, Plan
 from core.rpc import convert
-from core.rpc.convert_carried import migrated_to_proto
-from leman.v1 import planner_pb2
+from leman_internal.v1 import plan_pb2, planning_pb2
 
 #: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
 MAX_BATCH_TASKS = 1000
@@ -19,26 +18,26 @@ MAX_BATCH_BYTES = 1 << 20
 Part = TypeVar("Part", bound=Message)
 
 
-def messages(plan: Plan) -> Iterator[planner_pb2.CreatePlanResponse]:
+def messages(plan: Plan) -> Iterator[planning_pb2.CreatePlanResponse]:
     """What CreatePlan answers: the header first. Each message is made when it is asked for."""
-    yield planner_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
+    yield planning_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
     for batch in task_batches(plan.tasks):
-        yield planner_pb2.CreatePlanResponse(tasks=batch)
+        yield planning_pb2.CreatePlanResponse(tasks=batch)
     for files in _sized(map(convert.traced_to_proto, plan.traced)):
-        yield planner_pb2.CreatePlanResponse(traced=planner_pb2.TracedFileBatch(files=files))
-    for rows in _sized(map(migrated_to_proto, plan.migrated)):
-        yield planner_pb2.CreatePlanResponse(migrated=planner_pb2.MigratedRowsBatch(rows=rows))
+        yield planning_pb2.CreatePlanResponse(traced=plan_pb2.TracedFileBatch(files=files))
+    for rows in _sized(map(convert.migrated_to_proto, plan.migrated)):
+        yield planning_pb2.CreatePlanResponse(migrated=plan_pb2.MigratedRowsBatch(rows=rows))
 
 
-def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[planner_pb2.FragmentTaskBatch]:
+def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[plan_pb2.FragmentTaskBatch]:
     """The tasks in messages that stay far below the 4 MiB that a client takes unasked, if a task allows."""
-    batch = planner_pb2.FragmentTaskBatch()
+    batch = plan_pb2.FragmentTaskBatch()
     size = 0
     for task in tasks:
         size += convert.add_task(batch, task).ByteSize()
         if len(batch.tasks) >= MAX_BATCH_TASKS or size >= MAX_BATCH_BYTES:
             yield batch
-            batch, size = planner_pb2.FragmentTaskBatch(), 0
+            batch, size = plan_pb2.FragmentTaskBatch(), 0
     if batch.tasks:
         yield batch
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
 
 from core.config import Settings
-from core.domain.plan_summary import summarise
 from core.errors import InvalidArgument
 from core.lance_io.tables import LanceTables
 from core.rpc import channels, convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.status import error_from_rpc
 from core.udf.registry import UdfRegistry
-from leman.v1 import (
-    catalog_pb2,
-    catalog_pb2_grpc,
-    commit_pb2,
-    commit_pb2_grpc,
-    planner_pb2,
-    planner_pb2_grpc,
-)
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
+from planner.explanations import explain_plan, explain_refresh
 from planner.plan_reader import PlanReader
-from planner.plan_stream import messages, task_batches
+from planner.planning_service import PlanningServicer
 from planner.row_states import StatesReader
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
@@ -43,6 +35,7 @@ _THREADS = 8
 _SERVICES = (
     catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
     planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
+    planning_pb2.DESCRIPTOR.services_by_name["PlanningService"].full_name,
 )
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -62,15 +55,16 @@ class Planner:
         self._coordinator: grpc.aio.Channel | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Adds CatalogService and PlannerService."""
+        """Add CatalogService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner")
         tables = LanceTables()
         views = ViewReader(tables)
         registry = functools.partial(UdfRegistry, workers_python=self._settings.spark.python_version)
         catalog = CatalogServicer(Catalog(tables, registry), ViewCatalog(tables), views, self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
-        planner = PlannerServicer(PlanReader(tables), views, self._pool)
-        planner_pb2_grpc.add_PlannerServiceServicer_to_server(planner, server)
+        plans = PlanReader(tables)
+        planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
+        planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)
         return list(_SERVICES)
 
     async def stop(self) -> None:
@@ -80,12 +74,13 @@ class Planner:
         if self._coordinator is not None:
             await self._coordinator.close()
 
-    async def _commit(self, request: commit_pb2.SubmitCommitRequest) -> int:
+    async def _commit(self, request: submission_pb2.SubmitCommitRequest) -> int:
         """Has the commit coordinator do it; the table version after it."""
         if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
             self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
         try:
-            answer = await commit_pb2_grpc.CommitServiceStub(self._coordinator).SubmitCommit(request)
+            stub = submission_pb2_grpc.CommitSubmissionServiceStub(self._coordinator)
+            answer = await stub.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         return int(answer.version)
@@ -100,14 +95,6 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         self._states = StatesReader(plans)
         self._pool = pool
 
-    async def CreatePlan(
-        self, request: planner_pb2.CreatePlanRequest, _context: Context
-    ) -> AsyncIterator[planner_pb2.CreatePlanResponse]:
-        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
-        async with contextlib.aclosing(self._pool.each(messages(plan))) as made:
-            async for message in made:
-                yield message
-
     async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context
     ) -> planner_pb2.ExplainPlanResponse:
@@ -119,16 +106,13 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
                 field="max_decisions",
             )
         plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
-        first = next(task_batches(plan.tasks[:wanted]), planner_pb2.FragmentTaskBatch())
-        return planner_pb2.ExplainPlanResponse(
-            header=convert.header_to_proto(plan.header), tasks=first.tasks, summary=summarise(plan)
-        )
+        return explain_plan(plan, wanted)
 
-    async def PlanRefresh(
-        self, request: planner_pb2.PlanRefreshRequest, _context: Context
-    ) -> planner_pb2.PlanRefreshResponse:
+    async def ExplainRefresh(
+        self, request: planner_pb2.ExplainRefreshRequest, _context: Context
+    ) -> planner_pb2.ExplainRefreshResponse:
         plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
-        return convert_views.plan_to_proto(plan)
+        return explain_refresh(plan)
 
     async def GetRowStates(
         self, request: planner_pb2.GetRowStatesRequest, _context: Context

@@ -158,5 +158,5 @@ def _source_changed(uri: str, version: int, error: Exception) -> Aborted:
 def _definition(schema: pa.Schema) -> ViewDefinition:
     found = view_metadata.read(schema)
     if found is None or [f.name for f in schema][:2] != [SOURCE_ROW_ID, IS_SET]:
-        raise InvalidArgument("BAD_SCHEMA", "The schema is not that of a view", field="lay_placeholders.schema")
+        raise InvalidArgument("BAD_SCHEMA", "The schema is not that of a view", field="create_placeholders.schema")
     return found

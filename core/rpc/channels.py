@@ -28,10 +28,12 @@ RETRIED = {
         "DescribeTable",
         "ListTables",
     ),
-    "leman.v1.PlannerService": ("CreatePlan", "ExplainPlan"),
-    "leman.v1.CommitService": ("SubmitCommit", "GetCommit", "ListCommits"),
+    "leman.v1.PlannerService": ("ExplainPlan",),
+    "leman.v1.CommitService": ("GetCommit", "ListCommits"),
     "leman.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "ListJobErrors"),
     "leman.v1.InfoService": ("GetInfo",),
+    "leman.internal.v1.PlanningService": ("CreatePlan",),
+    "leman.internal.v1.CommitSubmissionService": ("SubmitCommit",),
 }
 _RETRY_POLICY = {
     "maxAttempts": 5,

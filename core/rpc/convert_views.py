@@ -10,25 +10,18 @@ import pyarrow as pa
 from core.domain.view import (
     INTERNAL_COLUMNS,
     ChangeKind,
-    EarlierState,
-    EarlierValues,
     MaterializedView,
     RefreshMode,
-    RefreshPlan,
     RefreshPolicy,
     RefreshReason,
     RefreshResult,
     RefreshSpec,
-    ResolvedFunction,
-    SourceChange,
-    UnsetFragment,
     ViewColumn,
     ViewFunction,
     ViewQuery,
 )
-from core.errors import Internal, InvalidArgument
+from core.errors import InvalidArgument
 from core.rpc import convert
-from core.views import metadata as view_metadata
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
@@ -142,112 +135,12 @@ def reason_from_proto(number: planner_pb2.RefreshReason.ValueType) -> RefreshRea
     return _word(RefreshReason, "REFRESH_REASON_", planner_pb2.RefreshReason, number)
 
 
-def plan_to_proto(plan: RefreshPlan) -> planner_pb2.PlanRefreshResponse:
-    """The definition travels in the schema's metadata."""
-    return planner_pb2.PlanRefreshResponse(
-        uri=plan.uri,
-        version=plan.version,
-        incarnation=plan.incarnation,
-        schema=convert.schema_to_bytes(view_metadata.write(plan.schema, plan.definition)),
-        functions=[_resolved_to_proto(function) for function in plan.functions],
-        target_version=plan.target_version,
-        target_incarnation=plan.target_incarnation,
-        mode=mode_to_proto(plan.mode),
-        reason=reason_to_proto(plan.reason),
-        message=plan.message,
-        unset=[
-            planner_pb2.UnsetFragment(
-                fragment_id=f.fragment_id, physical_rows=f.physical_rows, deleted_rows=f.deleted_rows
-            )
-            for f in plan.unset
-        ],
-        create_placeholders_again=plan.create_placeholders_again,
-        changes=[_change_to_proto(change) for change in plan.changes],
-        stale=plan.stale,
-        rows=plan.rows,
-        state=None if plan.state is None else _state_to_proto(plan.state),
-        earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
-    )
+def change_kind_to_proto(kind: ChangeKind) -> planner_pb2.SourceChangeKind.ValueType:
+    return planner_pb2.SourceChangeKind.Value(f"SOURCE_CHANGE_KIND_{kind.name}")
 
 
-def plan_from_proto(message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
-    schema = convert.schema_from_bytes(message.schema, "schema")
-    definition = view_metadata.read(schema)
-    if definition is None:
-        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent a refresh plan without the view's definition")
-    return RefreshPlan(
-        uri=message.uri,
-        version=message.version,
-        incarnation=message.incarnation,
-        definition=definition,
-        schema=schema,
-        functions=tuple(_resolved_from_proto(function) for function in message.functions),
-        target_version=message.target_version,
-        target_incarnation=message.target_incarnation,
-        mode=mode_from_proto(message.mode),
-        reason=reason_from_proto(message.reason),
-        message=message.message,
-        unset=tuple(UnsetFragment(f.fragment_id, f.physical_rows, f.deleted_rows) for f in message.unset),
-        create_placeholders_again=message.create_placeholders_again,
-        changes=tuple(_change_from_proto(change) for change in message.changes),
-        stale=tuple(message.stale),
-        rows=message.rows,
-        state=_state_from_proto(message.state) if message.HasField("state") else None,
-        earlier=tuple(_earlier_from_proto(earlier) for earlier in message.earlier),
-    )
-
-
-def _state_to_proto(state: EarlierState) -> planner_pb2.ViewState:
-    return planner_pb2.ViewState(
-        view_version=state.view_version,
-        source_version=state.source_version,
-        computed=state.computed,
-        last_fragment=state.last_fragment,
-    )
-
-
-def _state_from_proto(message: planner_pb2.ViewState) -> EarlierState:
-    return EarlierState(message.view_version, message.source_version, dict(message.computed), message.last_fragment)
-
-
-def _earlier_to_proto(earlier: EarlierValues) -> planner_pb2.EarlierValues:
-    return planner_pb2.EarlierValues(
-        view_version=earlier.view_version,
-        definition=convert.schema_to_bytes(view_metadata.write(pa.schema([]), earlier.definition)),
-        columns=earlier.columns,
-        changes=[_change_to_proto(change) for change in earlier.changes],
-    )
-
-
-def _earlier_from_proto(message: planner_pb2.EarlierValues) -> EarlierValues:
-    definition = view_metadata.read(convert.schema_from_bytes(message.definition, "definition"))
-    if definition is None:
-        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent an earlier version without the view's definition")
-    changes = tuple(_change_from_proto(change) for change in message.changes)
-    return EarlierValues(message.view_version, definition, tuple(message.columns), changes)
-
-
-def _resolved_to_proto(function: ResolvedFunction) -> planner_pb2.ResolvedFunction:
-    return planner_pb2.ResolvedFunction(
-        column=function_to_proto(function.column),
-        udf=convert.udf_to_proto(function.udf),
-        bundle_uri=function.bundle_uri,
-    )
-
-
-def _resolved_from_proto(message: planner_pb2.ResolvedFunction) -> ResolvedFunction:
-    return ResolvedFunction(
-        function_from_proto(message.column), convert.udf_from_proto(message.udf), message.bundle_uri
-    )
-
-
-def _change_to_proto(change: SourceChange) -> planner_pb2.SourceChange:
-    kind = planner_pb2.SourceChange.Kind.Value(f"KIND_{change.kind.name}")
-    return planner_pb2.SourceChange(fragment_id=change.fragment_id, kind=kind)
-
-
-def _change_from_proto(message: planner_pb2.SourceChange) -> SourceChange:
-    return SourceChange(message.fragment_id, _word(ChangeKind, "KIND_", planner_pb2.SourceChange.Kind, message.kind))
+def change_kind_from_proto(number: planner_pb2.SourceChangeKind.ValueType) -> ChangeKind:
+    return _word(ChangeKind, "SOURCE_CHANGE_KIND_", planner_pb2.SourceChangeKind, number)
 
 
 _RESULT_NUMBERS = (

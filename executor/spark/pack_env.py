@@ -19,7 +19,7 @@ from pathlib import Path
 
 from core.errors import FailedPrecondition, LemanError
 
-_OURS = ("core", "planner", "executor", "commit_coordinator", "leman")
+_OURS = ("core", "planner", "executor", "commit_coordinator", "leman", "leman_internal")
 _NOT_OF_STDLIB = frozenset({"site-packages", "dist-packages", "test", "idlelib", "turtledemo", "ensurepip"})
 _NOT_OF_PYSPARK = frozenset({"jars", "examples", "licenses", "data", "sbin"})
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"

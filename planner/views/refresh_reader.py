@@ -48,7 +48,7 @@ class ViewReader:
         self._registry = registry
 
     def plan(self, spec: RefreshSpec) -> RefreshPlan:
-        """Raises what `PlannerService.PlanRefresh` (protos/leman/v1/planner.proto) names."""
+        """Raises what `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto) names."""
         _check_spec(spec)
         with collector_paused():
             view, definition = self._open(spec.database, spec.view)

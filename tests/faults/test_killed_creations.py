@@ -11,7 +11,7 @@ import leman
 from core.domain.view import IS_SET, ViewColumn, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.rpc import convert
-from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 from planner.views.catalog import ViewCatalog
 from tests.faults.lake import Lake
 from tests.faults.views import ROWS, check_settled, make, matching
@@ -70,14 +70,14 @@ def create_once(lake: Lake, db: leman.Database, table: str, point: str) -> None:
     query = ViewQuery("", table, (ViewColumn("x", "`x`", "x"),), (), "", False, 0, None, 0)
     request_id = uuid.uuid4().hex
     made = ViewCatalog(LanceTables()).creation(str(lake.database), f"{table}_view", query, request_id)
-    placeholders = commit_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
-    request = commit_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=placeholders)
+    placeholders = submission_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
+    request = submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=placeholders)
     pid = lake.pid("commit_coordinator")
     lake.arm(point)
     said = lake.said()
     metadata = (("authorization", f"Bearer {said['token']}"),)
     with grpc.insecure_channel(said["commit_coordinator"], [("grpc.enable_retries", 0)]) as channel:
-        stub = commit_pb2_grpc.CommitServiceStub(channel)
+        stub = submission_pb2_grpc.CommitSubmissionServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.SubmitCommit(request, metadata=metadata, timeout=30)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

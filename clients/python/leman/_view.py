@@ -118,8 +118,8 @@ class View(Table):
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
         spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, None)
-        answer = self._services.planner("PlanRefresh", planner_pb2.PlanRefreshRequest(spec=spec))
-        return refresh_plan(self.name, self._materialized().source_version, answer)
+        answer = self._services.planner("ExplainRefresh", planner_pb2.ExplainRefreshRequest(spec=spec))
+        return refresh_plan(self.name, answer)
 
     @boundary
     def sources(self) -> list[View]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from leman import _wire
 from leman._model import TableInfo
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery
@@ -45,21 +43,20 @@ def view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
     )
 
 
-def refresh_plan(name: str, source_version: int, message: planner_pb2.PlanRefreshResponse) -> RefreshPlan:
+def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> RefreshPlan:
     """What a refresh would do."""
-    kinds = planner_pb2.SourceChange.Kind
-    changes = Counter(kinds.Name(change.kind).removeprefix("KIND_").lower() for change in message.changes)
+    kinds = planner_pb2.SourceChangeKind
     return RefreshPlan(
         view=name,
         mode=_wire.word(planner_pb2.RefreshMode, message.mode),
         reason=_wire.word(planner_pb2.RefreshReason, message.reason),
         message=message.message,
         version=message.version,
-        source_version=source_version,
+        source_version=message.source_version,
         target_version=message.target_version,
         rows=message.rows,
-        fragments_unset=len(message.unset),
-        changes=dict(changes),
+        fragments_unset=message.fragments_unset,
+        changes={_wire.word(kinds, change.kind): change.fragments for change in message.changes},
         stale=tuple(message.stale),
     )
 

@@ -109,7 +109,9 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
 def word(kind: Any, value: int) -> str:
     """A value of a refresh's enums, as callers see it: `REFRESH_MODE_NO_OP` is `no_op`."""
     name: str = kind.Name(value)
-    return name.removeprefix("REFRESH_MODE_").removeprefix("REFRESH_REASON_").lower()
+    for prefix in ("REFRESH_MODE_", "REFRESH_REASON_", "SOURCE_CHANGE_KIND_"):
+        name = name.removeprefix(prefix)
+    return name.lower()
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:
@@ -172,24 +174,23 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
 
 def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
     """A dry run's answer."""
-    header = message.header
     return Plan(
         table=table,
-        column=header.output.name,
-        udf_name=header.udf.name,
-        udf_version=header.udf.version,
-        input_columns=tuple(header.input_columns),
-        read_version=header.read_version,
-        inputs_version=header.inputs_version,
-        where=header.where,
-        rows_total=header.rows_total,
-        rows_reused=header.rows_reused,
-        rows_to_compute=header.rows_to_compute,
-        rows_failed_before=header.rows_failed_before,
-        reasons=tuple(_reason_count(count) for count in header.reasons),
-        fragments=tuple(_decision(task) for task in message.tasks),
+        column=message.column,
+        udf_name=message.udf_name,
+        udf_version=message.udf_version,
+        input_columns=tuple(message.input_columns),
+        read_version=message.read_version,
+        inputs_version=message.inputs_version,
+        where=message.where,
+        rows_total=message.rows_total,
+        rows_reused=message.rows_reused,
+        rows_to_compute=message.rows_to_compute,
+        rows_failed_before=message.rows_failed_before,
+        reasons=tuple(_reason_count(count) for count in message.reasons),
+        fragments=tuple(_decision(decision) for decision in message.decisions),
         summary=message.summary,
-        kept=_kept(header.kept),
+        kept=_kept(message.kept),
     )
 
 
@@ -218,13 +219,13 @@ def _reason_count(message: planner_pb2.ReasonCount) -> ReasonCount:
     return ReasonCount(_reason(message.reason), message.fragments, message.rows)
 
 
-def _decision(message: planner_pb2.FragmentTask) -> FragmentDecision:
+def _decision(message: planner_pb2.FragmentDecision) -> FragmentDecision:
     return FragmentDecision(
         fragment_id=message.fragment_id,
         reason=_reason(message.reason),
         rows=message.physical_rows - message.deleted_rows,
         missing=tuple((r.start, r.end) for r in message.missing),
-        checkpoints_reused=len(message.checkpoints),
+        checkpoints_reused=message.checkpoints_reused,
     )
 
 

@@ -91,9 +91,9 @@ def test_create_job_and_watch_it_to_the_end(executor, metadata, tmp_path: Path):
 @pytest.mark.parametrize(
     ("service", "expected"),
     [
-        ("planner", {"leman.v1.CatalogService", "leman.v1.PlannerService"}),
+        ("planner", {"leman.v1.CatalogService", "leman.v1.PlannerService", "leman.internal.v1.PlanningService"}),
         ("executor", {"leman.v1.JobService"}),
-        ("commit_coordinator", {"leman.v1.CommitService"}),
+        ("commit_coordinator", {"leman.v1.CommitService", "leman.internal.v1.CommitSubmissionService"}),
     ],
 )
 def test_reflection_and_health_need_no_token(system, service, expected):

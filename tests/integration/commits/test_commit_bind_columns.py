@@ -15,6 +15,7 @@ from core.errors import Aborted, FailedPrecondition
 from core.rpc import convert
 from core.udf import binding
 from leman.v1 import commit_pb2
+from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table
 from tests.integration.commits.test_commit_queues import submit
 from tests.integration.commits.test_commit_service import coordinator, refusal, run
@@ -100,12 +101,12 @@ def test_in_the_queue_beside_other_commits(table):
 
 
 def test_over_the_wire_and_sent_again(table):
-    request = commit_pb2.SubmitCommitRequest(
+    request = submission_pb2.SubmitCommitRequest(
         uri=table.uri,
         request_id="bind1",
-        bind_columns=commit_pb2.BindColumns(schema=convert.schema_to_bytes(pa.schema([bound(table, "c", "2")]))),
+        bind_columns=submission_pb2.BindColumns(schema=convert.schema_to_bytes(pa.schema([bound(table, "c", "2")]))),
     )
-    empty = commit_pb2.SubmitCommitRequest(uri=table.uri, request_id="bind2")
+    empty = submission_pb2.SubmitCommitRequest(uri=table.uri, request_id="bind2")
     empty.bind_columns.schema = convert.schema_to_bytes(pa.schema([]))
 
     async def scenario():

@@ -242,7 +242,7 @@ def test_full_queue_refuses_at_once(table, monkeypatch):
         return caught.value.reason, await queues.submit(requests[2])
 
     reason, later = in_queues(load, Limits(max_queued_requests=2))
-    assert reason == "LANE_FULL"
+    assert reason == "COMMIT_QUEUE_FULL"
     assert reasons(later) == ["committed"]
 
 

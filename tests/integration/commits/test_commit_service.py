@@ -19,9 +19,10 @@ from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, Table, make_table, new_field
 
-Outcome = commit_pb2.FragmentOutcome
+Outcome = submission_pb2.FragmentOutcome
 
 
 @pytest.fixture
@@ -29,16 +30,23 @@ def table(tmp_path) -> Table:
     return make_table(str(tmp_path / "t.lance"))
 
 
+class Stubs:
+    """The methods of both services of a coordinator."""
+
+    def __init__(self, channel: grpc.aio.Channel, draining: asyncio.Event) -> None:
+        self.draining = draining
+        for stub in (commit_pb2_grpc.CommitServiceStub, submission_pb2_grpc.CommitSubmissionServiceStub):
+            vars(self).update(vars(stub(channel)))
+
+
 @contextlib.asynccontextmanager
-async def coordinator(**commit: int) -> AsyncIterator[commit_pb2_grpc.CommitServiceStub]:
-    """A stub of a coordinator on loopback."""
+async def coordinator(**commit: int) -> AsyncIterator[Stubs]:
+    """Stubs of a coordinator on loopback."""
     settings, draining = Settings(commit=Commit(**commit)), asyncio.Event()
     up = await start_server(settings, "commit_coordinator", create(settings, draining), draining)
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
-            stub = commit_pb2_grpc.CommitServiceStub(channel)
-            stub.draining = draining
-            yield stub
+            yield Stubs(channel, draining)
     finally:
         await up.stop()
 
@@ -51,19 +59,21 @@ def run(scenario):
     return asyncio.run(bounded())
 
 
-def message(planner: Planner, *fragment_ids: int, request_id: str = "r1", **changes) -> commit_pb2.SubmitCommitRequest:
+def message(
+    planner: Planner, *fragment_ids: int, request_id: str = "r1", **changes
+) -> submission_pb2.SubmitCommitRequest:
     request = planner.request(*fragment_ids, request_id=request_id)
-    return commit_pb2.SubmitCommitRequest(
+    return submission_pb2.SubmitCommitRequest(
         **{
             "uri": request.uri,
             "incarnation": request.incarnation,
             "request_id": request_id,
             "read_version": request.read_version,
             "job_id": "job1",
-            "replace_column": commit_pb2.ReplaceColumn(
+            "replace_column": submission_pb2.ReplaceColumn(
                 output=convert.output_to_proto(request.output),
                 fragments=[
-                    commit_pb2.FragmentReplacement(
+                    submission_pb2.FragmentReplacement(
                         fragment_id=r.fragment_id,
                         file=convert.staged_to_proto(r.staged),
                         input_files=r.input_files,
@@ -285,7 +295,11 @@ def no_operation(request):
         (fragment_twice, "FRAGMENT_TWICE", "replace_column.fragments"),
         (external_file, "BAD_FILE_NAME", "replace_column.fragments.file.file"),
         (no_schema, "BAD_SCHEMA", "output.schema"),
-        (lambda r: r.add_null_columns.CopyFrom(commit_pb2.AddNullColumns()), "BAD_SCHEMA", "add_null_columns.schema"),
+        (
+            lambda r: r.add_null_columns.CopyFrom(submission_pb2.AddNullColumns()),
+            "BAD_SCHEMA",
+            "add_null_columns.schema",
+        ),
     ],
 )
 def test_malformed_requests(table, change, reason, field):
@@ -302,12 +316,12 @@ def test_malformed_requests(table, change, reason, field):
 def test_columns_are_added_once(table):
     base = table.snapshot()
     schema = pa.schema([new_field(base, "d"), new_field(base, "e", pa.list_(pa.float32()))])
-    request = commit_pb2.SubmitCommitRequest(
+    request = submission_pb2.SubmitCommitRequest(
         uri=table.uri,
         request_id="add1",
-        add_null_columns=commit_pb2.AddNullColumns(schema=convert.schema_to_bytes(schema)),
+        add_null_columns=submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(schema)),
     )
-    clash = commit_pb2.SubmitCommitRequest()
+    clash = submission_pb2.SubmitCommitRequest()
     clash.CopyFrom(request)
     clash.request_id = "add2"
     clash.add_null_columns.schema = convert.schema_to_bytes(pa.schema([new_field(base, "d")]))
@@ -414,7 +428,7 @@ def test_full_queue_is_resource_exhausted(table, monkeypatch):
             return refused, await stub.SubmitCommit(requests[1])
 
     refused, later = run(scenario)
-    assert refused[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LANE_FULL")
+    assert refused[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "COMMIT_QUEUE_FULL")
     assert later.outcomes[0].status == Outcome.STATUS_COMMITTED
 
 

@@ -8,7 +8,8 @@ import pytest
 from core.lance_io.tables import LanceTables
 from core.rpc import convert
 from core.views import metadata as view_metadata
-from leman.v1 import commit_pb2, planner_pb2
+from leman.v1 import commit_pb2
+from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.integration.commits.test_commit_service import Outcome, coordinator, refusal, run
 from tests.integration.commits.view_commit_helpers import SCHEMA, View
 
@@ -20,18 +21,18 @@ def view(tmp_path):
 
 def make_placeholders(view, **changes):
     schema = convert.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
-    placeholders = commit_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
+    placeholders = submission_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
     fields = {"uri": view.uri, "request_id": "make", "create_placeholders": placeholders}
-    return commit_pb2.SubmitCommitRequest(**{**fields, **changes})
+    return submission_pb2.SubmitCommitRequest(**{**fields, **changes})
 
 
 def files(some):
-    return [commit_pb2.ViewFile(fragment_id=f.fragment_id, file=convert.staged_to_proto(f.staged)) for f in some]
+    return [submission_pb2.ViewFile(fragment_id=f.fragment_id, file=convert.staged_to_proto(f.staged)) for f in some]
 
 
 def about(view, request_id, **operation):
     known = LanceTables().snapshot(view.uri)
-    return commit_pb2.SubmitCommitRequest(
+    return submission_pb2.SubmitCommitRequest(
         uri=view.uri,
         incarnation=known.incarnation,
         read_version=known.version,
@@ -50,7 +51,7 @@ def delta(view, request_id="delta", **changes):
         "evictions_digest": change.evictions_digest,
         "metadata": change.metadata,
     }
-    return about(view, request_id, apply_view_delta=commit_pb2.ApplyViewDelta(**{**fields, **changes}))
+    return about(view, request_id, apply_view_delta=submission_pb2.ApplyViewDelta(**{**fields, **changes}))
 
 
 def test_a_view_is_made_filled_changed_and_its_history_told(view):
@@ -58,7 +59,7 @@ def test_a_view_is_made_filled_changed_and_its_history_told(view):
         async with coordinator() as stub:
             made = await stub.SubmitCommit(make_placeholders(view))
             fragments = files(view.fill().fragments)
-            fill = about(view, "fill", fill_placeholders=commit_pb2.FillPlaceholders(fragments=fragments))
+            fill = about(view, "fill", fill_placeholders=submission_pb2.FillPlaceholders(fragments=fragments))
             filled = await stub.SubmitCommit(fill)
             applied = await stub.SubmitCommit(delta(view))
             asked = commit_pb2.GetCommitRequest(uri=view.uri, request_id="delta")
@@ -97,9 +98,9 @@ def test_a_request_that_is_sent_twice_is_done_once(view):
     [
         ({"evictions_file": "../../x.arrow"}, "BAD_FILE_NAME"),
         ({"metadata": {"a": "b"}}, "BAD_METADATA"),
-        ({"appended": [commit_pb2.ViewFile(file=planner_pb2.StagedFile(file="../x.lance"))]}, "BAD_FILE_NAME"),
+        ({"appended": [submission_pb2.ViewFile(file=plan_pb2.StagedFile(file="../x.lance"))]}, "BAD_FILE_NAME"),
         (
-            {"swapped": [commit_pb2.ViewFile(file=planner_pb2.StagedFile(file=f"view-{'a' * 32}.lance"))] * 2},
+            {"swapped": [submission_pb2.ViewFile(file=plan_pb2.StagedFile(file=f"view-{'a' * 32}.lance"))] * 2},
             "FRAGMENT_TWICE",
         ),
     ],
@@ -123,7 +124,9 @@ def test_errors_have_their_codes(view):
             return [
                 await refusal(stub.SubmitCommit(make_placeholders(view, request_id="other"))),
                 await refusal(stub.SubmitCommit(stale)),
-                await refusal(stub.SubmitCommit(about(view, "none", fill_placeholders=commit_pb2.FillPlaceholders()))),
+                await refusal(
+                    stub.SubmitCommit(about(view, "none", fill_placeholders=submission_pb2.FillPlaceholders()))
+                ),
             ]
 
     assert run(scenario) == [

@@ -1,4 +1,4 @@
-"""CatalogService and PlannerService over gRPC, with a real commit coordinator."""
+"""CatalogService, PlannerService and PlanningService over gRPC, with a real commit coordinator."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from core.udf.python_versions import PYTHON
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from planner import plan_stream
 from planner import service as planner_service
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
@@ -45,6 +46,7 @@ async def planner():
         yield SimpleNamespace(
             catalog=catalog_pb2_grpc.CatalogServiceStub(channel),
             plans=planner_pb2_grpc.PlannerServiceStub(channel),
+            planning=planning_pb2_grpc.PlanningServiceStub(channel),
         )
 
 
@@ -133,8 +135,8 @@ def test_functions_are_registered_found_and_listed(tmp_path):
 def test_a_damaged_expression_computes_nothing_until_it_is_registered_again(table):
     async def work(stubs):
         async def planned():
-            request = planner_pb2.CreatePlanRequest(spec=spec(table, column="n"))
-            return [message async for message in stubs.plans.CreatePlan(request)]
+            request = planning_pb2.CreatePlanRequest(spec=spec(table, column="n"))
+            return [message async for message in stubs.planning.CreatePlan(request)]
 
         await stubs.catalog.AddColumns(add(table, udf_name="", udf_version="", sql_expression="x * 2 + 1"))
         (stored,) = functions_of(table)
@@ -297,7 +299,7 @@ def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):
-        call = stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec(str(tmp_path))))
+        call = stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec(str(tmp_path))))
         return [message async for message in call]
 
     header, *parts = served(work)
@@ -321,9 +323,9 @@ def test_a_plan_is_explained_without_its_bulk(tmp_path):
 
     before, after, (code, error) = served(work)
     assert before.summary == "5 of 5 fragments to do (5 missing); about 50 rows to compute; 0 reused"
-    assert [task.reason for task in before.tasks] == [planner_pb2.REASON_MISSING] * 2
+    assert [decision.reason for decision in before.decisions] == [planner_pb2.REASON_MISSING] * 2
     assert after.summary == "5 of 5 fragments are current: nothing to do"
-    assert [(c.reason, c.fragments) for c in after.header.reasons] == [(planner_pb2.REASON_REUSED, 5)]
+    assert [(c.reason, c.fragments) for c in after.reasons] == [(planner_pb2.REASON_REUSED, 5)]
     assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_NUMBER")
 
 
@@ -342,10 +344,10 @@ def test_a_plan_that_cannot_be_made_is_a_typed_error(tmp_path, fields, code, rea
     Lake(tmp_path)
 
     async def work(stubs):
-        request = planner_pb2.CreatePlanRequest(spec=spec(str(tmp_path), **fields))
+        request = planning_pb2.CreatePlanRequest(spec=spec(str(tmp_path), **fields))
 
         async def drain():
-            return [message async for message in stubs.plans.CreatePlan(request)]
+            return [message async for message in stubs.planning.CreatePlan(request)]
 
         return await error_of(drain())
 

@@ -12,9 +12,10 @@ from core.domain.plan import BackfillSpec, InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.domain.view import RefreshSpec
 from core.lance_io.tables import LanceTables
-from core.rpc import convert, convert_views
+from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding
 from leman.v1 import catalog_pb2, planner_pb2
+from leman_internal.v1 import planning_pb2
 from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
@@ -44,7 +45,7 @@ def described(lake, name="v"):
 
 def refresh(lake, name="v", **asked):
     spec = convert_views.refresh_spec_to_proto(RefreshSpec(lake.database, name, **asked))
-    return planner_pb2.PlanRefreshRequest(spec=spec)
+    return planning_pb2.PlanRefreshRequest(spec=spec)
 
 
 def test_a_view_is_made_of_placeholders(lake):
@@ -72,9 +73,9 @@ def test_a_view_is_made_of_placeholders(lake):
 def test_its_first_plan_is_to_fill_it(lake):
     async def work(stubs):
         await stubs.catalog.CreateMaterializedView(create(lake))
-        return await stubs.plans.PlanRefresh(refresh(lake))
+        return await stubs.planning.PlanRefresh(refresh(lake))
 
-    plan = convert_views.plan_from_proto(served(work))
+    plan = convert_refresh_plans.refresh_plan_from_proto(served(work))
     assert (plan.mode.name, plan.reason.name) == ("FULL", "FIRST_FILL")
     assert sum(f.physical_rows for f in plan.unset) == 25
     assert plan.functions[0].udf == UDF
@@ -122,7 +123,7 @@ def test_two_at_once_make_one(lake):
 def test_a_view_of_nothing(lake):
     async def work(stubs):
         await stubs.catalog.CreateMaterializedView(create(lake, where="id > 99"))
-        return await stubs.plans.PlanRefresh(refresh(lake))
+        return await stubs.planning.PlanRefresh(refresh(lake))
 
     assert served(work).mode == planner_pb2.REFRESH_MODE_NO_OP
 
@@ -133,7 +134,7 @@ def test_source_without_stable_row_ids_warns(tmp_path):
     async def work(stubs):
         answer = await stubs.catalog.CreateMaterializedView(create(lake))
         lance.write_dataset(rows(5, 30), lake.uri, mode="append")
-        return answer, await error_of(stubs.plans.PlanRefresh(refresh(lake)))
+        return answer, await error_of(stubs.planning.PlanRefresh(refresh(lake)))
 
     answer, (code, error) = served(work)
     assert answer.view.format == 1
@@ -180,7 +181,7 @@ def alter(lake, udf_name, version="", inputs=(), name="v", column="d", expressio
 
 
 def stale(plan):
-    return convert_views.plan_from_proto(plan).stale
+    return convert_refresh_plans.refresh_plan_from_proto(plan).stale
 
 
 @pytest.fixture
@@ -202,10 +203,10 @@ def test_another_version_makes_the_column_stale(filled):
     async def work(stubs):
         before = filled.open().version
         version = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
-        plan = await stubs.plans.PlanRefresh(refresh(filled))
+        plan = await stubs.planning.PlanRefresh(refresh(filled))
         same = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
         await stubs.catalog.AlterColumns(alter(filled, "double", "1"))
-        return before, version, plan, same, await stubs.plans.PlanRefresh(refresh(filled))
+        return before, version, plan, same, await stubs.planning.PlanRefresh(refresh(filled))
 
     before, version, plan, same, back = served(work)
     assert version == before + 1 == same
@@ -218,7 +219,7 @@ def test_another_version_makes_the_column_stale(filled):
 def test_other_inputs_make_it_stale_too(filled):
     async def work(stubs):
         await stubs.catalog.AlterColumns(alter(filled, "double", "1", ["id"]))
-        return await stubs.plans.PlanRefresh(refresh(filled))
+        return await stubs.planning.PlanRefresh(refresh(filled))
 
     plan = served(work)
     assert stale(plan) == ("d",)
@@ -231,7 +232,7 @@ def test_a_view_without_values_has_nothing_stale(lake):
         await stubs.catalog.CreateMaterializedView(create(lake))
         lake.registry.put(dataclasses.replace(UDF, version="2"))
         await stubs.catalog.AlterColumns(alter(lake, "double", "2"))
-        return await stubs.plans.PlanRefresh(refresh(lake))
+        return await stubs.planning.PlanRefresh(refresh(lake))
 
     plan = served(work)
     assert stale(plan) == ()
@@ -263,7 +264,7 @@ def test_functions_that_do_not_fit_are_refused(filled, asked, reason):
 def test_a_function_with_other_parameters_reads_the_columns_of_their_names(filled):
     async def work(stubs):
         await stubs.catalog.AlterColumns(alter(filled, "other"))
-        return await stubs.plans.PlanRefresh(refresh(filled))
+        return await stubs.planning.PlanRefresh(refresh(filled))
 
     assert list(served(work).functions[0].column.inputs) == ["body"]
 
@@ -307,7 +308,7 @@ def scratch_table(lake):
 def test_a_stage_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
         spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
-        return [m async for m in stubs.plans.CreatePlan(planner_pb2.CreatePlanRequest(spec=spec))]
+        return [m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec))]
 
     header, tasks = served(work)
     plan = convert.header_from_proto(header.header)

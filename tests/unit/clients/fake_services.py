@@ -233,32 +233,38 @@ class _Servicer(
 
         return self._answer("GetMaterializedView", request, context, find)
 
-    def PlanRefresh(self, request, context):
-        answer = planner_pb2.PlanRefreshResponse(
+    def ExplainRefresh(self, request, context):
+        answer = planner_pb2.ExplainRefreshResponse(
             version=4,
+            source_version=5,
             target_version=9,
             mode=planner_pb2.REFRESH_MODE_INCREMENTAL,
             reason=planner_pb2.REFRESH_REASON_SOURCE_CHANGED,
             message="The source went from version 5 to 9",
             rows=10,
         )
-        kinds = planner_pb2.SourceChange
-        for kind in (kinds.KIND_APPEARED, kinds.KIND_APPEARED, kinds.KIND_DELETIONS):
-            answer.changes.add(fragment_id=len(answer.changes), kind=kind)
-        return self._answer("PlanRefresh", request, context, answer)
+        answer.changes.add(kind=planner_pb2.SOURCE_CHANGE_KIND_APPEARED, fragments=2)
+        answer.changes.add(kind=planner_pb2.SOURCE_CHANGE_KIND_DELETIONS, fragments=1)
+        return self._answer("ExplainRefresh", request, context, answer)
 
     def ExplainPlan(self, request, context):
-        answer = planner_pb2.ExplainPlanResponse(summary="1 of 2 fragments to do")
-        header = answer.header
-        header.output.name, header.udf.name, header.udf.version = request.spec.column, "f", "1"
-        header.input_columns.append("text")
-        header.read_version, header.rows_total = 7, 2000
-        header.rows_reused, header.rows_to_compute, header.rows_failed_before = 1000, 1000, 3
-        header.reasons.add(reason=planner_pb2.REASON_REUSED, fragments=1, rows=1000)
-        header.reasons.add(reason=planner_pb2.REASON_MISSING, fragments=1, rows=1000)
-        task = answer.tasks.add(fragment_id=1, physical_rows=1001, deleted_rows=1)
-        task.reason = planner_pb2.REASON_MISSING
-        task.missing.add(start=0, end=1001)
+        answer = planner_pb2.ExplainPlanResponse(
+            column=request.spec.column,
+            udf_name="f",
+            udf_version="1",
+            input_columns=["text"],
+            read_version=7,
+            rows_total=2000,
+            rows_reused=1000,
+            rows_to_compute=1000,
+            rows_failed_before=3,
+            summary="1 of 2 fragments to do",
+        )
+        answer.reasons.add(reason=planner_pb2.REASON_REUSED, fragments=1, rows=1000)
+        answer.reasons.add(reason=planner_pb2.REASON_MISSING, fragments=1, rows=1000)
+        decision = answer.decisions.add(fragment_id=1, physical_rows=1001, deleted_rows=1)
+        decision.reason = planner_pb2.REASON_MISSING
+        decision.missing.add(start=0, end=1001)
         return self._answer("ExplainPlan", request, context, answer)
 
     def GetRowStates(self, request, context):

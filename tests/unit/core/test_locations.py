@@ -14,6 +14,7 @@ from core.errors import InvalidArgument
 from core.locations import STORES, canonical_database, canonical_table, table_uri
 from core.rpc.canonical import canonicalise, places_of
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
+from leman_internal.v1 import planning_pb2, submission_pb2
 
 SPELLINGS = ["{0}", "{0}/", "{0}//", "{0}/.", "{0}/x/..", "//{0}", "file://{0}", "file://{0}/", "file:{0}",
              "FILE://{0}", "file://localhost{0}", "{0}/../{1}"]  # fmt: skip
@@ -158,7 +159,7 @@ def test_a_canonical_place_is_its_own_form(parts):
 
 
 def methods():
-    for module in (catalog_pb2, commit_pb2, jobs_pb2, planner_pb2):
+    for module in (catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, planning_pb2, submission_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             yield from service.methods
 

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class CommitServiceStub(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
 
     def __init__(self, channel):
@@ -36,11 +36,6 @@ class CommitServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.SubmitCommit = channel.unary_unary(
-                '/leman.v1.CommitService/SubmitCommit',
-                request_serializer=leman_dot_v1_dot_commit__pb2.SubmitCommitRequest.SerializeToString,
-                response_deserializer=leman_dot_v1_dot_commit__pb2.SubmitCommitResponse.FromString,
-                _registered_method=True)
         self.GetCommit = channel.unary_unary(
                 '/leman.v1.CommitService/GetCommit',
                 request_serializer=leman_dot_v1_dot_commit__pb2.GetCommitRequest.SerializeToString,
@@ -74,23 +69,9 @@ class CommitServiceStub(object):
 
 
 class CommitServiceServicer(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
-
-    def SubmitCommit(self, request, context):
-        """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-        of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-        STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
-        STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-        After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def GetCommit(self, request, context):
         """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
@@ -154,11 +135,6 @@ class CommitServiceServicer(object):
 
 def add_CommitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'SubmitCommit': grpc.unary_unary_rpc_method_handler(
-                    servicer.SubmitCommit,
-                    request_deserializer=leman_dot_v1_dot_commit__pb2.SubmitCommitRequest.FromString,
-                    response_serializer=leman_dot_v1_dot_commit__pb2.SubmitCommitResponse.SerializeToString,
-            ),
             'GetCommit': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCommit,
                     request_deserializer=leman_dot_v1_dot_commit__pb2.GetCommitRequest.FromString,
@@ -198,36 +174,9 @@ def add_CommitServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CommitService(object):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
-
-    @staticmethod
-    def SubmitCommit(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/leman.v1.CommitService/SubmitCommit',
-            leman_dot_v1_dot_commit__pb2.SubmitCommitRequest.SerializeToString,
-            leman_dot_v1_dot_commit__pb2.SubmitCommitResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def GetCommit(request,

@@ -27,24 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CommitServiceStub:
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CommitServiceAsyncStub: ...
-    SubmitCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]
-    """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
-    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-    After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
-    """
     GetCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]
     """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
     that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
@@ -82,21 +72,11 @@ class CommitServiceStub:
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    SubmitCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.SubmitCommitRequest, _commit_pb2.SubmitCommitResponse]  # type: ignore[assignment]
-    """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
-    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-    After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
-    """
     GetCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]  # type: ignore[assignment]
     """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
     that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
@@ -133,25 +113,9 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Makes work visible, exactly once. The only writer of user tables on Leman's behalf: one commit queue a table; requests that
-    wait together become one Lance version where their columns allow.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
+    only writer of user tables on Leman's behalf.
     """
-
-    @_abc_1.abstractmethod
-    def SubmitCommit(
-        self,
-        request: _commit_pb2.SubmitCommitRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_commit_pb2.SubmitCommitResponse, _abc.Awaitable[_commit_pb2.SubmitCommitResponse]]:
-        """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-        of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-        STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (LANE_FULL), UNAVAILABLE (DRAINING,
-        STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-        After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask GetCommit, or send the same request again.
-        """
 
     @_abc_1.abstractmethod
     def GetCommit(

@@ -407,7 +407,7 @@ class Progress(_message.Message):
     """Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe."""
     rows_failed_before: _builtins.int
     """Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-    count, nor rows that the filter leaves out: see `rows_failed_before` of PlanHeader.
+    count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
     """
     load_seconds: _builtins.float
     """Seconds setting the function up (loading a model, for example), summed over workers; no part of `udf_seconds`."""

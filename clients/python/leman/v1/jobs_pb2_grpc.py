@@ -83,7 +83,7 @@ class JobServiceServicer(object):
     def CreateJob(self, request, context):
         """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
         nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-        request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+        request id it is answered with that one. Errors: those of PlannerService.ExplainPlan (the plan is made before the
         answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
         UNAVAILABLE (draining).
         """

@@ -39,7 +39,7 @@ class JobServiceStub:
     CreateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]
     """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
     nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-    request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+    request id it is answered with that one. Errors: those of PlannerService.ExplainPlan (the plan is made before the
     answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
     UNAVAILABLE (draining).
     """
@@ -82,7 +82,7 @@ class JobServiceAsyncStub(JobServiceStub):
     CreateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]  # type: ignore[assignment]
     """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
     nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-    request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+    request id it is answered with that one. Errors: those of PlannerService.ExplainPlan (the plan is made before the
     answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
     UNAVAILABLE (draining).
     """
@@ -128,7 +128,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_jobs_pb2.CreateJobResponse, _abc.Awaitable[_jobs_pb2.CreateJobResponse]]:
         """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
         nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-        request id it is answered with that one. Errors: those of PlannerService.CreatePlan (the plan is made before the
+        request id it is answered with that one. Errors: those of PlannerService.ExplainPlan (the plan is made before the
         answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
         UNAVAILABLE (draining).
         """

@@ -189,6 +189,38 @@ REFRESH_REASON_FORCED: RefreshReason.ValueType  # 7
 """Asked for."""
 Global___RefreshReason: _TypeAlias = RefreshReason  # noqa: Y015
 
+class _SourceChangeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SourceChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceChangeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SOURCE_CHANGE_KIND_UNSPECIFIED: _SourceChangeKind.ValueType  # 0
+    """Not a valid value."""
+    SOURCE_CHANGE_KIND_APPEARED: _SourceChangeKind.ValueType  # 1
+    """It is in the target version only."""
+    SOURCE_CHANGE_KIND_GONE: _SourceChangeKind.ValueType  # 2
+    """It is in the recorded version only."""
+    SOURCE_CHANGE_KIND_DELETIONS: _SourceChangeKind.ValueType  # 3
+    """It is in both, with other deleted rows and the same values."""
+    SOURCE_CHANGE_KIND_REWRITTEN: _SourceChangeKind.ValueType  # 4
+    """It is in both; a column that the view reads has other data files."""
+
+class SourceChangeKind(_SourceChangeKind, metaclass=_SourceChangeKindEnumTypeWrapper):
+    """How a fragment of a view's source differs between two versions, as far as the view reads it."""
+
+SOURCE_CHANGE_KIND_UNSPECIFIED: SourceChangeKind.ValueType  # 0
+"""Not a valid value."""
+SOURCE_CHANGE_KIND_APPEARED: SourceChangeKind.ValueType  # 1
+"""It is in the target version only."""
+SOURCE_CHANGE_KIND_GONE: SourceChangeKind.ValueType  # 2
+"""It is in the recorded version only."""
+SOURCE_CHANGE_KIND_DELETIONS: SourceChangeKind.ValueType  # 3
+"""It is in both, with other deleted rows and the same values."""
+SOURCE_CHANGE_KIND_REWRITTEN: SourceChangeKind.ValueType  # 4
+"""It is in both; a column that the view reads has other data files."""
+Global___SourceChangeKind: _TypeAlias = SourceChangeKind  # noqa: Y015
+
 @_typing.final
 class BackfillSpec(_message.Message):
     """What a backfill is asked to do. Names are those of the Python API."""
@@ -332,195 +364,6 @@ class IndexCoverage(_message.Message):
 Global___IndexCoverage: _TypeAlias = IndexCoverage  # noqa: Y015
 
 @_typing.final
-class CreatePlanRequest(_message.Message):
-    """See PlannerService.CreatePlan."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SPEC_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def spec(self) -> Global___BackfillSpec:
-        """What is asked."""
-
-    def __init__(
-        self,
-        *,
-        spec: Global___BackfillSpec | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
-
-@_typing.final
-class CreatePlanResponse(_message.Message):
-    """One message of the stream: the first holds the header, the others hold tasks, what was followed or what is to be
-    carried over.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HEADER_FIELD_NUMBER: _builtins.int
-    TASKS_FIELD_NUMBER: _builtins.int
-    TRACED_FIELD_NUMBER: _builtins.int
-    MIGRATED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def header(self) -> Global___PlanHeader:
-        """First message."""
-
-    @_builtins.property
-    def tasks(self) -> Global___FragmentTaskBatch:
-        """Further messages."""
-
-    @_builtins.property
-    def traced(self) -> Global___TracedFileBatch:
-        """Further messages."""
-
-    @_builtins.property
-    def migrated(self) -> Global___MigratedRowsBatch:
-        """Further messages."""
-
-    def __init__(
-        self,
-        *,
-        header: Global___PlanHeader | None = ...,
-        tasks: Global___FragmentTaskBatch | None = ...,
-        traced: Global___TracedFileBatch | None = ...,
-        migrated: Global___MigratedRowsBatch | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated"]  # noqa: Y015
-    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
-
-Global___CreatePlanResponse: _TypeAlias = CreatePlanResponse  # noqa: Y015
-
-@_typing.final
-class PlanHeader(_message.Message):
-    """The plan as a whole: everything that holds for all fragments."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    URI_FIELD_NUMBER: _builtins.int
-    READ_VERSION_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    OUTPUT_FIELD_NUMBER: _builtins.int
-    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
-    UDF_FIELD_NUMBER: _builtins.int
-    BUNDLE_URI_FIELD_NUMBER: _builtins.int
-    REASONS_FIELD_NUMBER: _builtins.int
-    ROWS_TOTAL_FIELD_NUMBER: _builtins.int
-    ROWS_REUSED_FIELD_NUMBER: _builtins.int
-    ROWS_TO_COMPUTE_FIELD_NUMBER: _builtins.int
-    ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
-    WHERE_FIELD_NUMBER: _builtins.int
-    INPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
-    KEPT_FIELD_NUMBER: _builtins.int
-    FAILED_ONLY_FIELD_NUMBER: _builtins.int
-    ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
-    VERSIONS_FIELD_NUMBER: _builtins.int
-    INPUTS_VERSION_FIELD_NUMBER: _builtins.int
-    INPUT_SOURCE_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
-    read_version: _builtins.int
-    """The version that the plan was made from."""
-    incarnation: _builtins.str
-    """Tells this table from another one that is created later under the same name."""
-    bundle_uri: _builtins.str
-    """Path or uri of the function's bundle, if it has one."""
-    rows_total: _builtins.int
-    """Rows, deleted ones not counted: of all fragments."""
-    rows_reused: _builtins.int
-    """Rows that need nothing."""
-    rows_to_compute: _builtins.int
-    """Rows to be computed at the most (a filter may leave fewer)."""
-    rows_failed_before: _builtins.int
-    """Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-    table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-    under `read_version`, the filter is not evaluated and all count.
-    """
-    where: _builtins.str
-    """The filter as it is applied: relative times pinned."""
-    failed_only: _builtins.bool
-    """The request was for failed rows only."""
-    rows_not_computed: _builtins.int
-    """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
-    inputs_version: _builtins.int
-    """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
-    @_builtins.property
-    def output(self) -> Global___OutputField:
-        """The output column."""
-
-    @_builtins.property
-    def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Columns of the table that are read, in the order of the function's parameters."""
-
-    @_builtins.property
-    def udf(self) -> _udf_pb2.UdfDefinition:
-        """The function."""
-
-    @_builtins.property
-    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
-        """Fragments by reason."""
-
-    @_builtins.property
-    def input_field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Lance field ids of the input columns, their children included, for ReplaceColumn.input_field_ids."""
-
-    @_builtins.property
-    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
-        """Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-        version first. They count as reused.
-        """
-
-    @_builtins.property
-    def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """First halves of fingerprints whose values count as current: of the function's own version, then of those kept."""
-
-    @_builtins.property
-    def input_source(self) -> Global___InputSource:
-        """Where the function's inputs are, if not in the table itself: its one input column then holds row ids of that table."""
-
-    def __init__(
-        self,
-        *,
-        uri: _builtins.str = ...,
-        read_version: _builtins.int = ...,
-        incarnation: _builtins.str = ...,
-        output: Global___OutputField | None = ...,
-        input_columns: _abc.Iterable[_builtins.str] | None = ...,
-        udf: _udf_pb2.UdfDefinition | None = ...,
-        bundle_uri: _builtins.str = ...,
-        reasons: _abc.Iterable[Global___ReasonCount] | None = ...,
-        rows_total: _builtins.int = ...,
-        rows_reused: _builtins.int = ...,
-        rows_to_compute: _builtins.int = ...,
-        rows_failed_before: _builtins.int = ...,
-        where: _builtins.str = ...,
-        input_field_ids: _abc.Iterable[_builtins.int] | None = ...,
-        kept: _abc.Iterable[Global___KeptRows] | None = ...,
-        failed_only: _builtins.bool = ...,
-        rows_not_computed: _builtins.int = ...,
-        versions: _abc.Iterable[_builtins.str] | None = ...,
-        inputs_version: _builtins.int = ...,
-        input_source: Global___InputSource | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PlanHeader: _TypeAlias = PlanHeader  # noqa: Y015
-
-@_typing.final
 class KeptRows(_message.Message):
     """Rows with values of an earlier function version."""
 
@@ -549,74 +392,6 @@ class KeptRows(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeptRows: _TypeAlias = KeptRows  # noqa: Y015
-
-@_typing.final
-class InputSource(_message.Message):
-    """Another table that a column's inputs are taken from, by row id."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    URI_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    COLUMNS_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
-    version: _builtins.int
-    """The version that is read."""
-    @_builtins.property
-    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Its columns, in the order of the function's parameters."""
-
-    def __init__(
-        self,
-        *,
-        uri: _builtins.str = ...,
-        version: _builtins.int = ...,
-        columns: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "uri", b"uri", "version", b"version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___InputSource: _TypeAlias = InputSource  # noqa: Y015
-
-@_typing.final
-class OutputField(_message.Message):
-    """The output column's identity. A field id alone is not one: Lance gives it out again after a drop."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    FIELD_IDS_FIELD_NUMBER: _builtins.int
-    SCHEMA_FIELD_NUMBER: _builtins.int
-    COLUMN_ID_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Name of the column."""
-    schema: _builtins.bytes
-    """Arrow type: an IPC schema message with exactly one field."""
-    column_id: _builtins.str
-    """Minted when the column was added."""
-    @_builtins.property
-    def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Lance field ids of the column and its children, in file order."""
-
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        field_ids: _abc.Iterable[_builtins.int] | None = ...,
-        schema: _builtins.bytes = ...,
-        column_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "field_ids", b"field_ids", "name", b"name", "schema", b"schema"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OutputField: _TypeAlias = OutputField  # noqa: Y015
 
 @_typing.final
 class ReasonCount(_message.Message):
@@ -649,287 +424,6 @@ class ReasonCount(_message.Message):
 Global___ReasonCount: _TypeAlias = ReasonCount  # noqa: Y015
 
 @_typing.final
-class FragmentTaskBatch(_message.Message):
-    """A piece of the plan."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TASKS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentTask]:
-        """In the order of fragment ids."""
-
-    def __init__(
-        self,
-        *,
-        tasks: _abc.Iterable[Global___FragmentTask] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FragmentTaskBatch: _TypeAlias = FragmentTaskBatch  # noqa: Y015
-
-@_typing.final
-class FragmentTask(_message.Message):
-    """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
-    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
-    DELETED_ROWS_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    MISSING_FIELD_NUMBER: _builtins.int
-    CHECKPOINTS_FIELD_NUMBER: _builtins.int
-    STAGED_FIELD_NUMBER: _builtins.int
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
-    CHECKPOINT_PREFIX_FIELD_NUMBER: _builtins.int
-    INPUT_FILES_FIELD_NUMBER: _builtins.int
-    CURRENT_FILE_FIELD_NUMBER: _builtins.int
-    EXTEND_CURRENT_FIELD_NUMBER: _builtins.int
-    ROW_STATES_FIELD_NUMBER: _builtins.int
-    ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
-    fragment_id: _builtins.int
-    """Fragment id."""
-    physical_rows: _builtins.int
-    """Rows in its files, deleted ones included."""
-    deleted_rows: _builtins.int
-    """Deleted rows."""
-    reason: Global___Reason.ValueType
-    """Why."""
-    fingerprint: _builtins.str
-    """Identity of function, inputs and output; the column file's name begins with it."""
-    checkpoint_prefix: _builtins.str
-    """Begins the keys of this fragment's checkpoints."""
-    current_file: _builtins.str
-    """The output column's data file in the plan's version; empty: none."""
-    extend_current: _builtins.bool
-    """True when `current_file` holds values that were computed under this fingerprint for some of the rows."""
-    row_states: _builtins.bytes
-    """Row states of `current_file` where it carries none itself, because compaction wrote it: 4 bytes length (little
-    endian) of a JSON header {rows, untouched, failed, computed, filters, older}, the header, zlib of two bits a row (0
-    untouched, 1 computed, 2 failed; the first row lowest). Where `older` is there, it is one byte a row: the two low
-    bits say the state, the others the version: 0 the file's own, n the n-th of `older`, a list of [first half of the
-    fingerprint, computed rows, failed rows].
-    """
-    rows_failed_before: _builtins.int
-    """Live rows of `current_file` that failed under this fingerprint and are not tried again: its successor has them too."""
-    @_builtins.property
-    def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
-        """Ranges that no checkpoint covers."""
-
-    @_builtins.property
-    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointRef]:
-        """Checkpoints to be reused, in order."""
-
-    @_builtins.property
-    def staged(self) -> Global___StagedFile:
-        """A finished column file that only has to be committed."""
-
-    @_builtins.property
-    def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The data files of the input columns, as the coordinator will check them."""
-
-    def __init__(
-        self,
-        *,
-        fragment_id: _builtins.int = ...,
-        physical_rows: _builtins.int = ...,
-        deleted_rows: _builtins.int = ...,
-        reason: Global___Reason.ValueType = ...,
-        missing: _abc.Iterable[Global___RowRange] | None = ...,
-        checkpoints: _abc.Iterable[Global___CheckpointRef] | None = ...,
-        staged: Global___StagedFile | None = ...,
-        fingerprint: _builtins.str = ...,
-        checkpoint_prefix: _builtins.str = ...,
-        input_files: _abc.Iterable[_builtins.str] | None = ...,
-        current_file: _builtins.str = ...,
-        extend_current: _builtins.bool = ...,
-        row_states: _builtins.bytes = ...,
-        rows_failed_before: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["staged", b"staged"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_prefix", b"checkpoint_prefix", "checkpoints", b"checkpoints", "current_file", b"current_file", "deleted_rows", b"deleted_rows", "extend_current", b"extend_current", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason", "row_states", b"row_states", "rows_failed_before", b"rows_failed_before", "staged", b"staged"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FragmentTask: _TypeAlias = FragmentTask  # noqa: Y015
-
-@_typing.final
-class TracedFileBatch(_message.Message):
-    """A piece of the plan."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___TracedFile]:
-        """In the order of fragment ids, column by column."""
-
-    def __init__(
-        self,
-        *,
-        files: _abc.Iterable[Global___TracedFile] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TracedFileBatch: _TypeAlias = TracedFileBatch  # noqa: Y015
-
-@_typing.final
-class TracedFile(_message.Message):
-    """A file that compaction wrote, and what the table's history says about its rows. Whoever runs the plan stores this: the
-    history is cleaned one day.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
-    FILE_FIELD_NUMBER: _builtins.int
-    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
-    INPUT_FILES_FIELD_NUMBER: _builtins.int
-    ROW_STATES_FIELD_NUMBER: _builtins.int
-    ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
-    ROWS_FAILED_FIELD_NUMBER: _builtins.int
-    COLUMN_ID_FIELD_NUMBER: _builtins.int
-    OUTPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
-    fragment_id: _builtins.int
-    """The fragment that holds the file."""
-    file: _builtins.str
-    """File name within the table's data folder."""
-    physical_rows: _builtins.int
-    """Rows in it, deleted ones included."""
-    fingerprint: _builtins.str
-    """Identity of function, inputs and output, as the fragment has them now."""
-    row_states: _builtins.bytes
-    """As in FragmentTask; empty: every row is computed."""
-    rows_computed: _builtins.int
-    """Rows with a computed value."""
-    rows_failed: _builtins.int
-    """Rows for which the function failed."""
-    column_id: _builtins.str
-    """The column: that of the plan, or another computed one of the table."""
-    @_builtins.property
-    def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The data files of the input columns."""
-
-    @_builtins.property
-    def output_field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Its field ids in Lance."""
-
-    def __init__(
-        self,
-        *,
-        fragment_id: _builtins.int = ...,
-        file: _builtins.str = ...,
-        physical_rows: _builtins.int = ...,
-        fingerprint: _builtins.str = ...,
-        input_files: _abc.Iterable[_builtins.str] | None = ...,
-        row_states: _builtins.bytes = ...,
-        rows_computed: _builtins.int = ...,
-        rows_failed: _builtins.int = ...,
-        column_id: _builtins.str = ...,
-        output_field_ids: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "output_field_ids", b"output_field_ids", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TracedFile: _TypeAlias = TracedFile  # noqa: Y015
-
-@_typing.final
-class MigratedRowsBatch(_message.Message):
-    """A piece of the plan."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROWS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigratedRows]:
-        """In the order of their sources."""
-
-    def __init__(
-        self,
-        *,
-        rows: _abc.Iterable[Global___MigratedRows] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MigratedRowsBatch: _TypeAlias = MigratedRowsBatch  # noqa: Y015
-
-@_typing.final
-class MigratedRows(_message.Message):
-    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced. Whoever
-    runs the plan stores them once more, and plans again: then they are found, and not computed.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
-    COVERED_FIELD_NUMBER: _builtins.int
-    SOURCE_FIELD_NUMBER: _builtins.int
-    FROM_FRAGMENT_FIELD_NUMBER: _builtins.int
-    FROM_ROWS_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    BEFORE_VERSION_FIELD_NUMBER: _builtins.int
-    fragment_id: _builtins.int
-    """The fragment that has the rows now."""
-    key: _builtins.str
-    """Key of the checkpoint that is to be stored."""
-    source: _builtins.str
-    """Key of the checkpoint, or of the fragment record, that has the rows."""
-    from_fragment: _builtins.int
-    """The fragment for which they were computed."""
-    at: _builtins.int
-    """Offset, in the fragment that has them now, of the first one that is not deleted. It lies before `covered` where
-    another fragment has the first ones.
-    """
-    before_version: _builtins.int
-    """The version of the table that tells which of them are not deleted; 0: none is."""
-    @_builtins.property
-    def covered(self) -> Global___RowRange:
-        """What it covers."""
-
-    @_builtins.property
-    def from_rows(self) -> Global___RowRange:
-        """Where they lie in it."""
-
-    def __init__(
-        self,
-        *,
-        fragment_id: _builtins.int = ...,
-        key: _builtins.str = ...,
-        covered: Global___RowRange | None = ...,
-        source: _builtins.str = ...,
-        from_fragment: _builtins.int = ...,
-        from_rows: Global___RowRange | None = ...,
-        at: _builtins.int = ...,
-        before_version: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["covered", b"covered", "from_rows", b"from_rows"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "before_version", b"before_version", "covered", b"covered", "fragment_id", b"fragment_id", "from_fragment", b"from_fragment", "from_rows", b"from_rows", "key", b"key", "source", b"source"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MigratedRows: _TypeAlias = MigratedRows  # noqa: Y015
-
-@_typing.final
 class RowRange(_message.Message):
     """Physical offsets [start, end) in a fragment."""
 
@@ -954,80 +448,6 @@ class RowRange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RowRange: _TypeAlias = RowRange  # noqa: Y015
-
-@_typing.final
-class CheckpointRef(_message.Message):
-    """A checkpoint that can be reused."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    RANGE_FIELD_NUMBER: _builtins.int
-    SETTLES_FIELD_NUMBER: _builtins.int
-    key: _builtins.str
-    """Its key."""
-    settles: _builtins.bool
-    """False where it was written under another filter: the rows in it are known, the others of its range are not."""
-    @_builtins.property
-    def range(self) -> Global___RowRange:
-        """What it covers."""
-
-    def __init__(
-        self,
-        *,
-        key: _builtins.str = ...,
-        range: Global___RowRange | None = ...,
-        settles: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "range", b"range", "settles", b"settles"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CheckpointRef: _TypeAlias = CheckpointRef  # noqa: Y015
-
-@_typing.final
-class StagedFile(_message.Message):
-    """A column file that is complete but perhaps not committed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILE_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
-    ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
-    ROWS_FAILED_FIELD_NUMBER: _builtins.int
-    file: _builtins.str
-    """File name within the table's data folder."""
-    size_bytes: _builtins.int
-    """Size in bytes."""
-    digest: _builtins.str
-    """xxh3-128 of the file's bytes, lower-case hex."""
-    physical_rows: _builtins.int
-    """Rows in it; equals the fragment's physical rows."""
-    rows_computed: _builtins.int
-    """Rows with a computed value."""
-    rows_failed: _builtins.int
-    """Rows for which the function failed."""
-    def __init__(
-        self,
-        *,
-        file: _builtins.str = ...,
-        size_bytes: _builtins.int = ...,
-        digest: _builtins.str = ...,
-        physical_rows: _builtins.int = ...,
-        rows_computed: _builtins.int = ...,
-        rows_failed: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "file", b"file", "physical_rows", b"physical_rows", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StagedFile: _TypeAlias = StagedFile  # noqa: Y015
 
 @_typing.final
 class ExplainPlanRequest(_message.Message):
@@ -1063,33 +483,142 @@ class ExplainPlanResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    HEADER_FIELD_NUMBER: _builtins.int
-    TASKS_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    READ_VERSION_FIELD_NUMBER: _builtins.int
+    INPUTS_VERSION_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    UDF_NAME_FIELD_NUMBER: _builtins.int
+    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    ROWS_TOTAL_FIELD_NUMBER: _builtins.int
+    ROWS_REUSED_FIELD_NUMBER: _builtins.int
+    ROWS_TO_COMPUTE_FIELD_NUMBER: _builtins.int
+    ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
+    ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    read_version: _builtins.int
+    """The version that the plan was made from."""
+    inputs_version: _builtins.int
+    """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
+    column: _builtins.str
+    """The output column."""
+    udf_name: _builtins.str
+    """Name of the function."""
+    udf_version: _builtins.str
+    """Version of the function."""
+    where: _builtins.str
+    """The filter as it is applied: relative times pinned."""
+    rows_total: _builtins.int
+    """Rows, deleted ones not counted: of all fragments."""
+    rows_reused: _builtins.int
+    """Rows that need nothing."""
+    rows_to_compute: _builtins.int
+    """Rows to be computed at the most (a filter may leave fewer)."""
+    rows_failed_before: _builtins.int
+    """Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
+    table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
+    under `read_version`, the filter is not evaluated and all count.
+    """
+    rows_not_computed: _builtins.int
+    """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
     summary: _builtins.str
     """One sentence for a person."""
     @_builtins.property
-    def header(self) -> Global___PlanHeader:
-        """The plan as a whole."""
+    def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Columns of the table that are read, in the order of the function's parameters."""
 
     @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentTask]:
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
+        """Fragments by reason."""
+
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
+        """Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
+        version first. They count as reused.
+        """
+
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentDecision]:
         """The first fragments with work."""
 
     def __init__(
         self,
         *,
-        header: Global___PlanHeader | None = ...,
-        tasks: _abc.Iterable[Global___FragmentTask] | None = ...,
+        uri: _builtins.str = ...,
+        read_version: _builtins.int = ...,
+        inputs_version: _builtins.int = ...,
+        column: _builtins.str = ...,
+        udf_name: _builtins.str = ...,
+        udf_version: _builtins.str = ...,
+        input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        where: _builtins.str = ...,
+        rows_total: _builtins.int = ...,
+        rows_reused: _builtins.int = ...,
+        rows_to_compute: _builtins.int = ...,
+        rows_failed_before: _builtins.int = ...,
+        rows_not_computed: _builtins.int = ...,
+        reasons: _abc.Iterable[Global___ReasonCount] | None = ...,
+        kept: _abc.Iterable[Global___KeptRows] | None = ...,
+        decisions: _abc.Iterable[Global___FragmentDecision] | None = ...,
         summary: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "summary", b"summary", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "decisions", b"decisions", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf_name", b"udf_name", "udf_version", b"udf_version", "uri", b"uri", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
+
+@_typing.final
+class FragmentDecision(_message.Message):
+    """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    DELETED_ROWS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_REUSED_FIELD_NUMBER: _builtins.int
+    fragment_id: _builtins.int
+    """Fragment id."""
+    physical_rows: _builtins.int
+    """Rows in its files, deleted ones included."""
+    deleted_rows: _builtins.int
+    """Deleted rows."""
+    reason: Global___Reason.ValueType
+    """Why."""
+    checkpoints_reused: _builtins.int
+    """How many checkpoints are reused."""
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowRange]:
+        """Ranges that no checkpoint covers."""
+
+    def __init__(
+        self,
+        *,
+        fragment_id: _builtins.int = ...,
+        physical_rows: _builtins.int = ...,
+        deleted_rows: _builtins.int = ...,
+        reason: Global___Reason.ValueType = ...,
+        missing: _abc.Iterable[Global___RowRange] | None = ...,
+        checkpoints_reused: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints_reused", b"checkpoints_reused", "deleted_rows", b"deleted_rows", "fragment_id", b"fragment_id", "missing", b"missing", "physical_rows", b"physical_rows", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FragmentDecision: _TypeAlias = FragmentDecision  # noqa: Y015
 
 @_typing.final
 class GetRowStatesRequest(_message.Message):
@@ -1263,225 +792,8 @@ class RefreshSpec(_message.Message):
 Global___RefreshSpec: _TypeAlias = RefreshSpec  # noqa: Y015
 
 @_typing.final
-class SourceChange(_message.Message):
-    """A fragment of the source that is not the same in both versions, as far as the view reads it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    class _Kind:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SourceChange._Kind.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        KIND_UNSPECIFIED: SourceChange._Kind.ValueType  # 0
-        """Not a valid value."""
-        KIND_APPEARED: SourceChange._Kind.ValueType  # 1
-        """It is in the target version only."""
-        KIND_GONE: SourceChange._Kind.ValueType  # 2
-        """It is in the recorded version only."""
-        KIND_DELETIONS: SourceChange._Kind.ValueType  # 3
-        """It is in both, with other deleted rows and the same values."""
-        KIND_REWRITTEN: SourceChange._Kind.ValueType  # 4
-        """It is in both; a column that the view reads has other data files."""
-
-    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-        """How it differs."""
-
-    KIND_UNSPECIFIED: SourceChange.Kind.ValueType  # 0
-    """Not a valid value."""
-    KIND_APPEARED: SourceChange.Kind.ValueType  # 1
-    """It is in the target version only."""
-    KIND_GONE: SourceChange.Kind.ValueType  # 2
-    """It is in the recorded version only."""
-    KIND_DELETIONS: SourceChange.Kind.ValueType  # 3
-    """It is in both, with other deleted rows and the same values."""
-    KIND_REWRITTEN: SourceChange.Kind.ValueType  # 4
-    """It is in both; a column that the view reads has other data files."""
-
-    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    fragment_id: _builtins.int
-    """Fragment id in the source."""
-    kind: Global___SourceChange.Kind.ValueType
-    """How it differs."""
-    def __init__(
-        self,
-        *,
-        fragment_id: _builtins.int = ...,
-        kind: Global___SourceChange.Kind.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "kind", b"kind"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SourceChange: _TypeAlias = SourceChange  # noqa: Y015
-
-@_typing.final
-class UnsetFragment(_message.Message):
-    """A fragment of the view with placeholders. Compaction may have put rows with values among them: it is filled as a whole."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
-    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
-    DELETED_ROWS_FIELD_NUMBER: _builtins.int
-    fragment_id: _builtins.int
-    """Fragment id in the view."""
-    physical_rows: _builtins.int
-    """Rows in its files, deleted ones included."""
-    deleted_rows: _builtins.int
-    """Deleted rows."""
-    def __init__(
-        self,
-        *,
-        fragment_id: _builtins.int = ...,
-        physical_rows: _builtins.int = ...,
-        deleted_rows: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_rows", b"deleted_rows", "fragment_id", b"fragment_id", "physical_rows", b"physical_rows"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UnsetFragment: _TypeAlias = UnsetFragment  # noqa: Y015
-
-@_typing.final
-class ResolvedFunction(_message.Message):
-    """A function column with all that is needed to run it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COLUMN_FIELD_NUMBER: _builtins.int
-    UDF_FIELD_NUMBER: _builtins.int
-    BUNDLE_URI_FIELD_NUMBER: _builtins.int
-    bundle_uri: _builtins.str
-    """Path or uri of its bundle, if it has one."""
-    @_builtins.property
-    def column(self) -> _catalog_pb2.ViewFunction:
-        """The column."""
-
-    @_builtins.property
-    def udf(self) -> _udf_pb2.UdfDefinition:
-        """The function."""
-
-    def __init__(
-        self,
-        *,
-        column: _catalog_pb2.ViewFunction | None = ...,
-        udf: _udf_pb2.UdfDefinition | None = ...,
-        bundle_uri: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "udf", b"udf"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "column", b"column", "udf", b"udf"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ResolvedFunction: _TypeAlias = ResolvedFunction  # noqa: Y015
-
-@_typing.final
-class ViewState(_message.Message):
-    """What a view is up to its version, to be remembered by it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    @_typing.final
-    class ComputedEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    VIEW_VERSION_FIELD_NUMBER: _builtins.int
-    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
-    COMPUTED_FIELD_NUMBER: _builtins.int
-    LAST_FRAGMENT_FIELD_NUMBER: _builtins.int
-    view_version: _builtins.int
-    """A version of the view."""
-    source_version: _builtins.int
-    """The source version that its rows are right for."""
-    last_fragment: _builtins.int
-    """Highest id of a fragment of the source in that version; -1: it has none."""
-    @_builtins.property
-    def computed(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Function column → function, version and inputs that computed its values."""
-
-    def __init__(
-        self,
-        *,
-        view_version: _builtins.int = ...,
-        source_version: _builtins.int = ...,
-        computed: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        last_fragment: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed", b"computed", "last_fragment", b"last_fragment", "source_version", b"source_version", "view_version", b"view_version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ViewState: _TypeAlias = ViewState  # noqa: Y015
-
-@_typing.final
-class EarlierValues(_message.Message):
-    """An earlier version of the view with values that may be right again."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    VIEW_VERSION_FIELD_NUMBER: _builtins.int
-    DEFINITION_FIELD_NUMBER: _builtins.int
-    COLUMNS_FIELD_NUMBER: _builtins.int
-    CHANGES_FIELD_NUMBER: _builtins.int
-    view_version: _builtins.int
-    """The version of the view."""
-    definition: _builtins.bytes
-    """Arrow IPC schema message without columns; its metadata is the view's definition in that version."""
-    @_builtins.property
-    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Function columns with such values."""
-
-    @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChange]:
-        """Fragments of the source to be compared row by row, between the version that those values are right for and the one
-        that is computed for: rows of other fragments are the same.
-        """
-
-    def __init__(
-        self,
-        *,
-        view_version: _builtins.int = ...,
-        definition: _builtins.bytes = ...,
-        columns: _abc.Iterable[_builtins.str] | None = ...,
-        changes: _abc.Iterable[Global___SourceChange] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "columns", b"columns", "definition", b"definition", "view_version", b"view_version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EarlierValues: _TypeAlias = EarlierValues  # noqa: Y015
-
-@_typing.final
-class PlanRefreshRequest(_message.Message):
-    """See PlannerService.PlanRefresh."""
+class ExplainRefreshRequest(_message.Message):
+    """See PlannerService.ExplainRefresh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1501,106 +813,96 @@ class PlanRefreshRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PlanRefreshRequest: _TypeAlias = PlanRefreshRequest  # noqa: Y015
+Global___ExplainRefreshRequest: _TypeAlias = ExplainRefreshRequest  # noqa: Y015
 
 @_typing.final
-class PlanRefreshResponse(_message.Message):
-    """See PlannerService.PlanRefresh."""
+class ExplainRefreshResponse(_message.Message):
+    """See PlannerService.ExplainRefresh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     URI_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    SCHEMA_FIELD_NUMBER: _builtins.int
-    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
     TARGET_VERSION_FIELD_NUMBER: _builtins.int
-    TARGET_INCARNATION_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    UNSET_FIELD_NUMBER: _builtins.int
-    CREATE_PLACEHOLDERS_AGAIN_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_UNSET_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    EARLIER_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
     """The version of the view that the plan was made from."""
-    incarnation: _builtins.str
-    """Tells this view from another one that is created later under the same name."""
-    schema: _builtins.bytes
-    """Arrow IPC schema message of the view, with its metadata: the definition is in it."""
+    source_version: _builtins.int
+    """The source version that its set rows are right for."""
     target_version: _builtins.int
     """The source version to go to."""
-    target_incarnation: _builtins.str
-    """Identity of the source table."""
     mode: Global___RefreshMode.ValueType
-    """What will be done."""
+    """What would be done."""
     reason: Global___RefreshReason.ValueType
     """Why."""
     message: _builtins.str
     """In one sentence, for a person."""
-    create_placeholders_again: _builtins.bool
-    """No row is set yet, and the recorded version is not the target or the fragments have not the rows that are asked for:
-    placeholders are created anew before they are filled.
-    """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
+    fragments_unset: _builtins.int
+    """Fragments of placeholders that are filled first."""
     @_builtins.property
-    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedFunction]:
-        """Function columns, in order."""
-
-    @_builtins.property
-    def unset(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnsetFragment]:
-        """Fragments that are filled first, at the recorded version."""
-
-    @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChange]:
-        """Fragments of the source to be compared row by row."""
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChangeCount]:
+        """Fragments of the source to be compared row by row, by how they differ."""
 
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Function columns that are computed anew for every row."""
-
-    @_builtins.property
-    def state(self) -> Global___ViewState:
-        """What the view is, to be remembered where the refresh changes its rows."""
-
-    @_builtins.property
-    def earlier(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierValues]:
-        """Earlier versions of the view, the best first: what they have of the rows that the first step is to compute is taken
-        from them, and no function called.
-        """
 
     def __init__(
         self,
         *,
         uri: _builtins.str = ...,
         version: _builtins.int = ...,
-        incarnation: _builtins.str = ...,
-        schema: _builtins.bytes = ...,
-        functions: _abc.Iterable[Global___ResolvedFunction] | None = ...,
+        source_version: _builtins.int = ...,
         target_version: _builtins.int = ...,
-        target_incarnation: _builtins.str = ...,
         mode: Global___RefreshMode.ValueType = ...,
         reason: Global___RefreshReason.ValueType = ...,
         message: _builtins.str = ...,
-        unset: _abc.Iterable[Global___UnsetFragment] | None = ...,
-        create_placeholders_again: _builtins.bool = ...,
-        changes: _abc.Iterable[Global___SourceChange] | None = ...,
-        stale: _abc.Iterable[_builtins.str] | None = ...,
         rows: _builtins.int = ...,
-        state: Global___ViewState | None = ...,
-        earlier: _abc.Iterable[Global___EarlierValues] | None = ...,
+        fragments_unset: _builtins.int = ...,
+        changes: _abc.Iterable[Global___SourceChangeCount] | None = ...,
+        stale: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "fragments_unset", b"fragments_unset", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "source_version", b"source_version", "stale", b"stale", "target_version", b"target_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PlanRefreshResponse: _TypeAlias = PlanRefreshResponse  # noqa: Y015
+Global___ExplainRefreshResponse: _TypeAlias = ExplainRefreshResponse  # noqa: Y015
+
+@_typing.final
+class SourceChangeCount(_message.Message):
+    """Fragments of the source that differ in one way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    kind: Global___SourceChangeKind.ValueType
+    """How they differ."""
+    fragments: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        kind: Global___SourceChangeKind.ValueType = ...,
+        fragments: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceChangeCount: _TypeAlias = SourceChangeCount  # noqa: Y015

@@ -40,25 +40,20 @@ class PlannerServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.CreatePlan = channel.unary_stream(
-                '/leman.v1.PlannerService/CreatePlan',
-                request_serializer=leman_dot_v1_dot_planner__pb2.CreatePlanRequest.SerializeToString,
-                response_deserializer=leman_dot_v1_dot_planner__pb2.CreatePlanResponse.FromString,
-                _registered_method=True)
         self.ExplainPlan = channel.unary_unary(
                 '/leman.v1.PlannerService/ExplainPlan',
                 request_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.FromString,
                 _registered_method=True)
+        self.ExplainRefresh = channel.unary_unary(
+                '/leman.v1.PlannerService/ExplainRefresh',
+                request_serializer=leman_dot_v1_dot_planner__pb2.ExplainRefreshRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_planner__pb2.ExplainRefreshResponse.FromString,
+                _registered_method=True)
         self.GetRowStates = channel.unary_unary(
                 '/leman.v1.PlannerService/GetRowStates',
                 request_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
-                _registered_method=True)
-        self.PlanRefresh = channel.unary_unary(
-                '/leman.v1.PlannerService/PlanRefresh',
-                request_serializer=leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.SerializeToString,
-                response_deserializer=leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.FromString,
                 _registered_method=True)
 
 
@@ -71,15 +66,17 @@ class PlannerServiceServicer(object):
     be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
 
-    def CreatePlan(self, request, context):
-        """The whole plan: one header, then the fragments with work, in batches.
+    def ExplainPlan(self, request, context):
+        """What a backfill would do, and why: a dry run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ExplainPlan(self, request, context):
-        """The header alone, and a sample of the decisions: a dry run.
+    def ExplainRefresh(self, request, context):
+        """What a refresh of a view would do, and why: a dry run, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW,
+        STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES),
+        NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, UDF_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,16 +84,7 @@ class PlannerServiceServicer(object):
 
     def GetRowStates(self, request, context):
         """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
-        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PlanRefresh(self, request, context):
-        """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        of ExplainPlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,25 +93,20 @@ class PlannerServiceServicer(object):
 
 def add_PlannerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'CreatePlan': grpc.unary_stream_rpc_method_handler(
-                    servicer.CreatePlan,
-                    request_deserializer=leman_dot_v1_dot_planner__pb2.CreatePlanRequest.FromString,
-                    response_serializer=leman_dot_v1_dot_planner__pb2.CreatePlanResponse.SerializeToString,
-            ),
             'ExplainPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainPlan,
                     request_deserializer=leman_dot_v1_dot_planner__pb2.ExplainPlanRequest.FromString,
                     response_serializer=leman_dot_v1_dot_planner__pb2.ExplainPlanResponse.SerializeToString,
             ),
+            'ExplainRefresh': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRefresh,
+                    request_deserializer=leman_dot_v1_dot_planner__pb2.ExplainRefreshRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_planner__pb2.ExplainRefreshResponse.SerializeToString,
+            ),
             'GetRowStates': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRowStates,
                     request_deserializer=leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.FromString,
                     response_serializer=leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.SerializeToString,
-            ),
-            'PlanRefresh': grpc.unary_unary_rpc_method_handler(
-                    servicer.PlanRefresh,
-                    request_deserializer=leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.FromString,
-                    response_serializer=leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,33 +124,6 @@ class PlannerService(object):
     (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
     be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
     """
-
-    @staticmethod
-    def CreatePlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/leman.v1.PlannerService/CreatePlan',
-            leman_dot_v1_dot_planner__pb2.CreatePlanRequest.SerializeToString,
-            leman_dot_v1_dot_planner__pb2.CreatePlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def ExplainPlan(request,
@@ -197,6 +153,33 @@ class PlannerService(object):
             _registered_method=True)
 
     @staticmethod
+    def ExplainRefresh(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.PlannerService/ExplainRefresh',
+            leman_dot_v1_dot_planner__pb2.ExplainRefreshRequest.SerializeToString,
+            leman_dot_v1_dot_planner__pb2.ExplainRefreshResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetRowStates(request,
             target,
             options=(),
@@ -213,33 +196,6 @@ class PlannerService(object):
             '/leman.v1.PlannerService/GetRowStates',
             leman_dot_v1_dot_planner__pb2.GetRowStatesRequest.SerializeToString,
             leman_dot_v1_dot_planner__pb2.GetRowStatesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PlanRefresh(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/leman.v1.PlannerService/PlanRefresh',
-            leman_dot_v1_dot_planner__pb2.PlanRefreshRequest.SerializeToString,
-            leman_dot_v1_dot_planner__pb2.PlanRefreshResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,18 +39,16 @@ class PlannerServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlannerServiceAsyncStub: ...
-    CreatePlan: _grpc.UnaryStreamMultiCallable[_planner_pb2.CreatePlanRequest, _planner_pb2.CreatePlanResponse]
-    """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]
-    """The header alone, and a sample of the decisions: a dry run."""
+    """What a backfill would do, and why: a dry run."""
+    ExplainRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]
+    """What a refresh of a view would do, and why: a dry run, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW,
+    STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES),
+    NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """
     GetRowStates: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]
     """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
-    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
-    """
-    PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]
-    """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    of ExplainPlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
     """
 
 @_typing.type_check_only
@@ -64,18 +62,16 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CreatePlan: _aio.UnaryStreamMultiCallable[_planner_pb2.CreatePlanRequest, _planner_pb2.CreatePlanResponse]  # type: ignore[assignment]
-    """The whole plan: one header, then the fragments with work, in batches."""
     ExplainPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainPlanRequest, _planner_pb2.ExplainPlanResponse]  # type: ignore[assignment]
-    """The header alone, and a sample of the decisions: a dry run."""
+    """What a backfill would do, and why: a dry run."""
+    ExplainRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]  # type: ignore[assignment]
+    """What a refresh of a view would do, and why: a dry run, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW,
+    STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES),
+    NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """
     GetRowStates: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]  # type: ignore[assignment]
     """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
-    of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
-    """
-    PlanRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.PlanRefreshRequest, _planner_pb2.PlanRefreshResponse]  # type: ignore[assignment]
-    """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    of ExplainPlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
     """
 
 class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -88,20 +84,23 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
     """
 
     @_abc_1.abstractmethod
-    def CreatePlan(
-        self,
-        request: _planner_pb2.CreatePlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_planner_pb2.CreatePlanResponse], _abc.AsyncIterator[_planner_pb2.CreatePlanResponse]]:
-        """The whole plan: one header, then the fragments with work, in batches."""
-
-    @_abc_1.abstractmethod
     def ExplainPlan(
         self,
         request: _planner_pb2.ExplainPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.ExplainPlanResponse, _abc.Awaitable[_planner_pb2.ExplainPlanResponse]]:
-        """The header alone, and a sample of the decisions: a dry run."""
+        """What a backfill would do, and why: a dry run."""
+
+    @_abc_1.abstractmethod
+    def ExplainRefresh(
+        self,
+        request: _planner_pb2.ExplainRefreshRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ExplainRefreshResponse, _abc.Awaitable[_planner_pb2.ExplainRefreshResponse]]:
+        """What a refresh of a view would do, and why: a dry run, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW,
+        STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES),
+        NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """
 
     @_abc_1.abstractmethod
     def GetRowStates(
@@ -110,18 +109,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.GetRowStatesResponse, _abc.Awaitable[_planner_pb2.GetRowStatesResponse]]:
         """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
-        of CreatePlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
-        """
-
-    @_abc_1.abstractmethod
-    def PlanRefresh(
-        self,
-        request: _planner_pb2.PlanRefreshRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_planner_pb2.PlanRefreshResponse, _abc.Awaitable[_planner_pb2.PlanRefreshResponse]]:
-        """What a refresh of a view would do, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        of ExplainPlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
         """
 
 def add_PlannerServiceServicer_to_server(servicer: PlannerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

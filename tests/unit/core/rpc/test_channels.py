@@ -22,15 +22,17 @@ GET = jobs_pb2.GetJobRequest(job_id="j1")
 
 def test_every_retried_method_exists():
     modules = {
-        "CatalogService": "catalog",
-        "PlannerService": "planner",
-        "CommitService": "commit",
-        "JobService": "jobs",
-        "InfoService": "info",
+        "CatalogService": "leman.v1.catalog",
+        "PlannerService": "leman.v1.planner",
+        "CommitService": "leman.v1.commit",
+        "JobService": "leman.v1.jobs",
+        "InfoService": "leman.v1.info",
+        "PlanningService": "leman_internal.v1.planning",
+        "CommitSubmissionService": "leman_internal.v1.submission",
     }
     for full_name, methods in RETRIED.items():
         name = full_name.rpartition(".")[2]
-        module = importlib.import_module(f"leman.v1.{modules[name]}_pb2")
+        module = importlib.import_module(f"{modules[name]}_pb2")
         known = module.DESCRIPTOR.services_by_name[name].methods_by_name
         assert set(methods) <= set(known)
 

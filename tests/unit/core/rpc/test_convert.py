@@ -34,8 +34,8 @@ from core.domain.udf import (
 )
 from core.errors import InvalidArgument
 from core.rpc import convert
-from core.rpc.convert_carried import migrated_from_proto, migrated_to_proto
 from leman.v1 import planner_pb2, udf_pb2
+from leman_internal.v1 import plan_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
@@ -179,25 +179,25 @@ def test_functions_survive(udf):
 @given(HEADERS)
 def test_headers_survive(header):
     raw = convert.header_to_proto(header).SerializeToString()
-    back = convert.header_from_proto(planner_pb2.PlanHeader.FromString(raw))
+    back = convert.header_from_proto(plan_pb2.PlanHeader.FromString(raw))
     assert back == header
     assert back.output.field.arrow.equals(header.output.field.arrow, check_metadata=True)
 
 
 @given(st.lists(TASKS, max_size=5))
 def test_tasks_survive_in_order(tasks):
-    made = planner_pb2.FragmentTaskBatch()
+    made = plan_pb2.FragmentTaskBatch()
     for task in tasks:
         convert.add_task(made, task)
     raw = made.SerializeToString()
-    batch = planner_pb2.FragmentTaskBatch.FromString(raw)
+    batch = plan_pb2.FragmentTaskBatch.FromString(raw)
     assert [convert.task_from_proto(message) for message in batch.tasks] == tasks
 
 
 @given(TRACED)
 def test_traced_files_survive(traced):
     raw = convert.traced_to_proto(traced).SerializeToString()
-    assert convert.traced_from_proto(planner_pb2.TracedFile.FromString(raw)) == traced
+    assert convert.traced_from_proto(plan_pb2.TracedFile.FromString(raw)) == traced
 
 
 @given(SPECS)
@@ -222,7 +222,7 @@ def test_unknown_enum_values_are_refused(number):
     schema = convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
     for refused in (
         lambda: convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=number)),
-        lambda: convert.task_from_proto(planner_pb2.FragmentTask(reason=number)),
+        lambda: convert.task_from_proto(plan_pb2.FragmentTask(reason=number)),
         lambda: convert.udf_from_proto(udf_pb2.UdfDefinition(kind=number, output_schema=schema)),
         lambda: convert.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=number)])),
     ):
@@ -254,7 +254,7 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
 
 @given(st.builds(MigratedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
 def test_migrated_rows_survive_the_wire(migrated):
-    assert migrated_from_proto(migrated_to_proto(migrated)) == migrated
+    assert convert.migrated_from_proto(convert.migrated_to_proto(migrated)) == migrated
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,11 @@ from core.domain.view import (
     ViewQuery,
 )
 from core.errors import Internal, InvalidArgument
-from core.rpc import convert_views
+from core.rpc import convert_refresh_plans, convert_views
 from core.views.metadata import write
 from leman import _wire
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman_internal.v1 import planning_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")
 QUERY = ViewQuery(
@@ -134,12 +135,14 @@ def test_plans(mode):
         state=STATE,
         earlier=(EarlierValues(2, DEFINITION, ("emb",), (SourceChange(7, ChangeKind.GONE),)),),
     )
-    assert convert_views.plan_from_proto(convert_views.plan_to_proto(plan)) == plan
+    assert convert_refresh_plans.refresh_plan_from_proto(convert_refresh_plans.refresh_plan_to_proto(plan)) == plan
 
 
 def test_a_plan_without_a_definition_is_a_bug():
     with pytest.raises(Internal):
-        convert_views.plan_from_proto(planner_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes()))
+        convert_refresh_plans.refresh_plan_from_proto(
+            planning_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes())
+        )
 
 
 @pytest.mark.parametrize("number", [0, 99])

@@ -1,0 +1,38 @@
+"""CommitSubmissionService: what the executor and the planner have committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeAlias
+
+import grpc
+
+from commit_coordinator import messages
+from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.request_memory import RequestMemory
+from core.errors import Unavailable
+from core.rpc.bodies import body_digest
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServicer):
+    """The RPC. Its contract stands in protos/leman/internal/v1/submission.proto."""
+
+    def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
+        self._queues = queues
+        self._memory = memory
+        self._draining = draining
+
+    async def SubmitCommit(
+        self, request: submission_pb2.SubmitCommitRequest, _context: Context
+    ) -> submission_pb2.SubmitCommitResponse:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        wanted = messages.request_from_proto(request)
+        body = body_digest(request)
+        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
+        return submission_pb2.SubmitCommitResponse(
+            version=result.version, outcomes=[messages.outcome_to_proto(outcome) for outcome in result.outcomes]
+        )

@@ -1,0 +1,136 @@
+"""What callers ask of a backfill and are told about it, in protobuf messages ↔ domain values.
+
+See `core.rpc.convert` for what is raised.
+"""
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
+from __future__ import annotations
+
+from core.domain.plan import BackfillSpec, KeptRows, Reason, ReasonCount, ValueState
+from core.domain.ranges import RowRange
+from core.domain.table import IndexCoverage
+from core.domain.udf import FunctionVersion
+from core.errors import InvalidArgument
+from core.rpc.convert_arrow import known
+from core.rpc.convert_udfs import bounds_from_proto, bounds_to_proto
+from leman.v1 import catalog_pb2, planner_pb2
+
+_REASON_TO = {
+    Reason.REUSED: planner_pb2.REASON_REUSED,
+    Reason.STAGED: planner_pb2.REASON_STAGED,
+    Reason.MISSING: planner_pb2.REASON_MISSING,
+    Reason.UDF_CHANGED: planner_pb2.REASON_UDF_CHANGED,
+    Reason.INPUT_CHANGED: planner_pb2.REASON_INPUT_CHANGED,
+    Reason.PARTIAL: planner_pb2.REASON_PARTIAL,
+    Reason.EXTERNAL_WRITE: planner_pb2.REASON_EXTERNAL_WRITE,
+    Reason.REUSED_FILTER: planner_pb2.REASON_REUSED_FILTER,
+    Reason.REUSED_COMPACTED: planner_pb2.REASON_REUSED_COMPACTED,
+    Reason.HISTORY_LOST: planner_pb2.REASON_HISTORY_LOST,
+    Reason.PAST_INPUT: planner_pb2.REASON_PAST_INPUT,
+}
+_STATE_FROM: dict[int, ValueState | None] = {
+    planner_pb2.ROW_STATE_UNSPECIFIED: None,
+    planner_pb2.ROW_STATE_COMPUTED: ValueState.COMPUTED,
+    planner_pb2.ROW_STATE_NULL: ValueState.NULL,
+    planner_pb2.ROW_STATE_FAILED: ValueState.FAILED,
+    planner_pb2.ROW_STATE_NOT_COMPUTED: ValueState.NOT_COMPUTED,
+}
+_REASON_FROM = {number: reason for reason, number in _REASON_TO.items()}
+
+
+def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
+    return planner_pb2.BackfillSpec(
+        table=catalog_pb2.TableRef(database=spec.database, table=spec.table),
+        column=spec.column,
+        udf_name=spec.udf_name,
+        udf_version=spec.udf_version,
+        where=spec.where,
+        read_version=spec.read_version,
+        read_tag=spec.read_tag,
+        concurrency=spec.concurrency,
+        checkpoint=bounds_to_proto(spec.checkpoint),
+        task_size=spec.task_size,
+        commit_granularity=spec.commit_granularity,
+        num_frags=spec.num_frags,
+        intra_applier_concurrency=spec.intra_applier_concurrency,
+        failed_only=spec.failed_only,
+        task_shuffle_diversity=spec.task_shuffle_diversity,
+        optimize_indices=spec.optimize_indices,
+    )
+
+
+def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
+    return BackfillSpec(
+        database=message.table.database,
+        table=message.table.table,
+        column=message.column,
+        udf_name=message.udf_name,
+        udf_version=message.udf_version,
+        where=message.where,
+        read_version=message.read_version,
+        read_tag=message.read_tag,
+        concurrency=message.concurrency,
+        checkpoint=bounds_from_proto(message.checkpoint),
+        task_size=message.task_size,
+        commit_granularity=message.commit_granularity,
+        num_frags=message.num_frags,
+        intra_applier_concurrency=message.intra_applier_concurrency,
+        failed_only=message.failed_only,
+        task_shuffle_diversity=message.task_shuffle_diversity,
+        optimize_indices=message.optimize_indices,
+    )
+
+
+def index_to_proto(index: IndexCoverage) -> planner_pb2.IndexCoverage:
+    return planner_pb2.IndexCoverage(**{name: getattr(index, name) for name in IndexCoverage.__dataclass_fields__})
+
+
+def index_from_proto(message: planner_pb2.IndexCoverage) -> IndexCoverage:
+    return IndexCoverage(
+        message.name,
+        message.kind,
+        tuple(message.columns),
+        message.fragments,
+        message.fragments_covered,
+        message.rows_left_out,
+    )
+
+
+def kept_to_proto(kept: KeptRows) -> planner_pb2.KeptRows:
+    return planner_pb2.KeptRows(udf_name=kept.function.name, udf_version=kept.function.version, rows=kept.rows)
+
+
+def kept_from_proto(message: planner_pb2.KeptRows) -> KeptRows:
+    return KeptRows(FunctionVersion(message.udf_name, message.udf_version), message.rows)
+
+
+def reason_to_proto(reason: Reason) -> planner_pb2.Reason.ValueType:
+    return _REASON_TO[reason]
+
+
+def reason_from_proto(number: planner_pb2.Reason.ValueType) -> Reason:
+    return known(_REASON_FROM, number, "reason")
+
+
+def reason_count_to_proto(count: ReasonCount) -> planner_pb2.ReasonCount:
+    return planner_pb2.ReasonCount(reason=reason_to_proto(count.reason), fragments=count.fragments, rows=count.rows)
+
+
+def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
+    return ReasonCount(reason_from_proto(message.reason), message.fragments, message.rows)
+
+
+def value_state_from_proto(state: int) -> ValueState | None:
+    """None: no state is asked for."""
+    if state not in _STATE_FROM:
+        raise InvalidArgument("UNKNOWN_VALUE", f"state is {state}; known are 0 to {max(_STATE_FROM)}", field="state")
+    return _STATE_FROM[state]
+
+
+def range_to_proto(row_range: RowRange) -> planner_pb2.RowRange:
+    return planner_pb2.RowRange(start=row_range.start, end=row_range.end)
+
+
+def range_from_proto(message: planner_pb2.RowRange) -> RowRange:
+    return RowRange(message.start, message.end)

@@ -1,0 +1,1 @@
+"""What only the services say to each other: see protos/leman/internal."""

@@ -1,0 +1,67 @@
+"""What callers are told about a plan: counts, reasons and the first decisions, without what running it takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from core.domain.plan import FragmentTask, Plan
+from core.domain.plan_summary import summarise
+from core.domain.view import RefreshPlan
+from core.rpc import convert, convert_views
+from leman.v1 import planner_pb2
+
+
+def explain_plan(plan: Plan, decisions: int) -> planner_pb2.ExplainPlanResponse:
+    """Tell what a backfill would do, with the first `decisions` fragments that have work."""
+    header = plan.header
+    return planner_pb2.ExplainPlanResponse(
+        uri=header.uri,
+        read_version=header.read_version,
+        inputs_version=header.inputs_version,
+        column=header.output.name,
+        udf_name=header.udf.name,
+        udf_version=header.udf.version,
+        input_columns=header.input_columns,
+        where=header.where,
+        rows_total=header.rows_total,
+        rows_reused=header.rows_reused,
+        rows_to_compute=header.rows_to_compute,
+        rows_failed_before=header.rows_failed_before,
+        rows_not_computed=header.rows_not_computed,
+        reasons=[convert.reason_count_to_proto(count) for count in header.reasons],
+        kept=[convert.kept_to_proto(kept) for kept in header.kept],
+        decisions=[_decision(task) for task in plan.tasks[:decisions]],
+        summary=summarise(plan),
+    )
+
+
+def explain_refresh(plan: RefreshPlan) -> planner_pb2.ExplainRefreshResponse:
+    """Tell what a refresh would do."""
+    kinds = Counter(change.kind for change in plan.changes)
+    return planner_pb2.ExplainRefreshResponse(
+        uri=plan.uri,
+        version=plan.version,
+        source_version=plan.definition.base_version,
+        target_version=plan.target_version,
+        mode=convert_views.mode_to_proto(plan.mode),
+        reason=convert_views.reason_to_proto(plan.reason),
+        message=plan.message,
+        rows=plan.rows,
+        fragments_unset=len(plan.unset),
+        changes=[
+            planner_pb2.SourceChangeCount(kind=convert_views.change_kind_to_proto(kind), fragments=fragments)
+            for kind, fragments in kinds.items()
+        ],
+        stale=plan.stale,
+    )
+
+
+def _decision(task: FragmentTask) -> planner_pb2.FragmentDecision:
+    return planner_pb2.FragmentDecision(
+        fragment_id=task.fragment_id,
+        physical_rows=task.physical_rows,
+        deleted_rows=task.deleted_rows,
+        reason=convert.reason_to_proto(task.reason),
+        missing=[convert.range_to_proto(missing) for missing in task.missing],
+        checkpoints_reused=len(task.checkpoints),
+    )

@@ -1,0 +1,41 @@
+"""PlanningService: whole plans for the executor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc
+
+from core.rpc import convert, convert_refresh_plans, convert_views
+from core.rpc.blocking import BlockingPool
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc
+from planner.plan_reader import PlanReader
+from planner.plan_stream import messages
+from planner.views.refresh_reader import ViewReader
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
+    """The RPCs. Their contracts stand in protos/leman/internal/v1/planning.proto."""
+
+    def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
+        self._plans = plans
+        self._views = views
+        self._pool = pool
+
+    async def CreatePlan(
+        self, request: planning_pb2.CreatePlanRequest, _context: Context
+    ) -> AsyncIterator[planning_pb2.CreatePlanResponse]:
+        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
+        async with contextlib.aclosing(self._pool.each(messages(plan))) as made:
+            async for message in made:
+                yield message
+
+    async def PlanRefresh(
+        self, request: planning_pb2.PlanRefreshRequest, _context: Context
+    ) -> planning_pb2.PlanRefreshResponse:
+        plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
+        return convert_refresh_plans.refresh_plan_to_proto(plan)
