@@ -73,7 +73,7 @@ def config_clean() -> None:
 
 def _services_package() -> Path:
     """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
-    spec = importlib.util.find_spec("embedded")
+    spec = importlib.util.find_spec("core")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places or not (Path(places[0]) / "config.py").exists():
         raise MissingDependency(
