@@ -26,5 +26,6 @@ table.add_columns({"image": drawing})
 table.backfill("image")
 table.add_columns({"bytes": size})
 table.backfill("bytes")
-print(table.to_lance().take_blobs("image", indices=[0])[0].read())
+for blob in table.to_lance().take_blobs("image", indices=[0]):
+    print(blob.read() if blob else None)
 print(table.to_arrow(["bytes"])["bytes"].to_pylist())

@@ -21,7 +21,7 @@ if "adults" in db.table_names():
 people = db.create_table(
     "members", {"name": ["Ann", "Bob", "Cleo", "Dan", "Eve"], "age": [15, 25, 30, 12, 41]}, mode="overwrite"
 )
-query = people.search(None).where("age > 21").select(["name"]).add_column("initial", initial).shuffle(seed=7).limit(3)
+query = people.search(None).where("age > 21").select(["name"]).add_column("initial", initial).shuffle(seed=42).limit(3)
 view = query.create_materialized_view(conn=db, view_name="adults")  # placeholders: no function is called
 print(f"{view.refresh().rows_added} rows added")
 print(view.to_arrow().to_pylist())

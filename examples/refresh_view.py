@@ -1,10 +1,9 @@
 """Refreshes a view after its source changed: only what changed is computed.
 
 Prints:
-    first_fill: 100 calls of the function
-    source_changed: 5 calls of the function
-    up_to_date: 0 calls of the function
-    first_fill ... 
+    the source as it is: full, 100 calls of the function
+    rows appended: incremental, 5 calls of the function
+    nothing: no_op, 0 calls of the function
 """
 
 import sys

@@ -18,7 +18,7 @@ with leman.connect(sys.argv[1]) as db:  # only to have a table, and services: ot
     table = db.create_table("plain", {"x": [1, 2, 3]}, mode="overwrite")
     table.add_columns({"y": "x + 1"})
 service = json.loads(Path(sys.argv[1], "_leman", "service.json").read_text())
-metadata = [("authorization", f"Bearer {service['token']}")]
+metadata = (("authorization", f"Bearer {service['token']}"),)
 database = db.uri
 
 with grpc.insecure_channel(service["executor"]) as channel:
