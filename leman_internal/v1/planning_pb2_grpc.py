@@ -26,13 +26,10 @@ if _version_not_supported:
 
 
 class PlanningServiceStub(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     def __init__(self, channel):
@@ -54,26 +51,25 @@ class PlanningServiceStub(object):
 
 
 class PlanningServiceServicer(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     def CreatePlan(self, request, context):
         """The whole plan of a backfill: one header, then the fragments with work, in batches.
+
+        Errors: those of PlannerService.ExplainPlan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlanRefresh(self, request, context):
-        """The whole plan of a refresh, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """The whole plan of a refresh, from manifests alone.
+
+        Errors: those of PlannerService.ExplainRefresh.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,13 +97,10 @@ def add_PlanningServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlanningService(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     @staticmethod

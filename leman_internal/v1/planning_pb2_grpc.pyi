@@ -27,13 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PlanningServiceStub:
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     @_typing.overload
@@ -41,41 +38,41 @@ class PlanningServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlanningServiceAsyncStub: ...
     CreatePlan: _grpc.UnaryStreamMultiCallable[_planning_pb2.CreatePlanRequest, _planning_pb2.CreatePlanResponse]
-    """The whole plan of a backfill: one header, then the fragments with work, in batches."""
+    """The whole plan of a backfill: one header, then the fragments with work, in batches.
+
+    Errors: those of PlannerService.ExplainPlan.
+    """
     PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planning_pb2.PlanRefreshRequest, _planning_pb2.PlanRefreshResponse]
-    """The whole plan of a refresh, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """The whole plan of a refresh, from manifests alone.
+
+    Errors: those of PlannerService.ExplainRefresh.
     """
 
 @_typing.type_check_only
 class PlanningServiceAsyncStub(PlanningServiceStub):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreatePlan: _aio.UnaryStreamMultiCallable[_planning_pb2.CreatePlanRequest, _planning_pb2.CreatePlanResponse]  # type: ignore[assignment]
-    """The whole plan of a backfill: one header, then the fragments with work, in batches."""
+    """The whole plan of a backfill: one header, then the fragments with work, in batches.
+
+    Errors: those of PlannerService.ExplainPlan.
+    """
     PlanRefresh: _aio.UnaryUnaryMultiCallable[_planning_pb2.PlanRefreshRequest, _planning_pb2.PlanRefreshResponse]  # type: ignore[assignment]
-    """The whole plan of a refresh, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-    VERSION_NOT_FOUND, UDF_NOT_FOUND).
+    """The whole plan of a refresh, from manifests alone.
+
+    Errors: those of PlannerService.ExplainRefresh.
     """
 
 class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the table's
-    snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
+    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT
-    (INVALID_FILTER, bad numbers).
+    Errors of every call: those of PlannerService.
     """
 
     @_abc_1.abstractmethod
@@ -84,7 +81,10 @@ class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _planning_pb2.CreatePlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_planning_pb2.CreatePlanResponse], _abc.AsyncIterator[_planning_pb2.CreatePlanResponse]]:
-        """The whole plan of a backfill: one header, then the fragments with work, in batches."""
+        """The whole plan of a backfill: one header, then the fragments with work, in batches.
+
+        Errors: those of PlannerService.ExplainPlan.
+        """
 
     @_abc_1.abstractmethod
     def PlanRefresh(
@@ -92,9 +92,9 @@ class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _planning_pb2.PlanRefreshRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_planning_pb2.PlanRefreshResponse, _abc.Awaitable[_planning_pb2.PlanRefreshResponse]]:
-        """The whole plan of a refresh, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW, STABLE_ROW_IDS_REQUIRED,
-        FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES), NOT_FOUND (TABLE_NOT_FOUND,
-        VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """The whole plan of a refresh, from manifests alone.
+
+        Errors: those of PlannerService.ExplainRefresh.
         """
 
 def add_PlanningServiceServicer_to_server(servicer: PlanningServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -37,13 +37,39 @@ class CommitSubmissionServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CommitSubmissionServiceAsyncStub: ...
     SubmitCommit: _grpc.UnaryUnaryMultiCallable[_submission_pb2.SubmitCommitRequest, _submission_pb2.SubmitCommitResponse]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (COMMIT_QUEUE_FULL), UNAVAILABLE (DRAINING,
-    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-    After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask CommitService.GetCommit, or send the same request again.
+    can be said about single fragments. After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask
+    CommitService.GetCommit, or send the same request again.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, BAD_COLUMN,
+      FRAGMENT_TWICE): a request that no table can answer; a bug of the caller's.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ALREADY_EXISTS` (TABLE_EXISTS): CreatePlaceholders with `create`, where the table is there and not by this
+      request; take another name.
+    * `ABORTED` (TABLE_REPLACED): the table was dropped and created again; plan again.
+    * `ABORTED` (VIEW_CHANGED, VIEW_IS_SET): the view is not as the plan saw it; plan again.
+    * `ABORTED` (SOURCE_CHANGED): files of the view's source went while they were read; send the request again.
+    * `ABORTED` (CONFLICT): columns could not be added or bound, as others commit again and again; send the request
+      again.
+    * `FAILED_PRECONDITION` (ATTEMPT_FENCED): a later attempt at the job has begun; stop.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH): the table's columns are not as the plan
+      saw them; plan again.
+    * `FAILED_PRECONDITION` (FRAGMENT_GONE, ROW_COUNT_MISMATCH): a file or an eviction does not fit the view's
+      fragments; plan again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; end the job with the message.
+    * `NOT_FOUND` (FILE_MISSING), `DATA_LOSS` (FILE_DAMAGED): a staged file of a view is not what was written; compute
+      it again.
+    * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
+      end the job with the message.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the request again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING, COMMIT_UNKNOWN): the coordinator is stopping, or whether it was done is not known; send
+      the same request again.
+    * Those of every call of CommitService.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
 
 @_typing.type_check_only
@@ -55,13 +81,39 @@ class CommitSubmissionServiceAsyncStub(CommitSubmissionServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitCommit: _aio.UnaryUnaryMultiCallable[_submission_pb2.SubmitCommitRequest, _submission_pb2.SubmitCommitResponse]  # type: ignore[assignment]
     """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-    can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-    of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-    COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-    STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-    INVALID_ARGUMENT, RESOURCE_EXHAUSTED (COMMIT_QUEUE_FULL), UNAVAILABLE (DRAINING,
-    STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-    After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask CommitService.GetCommit, or send the same request again.
+    can be said about single fragments. After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask
+    CommitService.GetCommit, or send the same request again.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, BAD_COLUMN,
+      FRAGMENT_TWICE): a request that no table can answer; a bug of the caller's.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ALREADY_EXISTS` (TABLE_EXISTS): CreatePlaceholders with `create`, where the table is there and not by this
+      request; take another name.
+    * `ABORTED` (TABLE_REPLACED): the table was dropped and created again; plan again.
+    * `ABORTED` (VIEW_CHANGED, VIEW_IS_SET): the view is not as the plan saw it; plan again.
+    * `ABORTED` (SOURCE_CHANGED): files of the view's source went while they were read; send the request again.
+    * `ABORTED` (CONFLICT): columns could not be added or bound, as others commit again and again; send the request
+      again.
+    * `FAILED_PRECONDITION` (ATTEMPT_FENCED): a later attempt at the job has begun; stop.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH): the table's columns are not as the plan
+      saw them; plan again.
+    * `FAILED_PRECONDITION` (FRAGMENT_GONE, ROW_COUNT_MISMATCH): a file or an eviction does not fit the view's
+      fragments; plan again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; end the job with the message.
+    * `NOT_FOUND` (FILE_MISSING), `DATA_LOSS` (FILE_DAMAGED): a staged file of a view is not what was written; compute
+      it again.
+    * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
+      end the job with the message.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the request again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING, COMMIT_UNKNOWN): the coordinator is stopping, or whether it was done is not known; send
+      the same request again.
+    * Those of every call of CommitService.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
 
 class CommitSubmissionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -76,13 +128,39 @@ class CommitSubmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_submission_pb2.SubmitCommitResponse, _abc.Awaitable[_submission_pb2.SubmitCommitResponse]]:
         """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments: NOT_FOUND (TABLE_NOT_FOUND), ABORTED (TABLE_REPLACED; VIEW_CHANGED, VIEW_IS_SET
-        of views; CONFLICT where columns could not be added or bound), FAILED_PRECONDITION (COLUMN_NOT_DEFINED,
-        COLUMN_EXISTS, TYPE_MISMATCH; COMMIT_REFUSED where Lance would refuse again, STORAGE_FULL, STORAGE_READ_ONLY,
-        STORAGE_DENIED; ATTEMPT_FENCED: a later attempt at the job has begun, stop), DATA_LOSS (TABLE_DAMAGED),
-        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (COMMIT_QUEUE_FULL), UNAVAILABLE (DRAINING,
-        STORE_UNAVAILABLE, COMMIT_UNKNOWN).
-        After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask CommitService.GetCommit, or send the same request again.
+        can be said about single fragments. After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask
+        CommitService.GetCommit, or send the same request again.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, BAD_COLUMN,
+          FRAGMENT_TWICE): a request that no table can answer; a bug of the caller's.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ALREADY_EXISTS` (TABLE_EXISTS): CreatePlaceholders with `create`, where the table is there and not by this
+          request; take another name.
+        * `ABORTED` (TABLE_REPLACED): the table was dropped and created again; plan again.
+        * `ABORTED` (VIEW_CHANGED, VIEW_IS_SET): the view is not as the plan saw it; plan again.
+        * `ABORTED` (SOURCE_CHANGED): files of the view's source went while they were read; send the request again.
+        * `ABORTED` (CONFLICT): columns could not be added or bound, as others commit again and again; send the request
+          again.
+        * `FAILED_PRECONDITION` (ATTEMPT_FENCED): a later attempt at the job has begun; stop.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH): the table's columns are not as the plan
+          saw them; plan again.
+        * `FAILED_PRECONDITION` (FRAGMENT_GONE, ROW_COUNT_MISMATCH): a file or an eviction does not fit the view's
+          fragments; plan again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; end the job with the message.
+        * `NOT_FOUND` (FILE_MISSING), `DATA_LOSS` (FILE_DAMAGED): a staged file of a view is not what was written; compute
+          it again.
+        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
+          end the job with the message.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the request again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (DRAINING, COMMIT_UNKNOWN): the coordinator is stopping, or whether it was done is not known; send
+          the same request again.
+        * Those of every call of CommitService.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
 
 def add_CommitSubmissionServiceServicer_to_server(servicer: CommitSubmissionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

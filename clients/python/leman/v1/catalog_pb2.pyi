@@ -280,8 +280,8 @@ class NewColumn(_message.Message):
     """
     keep_values: _builtins.bool
     """AlterColumns: values that the column's functions so far computed stay current, and are told apart from then on (see
-    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have the same
-    inputs. Without it the values are stale, also those that were kept before.
+    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
+    the same inputs. Without it the values are stale, also those that were kept before.
     """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -28,8 +28,19 @@ if _version_not_supported:
 class CatalogServiceStub(object):
     """Tables, their computed columns, and the functions that compute them. Served by the planner.
 
-    Errors of every call: INVALID_ARGUMENT (BadRequest names the field), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND),
-    UNAVAILABLE (the store cannot be reached; retry). Each carries google.rpc.ErrorInfo with domain `leman`.
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def __init__(self, channel):
@@ -88,18 +99,38 @@ class CatalogServiceStub(object):
 class CatalogServiceServicer(object):
     """Tables, their computed columns, and the functions that compute them. Served by the planner.
 
-    Errors of every call: INVALID_ARGUMENT (BadRequest names the field), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND),
-    UNAVAILABLE (the store cannot be reached; retry). Each carries google.rpc.ErrorInfo with domain `leman`.
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def RegisterUdf(self, request, context):
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change how
-        it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-        GetUdfResponse.needs_bundle), and a definition that of a damaged one. Anything else that differs under a name and
-        version that exist: ALREADY_EXISTS (UDF_EXISTS). Bundle bytes that do not have the stated digest:
-        FAILED_PRECONDITION (UDF_DIGEST_MISMATCH). A bundle of another Python than the workers': FAILED_PRECONDITION
-        (UDF_PYTHON_MISMATCH), and nothing is stored.
+        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change
+        how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
+        GetUdfResponse.needs_bundle), and a definition that of a damaged one.
+
+        Errors:
+        * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
+        * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
+        not know a part of it; mend the field that BadRequest names.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
+        along.
+        * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
+        those that do.
+        * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
+        Nothing is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,7 +138,11 @@ class CatalogServiceServicer(object):
 
     def GetUdf(self, request, context):
         """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-        changed in the store is refused here and wherever it is used: DATA_LOSS (UDF_DAMAGED). Registering it again heals it.
+        changed in the store is refused here and wherever it is used.
+
+        Errors:
+        * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
+        * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,15 +150,45 @@ class CatalogServiceServicer(object):
 
     def ListUdfs(self, request, context):
         """All functions of a database, by name, then newest first.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
+        it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddColumns(self, request, context):
-        """Adds computed columns: all NULL, without any data file. Validates everything first (COLUMN_EXISTS,
-        INPUT_COLUMN_MISSING, TYPE_MISMATCH, UDF_NOT_FOUND, INVALID_EXPRESSION); adds all of them or none. A view gets its
-        columns from its query: FAILED_PRECONDITION (IS_A_VIEW).
+        """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
+        with both a function and an expression, or a name that no column can have; mend the request.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
+        * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
+        not this table's; name others in `input_columns`.
+        * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
+        table cannot hold the output's; change the function.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,10 +196,37 @@ class CatalogServiceServicer(object):
 
     def AlterColumns(self, request, context):
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
-        (REASON_UDF_CHANGED) until the next backfill. The type must stay (TYPE_MISMATCH: add a new column instead). Also
-        COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, UDF_NOT_FOUND. Function columns of a view can be altered too: inputs are
-        columns of its source then, and the next refresh computes the column for every row, and no other; `keep_values` is
-        refused (INVALID_ARGUMENT, BAD_REQUEST).
+        (REASON_UDF_CHANGED) until the next backfill. Function columns of a view can be altered too: inputs are columns of
+        its source then, and the next refresh computes the column for every row, and no other.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, one with both a function and an expression, or for
+        a view what only tables have; mend the request.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (VIEW_CHANGED): the view was changed meanwhile; send the call again.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
+        not this table's; name others in `input_columns`.
+        * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
+        input; add a new column instead.
+        * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
+        column keeps too many versions; leave `keep_values` out.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
+        restore the table's version before.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,6 +234,15 @@ class CatalogServiceServicer(object):
 
     def DescribeTable(self, request, context):
         """Schema, version, rows and computed columns of one table.
+
+        Errors:
+        * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
+        before.
+        * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +250,10 @@ class CatalogServiceServicer(object):
 
     def ListTables(self, request, context):
         """The tables of a database, by name.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,16 +261,47 @@ class CatalogServiceServicer(object):
 
     def CreateMaterializedView(self, request, context):
         """Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-        function. Validates everything first: INVALID_ARGUMENT (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION,
-        NAME_CLASH, RESERVED_NAME, BAD_NUMBER), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION
-        (INPUT_COLUMN_MISSING, COLUMN_NOT_FOUND, TYPE_MISMATCH, EXPRESSION_FAILED), ALREADY_EXISTS (TABLE_EXISTS).
+        function. Validates everything first.
+
+        Errors:
+        * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+        expression that the message names.
+        * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
+        that no view can have; mend the field that BadRequest names.
+        * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
+        view's database; create or register it.
+        * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
+        column; mend the query.
+        * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
+        view cannot hold a column's; change the function or the query.
+        * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+        such rows.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetMaterializedView(self, request, context):
-        """A view: its query, source, recorded source version and counts. FAILED_PRECONDITION (NOT_A_VIEW).
+        """A view: its query, source, recorded source version and counts.
+
+        Errors:
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
+        * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -230,8 +366,19 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 class CatalogService(object):
     """Tables, their computed columns, and the functions that compute them. Served by the planner.
 
-    Errors of every call: INVALID_ARGUMENT (BadRequest names the field), NOT_FOUND (TABLE_NOT_FOUND, UDF_NOT_FOUND),
-    UNAVAILABLE (the store cannot be reached; retry). Each carries google.rpc.ErrorInfo with domain `leman`.
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @staticmethod

@@ -26,8 +26,22 @@ if _version_not_supported:
 
 
 class CommitServiceStub(object):
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def __init__(self, channel):
@@ -69,14 +83,36 @@ class CommitServiceStub(object):
 
 
 class CommitServiceServicer(object):
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def GetCommit(self, request, context):
-        """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
-        that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-        restarts, like a change of functions; sent again it is answered like the first time.
+        """What became of a request; waits for one that is being worked on. An addition of columns is known until the
+        coordinator restarts, like a change of functions; sent again it is answered like the first time.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+        * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
+        knows of; send it again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -84,6 +120,15 @@ class CommitServiceServicer(object):
 
     def ListCommits(self, request, context):
         """Leman's commits in a table's history, newest first.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,10 +136,18 @@ class CommitServiceServicer(object):
 
     def CollectGarbage(self, request, context):
         """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
-        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
-        refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
-        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
-        (STORE_UNAVAILABLE, DRAINING).
+        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
+        table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
+        Stopped anywhere and called again, it goes on.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+        BadRequest names.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,8 +155,16 @@ class CommitServiceServicer(object):
 
     def DropView(self, request, context):
         """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-        computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
-        FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+        computed. A refresh that runs fails. Its source and its functions stay.
+
+        Errors:
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; drop it with Lance.
+        * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,19 +175,34 @@ class CommitServiceServicer(object):
         bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
         committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
         looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-        runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
-        BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+        runs may be told as missing: look again.
+
+        Errors:
+        * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
+        * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OptimizeIndices(self, request, context):
-        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
-        Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
-        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-        FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
-        (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
+        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
+        meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
+        Stopped anywhere and called again, it goes on.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,8 +250,22 @@ def add_CommitServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CommitService(object):
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @staticmethod

@@ -27,8 +27,22 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CommitServiceStub:
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+      `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+      field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+      do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+      RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @_typing.overload
@@ -36,85 +50,211 @@ class CommitServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CommitServiceAsyncStub: ...
     GetCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]
-    """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
-    that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-    restarts, like a change of functions; sent again it is answered like the first time.
+    """What became of a request; waits for one that is being worked on. An addition of columns is known until the
+    coordinator restarts, like a change of functions; sent again it is answered like the first time.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+    * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
+      knows of; send it again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     ListCommits: _grpc.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]
-    """Leman's commits in a table's history, newest first."""
+    """Leman's commits in a table's history, newest first.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+      the first page.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]
     """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
-    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
-    refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
-    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
-    (STORE_UNAVAILABLE, DRAINING).
+    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
+    table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
+    Stopped anywhere and called again, it goes on.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+      BadRequest names.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     DropView: _grpc.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]
     """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-    computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
-    FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+    computed. A refresh that runs fails. Its source and its functions stay.
+
+    Errors:
+    * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; drop it with Lance.
+    * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     VerifyDatabase: _grpc.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]
     """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
     bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
     committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
     looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-    runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
-    BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+    runs may be told as missing: look again.
+
+    Errors:
+    * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
+    * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
     """
     OptimizeIndices: _grpc.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]
-    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
-    Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
-    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-    FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
-    (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
+    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
+    meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
+    Stopped anywhere and called again, it goes on.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
 
 @_typing.type_check_only
 class CommitServiceAsyncStub(CommitServiceStub):
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+      `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+      field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+      do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+      RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]  # type: ignore[assignment]
-    """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
-    that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-    restarts, like a change of functions; sent again it is answered like the first time.
+    """What became of a request; waits for one that is being worked on. An addition of columns is known until the
+    coordinator restarts, like a change of functions; sent again it is answered like the first time.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+    * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
+      knows of; send it again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     ListCommits: _aio.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]  # type: ignore[assignment]
-    """Leman's commits in a table's history, newest first."""
+    """Leman's commits in a table's history, newest first.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+      the first page.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
-    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
-    refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
-    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
-    (STORE_UNAVAILABLE, DRAINING).
+    and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
+    table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
+    Stopped anywhere and called again, it goes on.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+      BadRequest names.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     DropView: _aio.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]  # type: ignore[assignment]
     """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-    computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
-    FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+    computed. A refresh that runs fails. Its source and its functions stay.
+
+    Errors:
+    * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; drop it with Lance.
+    * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     VerifyDatabase: _aio.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]  # type: ignore[assignment]
     """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
     bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
     committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
     looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-    runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
-    BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+    runs may be told as missing: look again.
+
+    Errors:
+    * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
+    * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
     """
     OptimizeIndices: _aio.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]  # type: ignore[assignment]
-    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
-    Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
-    anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-    FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
-    (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
+    """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
+    meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
+    Stopped anywhere and called again, it goes on.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator, the
-    only writer of user tables on Leman's behalf.
+    """What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
+    the only writer of user tables on Leman's behalf.
+
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+      `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+      field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+      do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+      RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @_abc_1.abstractmethod
@@ -123,9 +263,17 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _commit_pb2.GetCommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.GetCommitResponse, _abc.Awaitable[_commit_pb2.GetCommitResponse]]:
-        """What became of a request; waits for one that is being worked on. NOT_FOUND (COMMIT_NOT_FOUND): it installed no file
-        that the table's history, as far as it was kept, knows of. An addition of columns is known until the coordinator
-        restarts, like a change of functions; sent again it is answered like the first time.
+        """What became of a request; waits for one that is being worked on. An addition of columns is known until the
+        coordinator restarts, like a change of functions; sent again it is answered like the first time.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+        * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
+          knows of; send it again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -134,7 +282,17 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _commit_pb2.ListCommitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.ListCommitsResponse, _abc.Awaitable[_commit_pb2.ListCommitsResponse]]:
-        """Leman's commits in a table's history, newest first."""
+        """Leman's commits in a table's history, newest first.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+          the first page.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
 
     @_abc_1.abstractmethod
     def CollectGarbage(
@@ -143,10 +301,18 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.CollectGarbageResponse, _abc.Awaitable[_commit_pb2.CollectGarbageResponse]]:
         """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
-        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the table
-        refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays. Stopped
-        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND), INVALID_ARGUMENT (BAD_NUMBER), UNAVAILABLE
-        (STORE_UNAVAILABLE, DRAINING).
+        and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
+        table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
+        Stopped anywhere and called again, it goes on.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+          BadRequest names.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -156,8 +322,16 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.DropViewResponse, _abc.Awaitable[_commit_pb2.DropViewResponse]]:
         """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-        computed. A refresh that runs fails. Its source and its functions stay. NOT_FOUND (TABLE_NOT_FOUND),
-        FAILED_PRECONDITION (NOT_A_VIEW; VIEW_IN_USE), UNAVAILABLE (STORE_UNAVAILABLE, DRAINING).
+        computed. A refresh that runs fails. Its source and its functions stay.
+
+        Errors:
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; drop it with Lance.
+        * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -170,8 +344,12 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
         committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
         looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-        runs may be told as missing: look again. NOT_FOUND (DATABASE_NOT_FOUND), INVALID_ARGUMENT (BAD_DATABASE,
-        BAD_PAGE_TOKEN), UNAVAILABLE (DRAINING: go on from the last token).
+        runs may be told as missing: look again.
+
+        Errors:
+        * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
+        * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
         """
 
     @_abc_1.abstractmethod
@@ -180,11 +358,22 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _commit_pb2.OptimizeIndicesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.OptimizeIndicesResponse, _abc.Awaitable[_commit_pb2.OptimizeIndicesResponse]]:
-        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on meanwhile.
-        Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done. Stopped
-        anywhere and called again, it goes on. NOT_FOUND (TABLE_NOT_FOUND, INDEX_NOT_FOUND), ABORTED (CONFLICT),
-        FAILED_PRECONDITION (COLUMN_NOT_FOUND, COMMIT_REFUSED, STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), UNAVAILABLE
-        (COMMIT_UNKNOWN, STORE_UNAVAILABLE, DRAINING).
+        """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
+        meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
+        Stopped anywhere and called again, it goes on.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -48,6 +48,10 @@ class InfoServiceServicer(object):
 
     def GetInfo(self, request, context):
         """Who this is and where the services are.
+
+        Errors:
+        * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+        `authorization: Bearer <token>`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,12 @@ class InfoServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InfoServiceAsyncStub: ...
     GetInfo: _grpc.UnaryUnaryMultiCallable[_info_pb2.GetInfoRequest, _info_pb2.GetInfoResponse]
-    """Who this is and where the services are."""
+    """Who this is and where the services are.
+
+    Errors:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+      `authorization: Bearer <token>`.
+    """
 
 @_typing.type_check_only
 class InfoServiceAsyncStub(InfoServiceStub):
@@ -42,7 +47,12 @@ class InfoServiceAsyncStub(InfoServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_info_pb2.GetInfoRequest, _info_pb2.GetInfoResponse]  # type: ignore[assignment]
-    """Who this is and where the services are."""
+    """Who this is and where the services are.
+
+    Errors:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+      `authorization: Bearer <token>`.
+    """
 
 class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by every process, so that a caller who knows one address finds the others."""
@@ -53,6 +63,11 @@ class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _info_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_info_pb2.GetInfoResponse, _abc.Awaitable[_info_pb2.GetInfoResponse]]:
-        """Who this is and where the services are."""
+        """Who this is and where the services are.
+
+        Errors:
+        * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+          `authorization: Bearer <token>`.
+        """
 
 def add_InfoServiceServicer_to_server(servicer: InfoServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

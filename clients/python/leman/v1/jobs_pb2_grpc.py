@@ -28,7 +28,20 @@ if _version_not_supported:
 class JobServiceStub(object):
     """Runs jobs. Served by the executor.
 
-    A job that cannot start is a gRPC error of CreateJob; one that fails while it runs carries a google.rpc.Status.
+    A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def __init__(self, channel):
@@ -77,22 +90,50 @@ class JobServiceStub(object):
 class JobServiceServicer(object):
     """Runs jobs. Served by the executor.
 
-    A job that cannot start is a gRPC error of CreateJob; one that fails while it runs carries a google.rpc.Status.
+    A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def CreateJob(self, request, context):
         """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
         nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-        request id it is answered with that one. Errors: those of PlannerService.ExplainPlan (the plan is made before the
-        answer), ALREADY_EXISTS (REQUEST_ID_REUSED), RESOURCE_EXHAUSTED (TOO_MANY_JOBS: the queue is full; with RetryInfo),
-        UNAVAILABLE (draining).
+        request id it is answered with that one.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+        field that BadRequest names.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+        add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+        there.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+        * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+        * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+        answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """One job, running or from history. NOT_FOUND (JOB_NOT_FOUND).
+        """One job, running or from history.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,14 +141,23 @@ class JobServiceServicer(object):
 
     def ListJobs(self, request, context):
         """Jobs, newest first.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Follows a job: the first message is its state now, further ones come when something changed and at least every 15
-        seconds, the last has a terminal state. Give the sequence of the last message seen to lose nothing on reconnect.
+        """Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
+        every 15 seconds, the last has a terminal state. Give the sequence of the last message seen to lose nothing on
+        reconnect.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,6 +165,10 @@ class JobServiceServicer(object):
 
     def CancelJob(self, request, context):
         """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,21 +180,44 @@ class JobServiceServicer(object):
         inputs changed since counts as not computed, not as failed: a plain backfill computes it.
 
         With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
-        true: they keep their values and count as current, the function's version is recorded per row, and rows that
-        failed under the earlier version are the only ones computed; false: they are stale, as after
-        CatalogService.AlterColumns, and the job computes them too.
+        true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+        under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+        and the job computes them too.
 
-        The job's `where` holds for its retry. Errors: those of CreateJob and of CatalogService.AlterColumns, NOT_FOUND
-        (JOB_NOT_FOUND, UDF_NOT_FOUND), FAILED_PRECONDITION (JOB_RUNNING: it has not ended; NOT_A_BACKFILL: it refreshed a
-        view; NOTHING_TO_RETRY: it ended early and no row is marked as failed, run the backfill again; KEEP_OTHERS_FUNCTION:
-        it computed with a function that is not the column's), INVALID_ARGUMENT (BAD_REQUEST: `keep_others` without a function).
+        The job's `where` holds for its retry.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+        * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+        * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+        * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+        again.
+        * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+        `keep_others` out.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+        field that BadRequest names.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+        add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+        there.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+        * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+        * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobErrors(self, request, context):
-        """The rows of a job for which the function failed. NOT_FOUND (JOB_NOT_FOUND).
+        """The rows of a job for which the function failed.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,7 +272,20 @@ def add_JobServiceServicer_to_server(servicer, server):
 class JobService(object):
     """Runs jobs. Served by the executor.
 
-    A job that cannot start is a gRPC error of CreateJob; one that fails while it runs carries a google.rpc.Status.
+    A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @staticmethod

@@ -29,9 +29,19 @@ class PlannerServiceStub(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def __init__(self, channel):
@@ -61,30 +71,95 @@ class PlannerServiceServicer(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def ExplainPlan(self, request, context):
         """What a backfill would do, and why: a dry run.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
+        mend the field that BadRequest names.
+        * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+        * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
+        name another one.
+        * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
+        does not fit the table as it is now; alter the column.
+        * `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be told among those of
+        now; read the latest.
+        * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
+        later one.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+        * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
+        * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
+        version before.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainRefresh(self, request, context):
-        """What a refresh of a view would do, and why: a dry run, from manifests alone. FAILED_PRECONDITION (NOT_A_VIEW,
-        STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED by policy, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES),
-        NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, UDF_NOT_FOUND).
+        """What a refresh of a view would do, and why: a dry run, from manifests alone.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_NUMBER, UNKNOWN_VALUE): a negative number, or a policy that this release does not know;
+        mend the field that BadRequest names.
+        * `NOT_FOUND` (VERSION_NOT_FOUND): the source has no such version, or it was cleaned away; name another one.
+        * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; ask for a backfill.
+        * `FAILED_PRECONDITION` (STABLE_ROW_IDS_REQUIRED): rows of the source have no stable ids, so the view can only be
+        filled from the version that it was made from; make it again for another one.
+        * `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): what changed cannot be told and the policy forbids to compute all;
+        ask for policy AUTO or FULL.
+        * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
+        reads, or has it with another type; put it back, or make another view.
+        * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
+        * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+        policy FULL.
+        * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
+        again, restore the view's version before.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRowStates(self, request, context):
-        """Tells rows that are computed, that failed and that were never computed apart, in the latest version. Errors: those
-        of ExplainPlan; INVALID_ARGUMENT (BAD_PAGE_TOKEN).
+        """Tells rows that are computed, that failed and that were never computed apart, in the latest version.
+
+        Errors:
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state that this release does not know; ask for one that it does.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; name one that is.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): views keep no states of their rows; ListJobErrors tells which failed.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,9 +195,19 @@ class PlannerService(object):
     """What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
     same three give the same plan, and planning changes nothing.
 
-    Errors: NOT_FOUND (TABLE_NOT_FOUND, VERSION_NOT_FOUND, TAG_NOT_FOUND), FAILED_PRECONDITION
-    (COLUMN_NOT_DEFINED, IS_A_VIEW, INPUT_COLUMN_MISSING, TYPE_MISMATCH; READ_VERSION_ROWS_MOVED: the rows of the version to
-    be read cannot be told among those of now, READ_VERSION_INPUT_MISSING: it does not have a column), INVALID_ARGUMENT (INVALID_FILTER, bad numbers).
+    Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+
+    Errors of every call:
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
+    `authorization: Bearer <token>`.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
+    field that BadRequest names.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+    do what the message says, then send the call again.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+    RetryInfo's delay.
+    * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     @staticmethod
