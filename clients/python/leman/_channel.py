@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import random
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are no user's business
 
 import grpc
 
 from leman import _status
+from leman._patience import Patience
+from leman._patient_channel import Metadata, PatientChannel
 from leman.errors import InvalidArgument, LemanError
 from leman.v1 import catalog_pb2_grpc, commit_pb2_grpc, info_pb2, info_pb2_grpc, jobs_pb2_grpc, planner_pb2_grpc
 
@@ -26,8 +25,6 @@ PATIENCE = 60.0
 FIRST_CONTACT = 10.0
 """Seconds in which an endpoint given by the user must answer for the first time."""
 
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
 _MAX_MESSAGE = 64 << 20
 
 
@@ -51,11 +48,11 @@ class Locator(Protocol):
 
 
 class Services:
-    """Stubs of the services, with channels that are opened when first needed. Safe for use by several
-    threads.
+    """The generated stubs of the services, over channels that are opened when first needed.
 
-    Every call of the API may be sent twice: reads, calls that carry a request id, and those that say the
-    same thing twice. So each is sent again while the service is away, for `patience` seconds.
+    Safe for use by several threads. Every call of the API may be sent twice: reads, calls that carry a request id, and
+    those that say the same thing twice. So each is sent again while the service is away, for `patience` seconds, and
+    has a deadline where it names none. Streams are opened once.
     """
 
     def __init__(self, locator: Locator, patience: float = PATIENCE) -> None:
@@ -65,32 +62,10 @@ class Services:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
-
-    def catalog(self, method: str, request: Any, *, timeout: float = 60.0) -> Any:
-        """Calls a method of CatalogService."""
-        return self._call("planner", catalog_pb2_grpc.CatalogServiceStub, method, request, timeout)
-
-    def planner(self, method: str, request: Any, *, timeout: float = 300.0) -> Any:
-        """Calls a method of PlannerService."""
-        return self._call("planner", planner_pb2_grpc.PlannerServiceStub, method, request, timeout)
-
-    def jobs(self, method: str, request: Any, *, timeout: float = 300.0) -> Any:
-        """Calls a method of JobService."""
-        return self._call("executor", jobs_pb2_grpc.JobServiceStub, method, request, timeout)
-
-    def commits(self, method: str, request: Any, *, timeout: float = 600.0) -> Any:
-        """Calls a method of CommitService."""
-        return self._call("commit_coordinator", commit_pb2_grpc.CommitServiceStub, method, request, timeout)
-
-    def watch(self, request: Any, *, timeout: float) -> Any:
-        """Opens JobService.WatchJob. Iterating over it raises grpc.RpcError; `explain` says what it means."""
-        stub: Any = jobs_pb2_grpc.JobServiceStub(self._channel("executor"))
-        return stub.WatchJob(request, timeout=timeout, metadata=self._metadata())
-
-    def verify(self, request: Any, *, timeout: float) -> Any:
-        """Opens CommitService.VerifyDatabase. Iterating over it raises grpc.RpcError; `explain` says what it means."""
-        stub: Any = commit_pb2_grpc.CommitServiceStub(self._channel("commit_coordinator"))
-        return stub.VerifyDatabase(request, timeout=timeout, metadata=self._metadata())
+        self.catalog = catalog_pb2_grpc.CatalogServiceStub(self._patient_channel("planner", 60.0))
+        self.planner = planner_pb2_grpc.PlannerServiceStub(self._patient_channel("planner", 300.0))
+        self.jobs = jobs_pb2_grpc.JobServiceStub(self._patient_channel("executor", 300.0))
+        self.commits = commit_pb2_grpc.CommitServiceStub(self._patient_channel("commit_coordinator", 600.0))
 
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
         """The Leman error for a failed call of `service`. Raise it `from None`."""
@@ -119,24 +94,13 @@ class Services:
                 channel.close()
             self._channels.clear()
 
-    def _call(
-        self, service: str, stub: Callable[[grpc.Channel], Any], method: str, request: Any, timeout: float
-    ) -> Any:
-        patience = self.patient()
-        while True:
-            call = getattr(stub(self._channel(service)), method)
-            try:
-                return call(request, timeout=timeout, metadata=self._metadata())
-            except grpc.RpcError as error:
-                failure = error
-            except ValueError:  # what gRPC raises on a channel that is closed
-                if not self._closed:
-                    raise
-                raise _closed_error() from None
-            self.wait_or_raise(service, failure, patience)
+    def wait_or_raise(self, service: str, error: Exception, patience: Patience) -> None:
+        """After a failed call: returns when another try is worth it, raises the Leman error when not.
 
-    def wait_or_raise(self, service: str, error: grpc.RpcError, patience: Patience) -> None:
-        """After a failed call: returns when another try is worth it, raises the Leman error when not."""
+        A ValueError is what gRPC raises on a channel that is closed.
+        """
+        if not isinstance(error, grpc.RpcError):
+            raise (_closed_error() if self._closed else error) from None
         code: grpc.StatusCode = error.code()
         if self._closed or code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
             raise self.explain(service, error) from None
@@ -146,7 +110,8 @@ class Services:
         if code is grpc.StatusCode.UNAUTHENTICATED or not patience.pause(_status.retry_after(error)):
             raise self.explain(service, error) from None
 
-    def _channel(self, service: str) -> grpc.Channel:
+    def channel(self, service: str) -> grpc.Channel:
+        """The channel to a service as it is known, opened when first needed. Raises InvalidArgument (CLOSED)."""
         if self._endpoints is None:
             self.look_again()
         with self._lock:
@@ -157,29 +122,16 @@ class Services:
                 self._channels[address] = open_channel(address, self._endpoints.tls_ca)
             return self._channels[address]
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> Metadata:
+        """What each call carries: the token, and an id of its own."""
         return metadata(self._endpoints.token if self._endpoints else "")
+
+    def _patient_channel(self, service: str, timeout: float) -> grpc.Channel:
+        return cast("grpc.Channel", PatientChannel(self, service, timeout))
 
 
 def _closed_error() -> InvalidArgument:
     return InvalidArgument("the connection is closed: call leman.connect() again", reason="CLOSED")
-
-
-class Patience:
-    """Pauses between attempts, growing from 50 ms to a second, `seconds` in all."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        self._next = _FIRST_PAUSE
-
-    def pause(self, at_least: float = 0.0) -> bool:
-        """Waits; False, without waiting, when the time is used up."""
-        wanted = max(at_least, self._next * random.uniform(0.5, 1.0))
-        if time.monotonic() + wanted > self._end:
-            return False
-        time.sleep(wanted)
-        self._next = min(self._next * 2, _LONGEST_PAUSE)
-        return True
 
 
 class Remote:
@@ -226,7 +178,7 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
                 return failure
 
 
-def metadata(token: str) -> tuple[tuple[str, str], ...]:
+def metadata(token: str) -> Metadata:
     """What each call carries."""
     request_id = ("x-request-id", uuid.uuid4().hex)
     return (request_id, ("authorization", f"Bearer {token}")) if token else (request_id,)

@@ -188,7 +188,7 @@ class Database:
         Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
         request = commit_pb2.DropViewRequest(database=self.uri, name=check_name(name, "view"), force=force)
-        self._services.commits("DropView", request)
+        self._services.commits.DropView(request)
 
     @boundary
     def verify(
@@ -208,8 +208,7 @@ class Database:
     def table_names(self) -> list[str]:
         """The tables, by name."""
         requests = pages(
-            lambda token, size: self._services.catalog(
-                "ListTables",
+            lambda token, size: self._services.catalog.ListTables(
                 catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),
             )
         )
@@ -219,8 +218,8 @@ class Database:
     def udfs(self) -> list[UdfInfo]:
         """The registered functions, by name, then newest first."""
         requests = pages(
-            lambda token, size: self._services.catalog(
-                "ListUdfs", catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
+            lambda token, size: self._services.catalog.ListUdfs(
+                catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
             )
         )
         return [_wire.udf_info(item) for page in requests for item in page.definitions]
@@ -230,15 +229,14 @@ class Database:
         """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
         request = catalog_pb2.GetUdfRequest(database=self.uri, name=udf_name, version=version)
-        return _wire.udf_info(self._services.catalog("GetUdf", request).definition)
+        return _wire.udf_info(self._services.catalog.GetUdf(request).definition)
 
     @boundary
     def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
         """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all). A UserWarning tells
         what of the job history was damaged and set aside, if anything was: such jobs may be missing."""
         requests = pages(
-            lambda token, size: self._services.jobs(
-                "ListJobs",
+            lambda token, size: self._services.jobs.ListJobs(
                 jobs_pb2.ListJobsRequest(database=self.uri, table=table or "", page_size=size, page_token=token),
             ),
             limit,

@@ -10,8 +10,9 @@ import grpc
 
 from leman import _wire
 from leman._boundary import boundary
-from leman._channel import Patience, Services
+from leman._channel import Services
 from leman._model import Job, JobEvent, JobState, Progress
+from leman._patience import Patience
 from leman._registration import Registration
 from leman._udf import UDF
 from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
@@ -39,7 +40,7 @@ class JobFuture:
     def job(self) -> Job:
         """The job as it stands now. Raises JobNotFound."""
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=self.job_id)
-        return _wire.job(self._services.jobs("GetJob", request).job)
+        return _wire.job(self._services.jobs.GetJob(request).job)
 
     def status(self) -> JobState:
         """Its state, which is also a str: `RUNNING`, `DONE`, …"""
@@ -57,7 +58,7 @@ class JobFuture:
     def cancel(self) -> JobState:
         """Asks it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
         request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
-        return _wire.job(self._services.jobs("CancelJob", request).job).state
+        return _wire.job(self._services.jobs.CancelJob(request).job).state
 
     @boundary
     def retry(self, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
@@ -103,7 +104,7 @@ class JobFuture:
                 raise DeadlineExceeded(f"job {self.job_id} is still running after {timeout:g} seconds")
             request = jobs_pb2.WatchJobRequest(database=self._database, job_id=self.job_id, after_sequence=seen)
             failure: grpc.RpcError | None = None
-            stream = self._services.watch(request, timeout=seconds)
+            stream = self._services.jobs.WatchJob(request, timeout=seconds)
             try:
                 for message in stream:
                     patience = self._services.patient()

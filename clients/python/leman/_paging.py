@@ -32,8 +32,7 @@ def list_errors(
     """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
     are."""
     requests = pages(
-        lambda token, size: services.jobs(
-            "ListJobErrors",
+        lambda token, size: services.jobs.ListJobErrors(
             jobs_pb2.ListJobErrorsRequest(
                 database=database,
                 job_id=job_id,

@@ -145,7 +145,7 @@ def create_view(database: Database, name: Any, query: Any, max_rows_per_fragment
         max_rows_per_fragment=count("max_rows_per_fragment", max_rows_per_fragment),
         request_id=uuid.uuid4().hex,
     )
-    answer = database._services.catalog("CreateMaterializedView", request)
+    answer = database._services.catalog.CreateMaterializedView(request)
     for text in answer.warnings:
         warnings.warn(text, UserWarning, stacklevel=4)
     return View(database._services, database._registration, database.uri, name)

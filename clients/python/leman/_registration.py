@@ -63,8 +63,8 @@ class Registration:
         definition.checkpoint.CopyFrom(wanted.checkpoint)
         definition.error_policy.CopyFrom(wanted.error_policy)
         definition.resources.CopyFrom(wanted.resources)
-        self._services.catalog(
-            "RegisterUdf", catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
+        self._services.catalog.RegisterUdf(
+            catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
         )
         return definition
 
@@ -73,7 +73,7 @@ class Registration:
         definition.python_bundle.CopyFrom(described)
         request = catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition, bundle=data)
         try:
-            self._services.catalog("RegisterUdf", request)
+            self._services.catalog.RegisterUdf(request)
         except ResourceExhausted as error:
             raise ResourceExhausted(
                 f"UDF '{udf.name}' is too large to send ({len(data):,} bytes). Load large data in __init__ of a class"
@@ -87,13 +87,11 @@ class Registration:
         return definition
 
     def _get(self, name: str, version: str) -> udf_pb2.UdfDefinition:
-        definition: udf_pb2.UdfDefinition = self._find(name, version).definition
-        return definition
+        return self._find(name, version).definition
 
     def _find(self, name: str, version: str) -> catalog_pb2.GetUdfResponse:
         request = catalog_pb2.GetUdfRequest(database=self._database, name=name, version=version)
-        found: catalog_pb2.GetUdfResponse = self._services.catalog("GetUdf", request)
-        return found
+        return self._services.catalog.GetUdf(request)
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:

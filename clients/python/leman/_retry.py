@@ -43,14 +43,14 @@ def retry_job(
     )
     if found is not None:
         request.udf_name, request.udf_version = found.name, found.version
-    job = _wire.job(services.jobs("RetryJob", request).job)
+    job = _wire.job(services.jobs.RetryJob(request).job)
     return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 
 
 def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> RowStates:
     """Counts of a column's rows by state."""
     request = planner_pb2.GetRowStatesRequest(table=table, column=column)
-    return _wire.row_states(services.planner("GetRowStates", request))
+    return _wire.row_states(services.planner.GetRowStates(request))
 
 
 def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, state: str) -> dict[int, int]:
@@ -60,7 +60,7 @@ def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, 
     request = planner_pb2.GetRowStatesRequest(table=table, column=column, state=STATES[state], page_size=_PAGE)
     rows: dict[int, int] = {}
     while True:
-        answer = services.planner("GetRowStates", request)
+        answer = services.planner.GetRowStates(request)
         rows |= zip(answer.row_addresses, answer.row_ids, strict=True)
         request.page_token = answer.next_page_token
         if not request.page_token:

@@ -52,7 +52,7 @@ class Table:
     def describe(self) -> TableInfo:
         """Schema, version, rows and computed columns. Raises TableNotFound."""
         request = catalog_pb2.DescribeTableRequest(table=self._ref())
-        return _wire.table_info(self.name, self._services.catalog("DescribeTable", request))
+        return _wire.table_info(self.name, self._services.catalog.DescribeTable(request))
 
     @property
     def schema(self) -> pa.Schema:
@@ -110,8 +110,7 @@ class Table:
         """
         request = catalog_pb2.AddColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
         request.columns.extend(self._wanted("add_columns", columns))
-        version: int = self._services.catalog("AddColumns", request).version
-        return version
+        return self._services.catalog.AddColumns(request).version
 
     @boundary
     def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
@@ -132,8 +131,7 @@ class Table:
         request.columns.extend(self._wanted("alter_columns", columns))
         for wanted in request.columns:
             wanted.keep_values = keep_values
-        version: int = self._services.catalog("AlterColumns", request).version
-        return version
+        return self._services.catalog.AlterColumns(request).version
 
     @boundary
     def backfill(
@@ -166,7 +164,7 @@ class Table:
         request = jobs_pb2.CreateJobRequest(
             backfill=self._spec(column, udf, BackfillOptions.of(parameters)), request_id=uuid.uuid4().hex
         )
-        job = _wire.job(self._services.jobs("CreateJob", request).job)
+        job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
     @boundary
@@ -175,7 +173,7 @@ class Table:
     ) -> Plan:
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
         request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
-        return _wire.plan(self.name, self._services.planner("ExplainPlan", request))
+        return _wire.plan(self.name, self._services.planner.ExplainPlan(request))
 
     @boundary
     def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
@@ -199,7 +197,7 @@ class Table:
                 raise InvalidArgument("get_failed_row_addresses() takes job_id, column_name or both")
             return self.rows_in_state(column_name, "failed")
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
-        column = self._services.jobs("GetJob", request).job.backfill.column
+        column = self._services.jobs.GetJob(request).job.backfill.column
         if column_name not in (None, column):
             return []
         rows = rows_in_state(self._services, self._ref(), column, "failed")
@@ -231,7 +229,7 @@ class Table:
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, not {columns!r}")
         request = commit_pb2.OptimizeIndicesRequest(uri=self.uri, columns=columns or ())
-        answer = self._services.commits("OptimizeIndices", request, timeout=_A_DAY)
+        answer = self._services.commits.OptimizeIndices(request, timeout=_A_DAY)
         return tuple(_wire.index_coverage(index) for index in answer.indices)
 
     @boundary
@@ -239,7 +237,7 @@ class Table:
         """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
         them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
         request = _garbage.make_request(self.uri, None, limit, dry_run=True, include_kept=True)
-        return _garbage.from_wire(self._services.commits("CollectGarbage", request), dry_run=True).files
+        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=True).files
 
     @boundary
     def collect_checkpoints(
@@ -255,7 +253,7 @@ class Table:
         ended may need always stays. Raises TableNotFound, InvalidArgument.
         """
         request = _garbage.make_request(self.uri, older_than, limit, dry_run=dry_run, include_kept=False)
-        return _garbage.from_wire(self._services.commits("CollectGarbage", request), dry_run=dry_run)
+        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
         check_name(column, "column")

@@ -87,13 +87,13 @@ def verify(
     return found
 
 
-def _messages(services: Services, database: str, token: str) -> Iterator[Any]:
+def _messages(services: Services, database: str, token: str) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
     """To the last one, over interruptions of the service."""
     patience = services.patient()
     while True:
         began_at = token
         request = commit_pb2.VerifyDatabaseRequest(database=database, resume_token=token)
-        stream = services.verify(request, timeout=_STREAM_SECONDS)
+        stream = services.commits.VerifyDatabase(request, timeout=_STREAM_SECONDS)
         try:
             for message in stream:
                 patience = services.patient()
@@ -112,7 +112,7 @@ def _messages(services: Services, database: str, token: str) -> Iterator[Any]:
             stream.cancel()
 
 
-def _plus(found: Verification, message: Any) -> Verification:
+def _plus(found: Verification, message: commit_pb2.VerifyDatabaseResponse) -> Verification:
     counts = {c.subject: c for c in found.checked}
     for count in message.counts:
         name = _name(_ORDER, count.subject)

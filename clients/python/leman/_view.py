@@ -106,7 +106,7 @@ class View(Table):
         spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, concurrency)
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(refresh=spec, request_id=uuid.uuid4().hex)
-        job = _wire.job(self._services.jobs("CreateJob", request).job)
+        job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
     @boundary
@@ -118,7 +118,7 @@ class View(Table):
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
         spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, None)
-        answer = self._services.planner("ExplainRefresh", planner_pb2.ExplainRefreshRequest(spec=spec))
+        answer = self._services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
         return refresh_plan(self.name, answer)
 
     @boundary
@@ -186,8 +186,7 @@ class View(Table):
                 raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
             found = self._registration.resolve(udf)
             request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)
-        version: int = self._services.catalog("AlterColumns", request).version
-        return version
+        return self._services.catalog.AlterColumns(request).version
 
     @boundary
     def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:
@@ -203,8 +202,7 @@ class View(Table):
 
     def _materialized(self) -> catalog_pb2.MaterializedView:
         request = catalog_pb2.GetMaterializedViewRequest(database=self._database, name=self.name)
-        view: catalog_pb2.MaterializedView = self._services.catalog("GetMaterializedView", request).view
-        return view
+        return self._services.catalog.GetMaterializedView(request).view
 
 
 def _check_cascade(src_version: int | None) -> None:
