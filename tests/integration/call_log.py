@@ -1,4 +1,4 @@
-"""UDFs that write down what they saw: the call_log of what was evaluated."""
+"""Functions that write down what they are called with."""
 
 from __future__ import annotations
 

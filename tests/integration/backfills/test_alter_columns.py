@@ -9,11 +9,6 @@ import leman
 from tests.integration.call_log import CallLog, numbers, values
 
 
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
-
-
 def column_id(table: leman.Table, name: str) -> bytes:
     return table.schema.field(name).metadata[b"leman::column_id"]
 

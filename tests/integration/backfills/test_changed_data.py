@@ -17,11 +17,6 @@ from tests.integration.planner.planner_lake import install
 ROWS = 40
 
 
-@pytest.fixture
-def call_log(tmp_path):
-    return CallLog(tmp_path)
-
-
 def data(rows, start=0):
     """`x` is the input, `id` names the row, `note` is of no concern to the function."""
     numbers = range(start, start + rows)

@@ -19,11 +19,6 @@ from tests.integration.call_log import CallLog, numbers, values
 ROWS = 40
 
 
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
-
-
 def compact(table: leman.Table, **options: int) -> None:
     table.to_lance().optimize.compact_files(**options)
 

@@ -23,11 +23,6 @@ CORES = os.cpu_count() or 1
 INTERVAL_SECONDS = 5.0
 
 
-@pytest.fixture
-def call_log(tmp_path: Path) -> CallLog:
-    return CallLog(tmp_path)
-
-
 def checkpoints(table: leman.Table, column: str) -> list[tuple[int, int, int]]:
     """(fragment, start, end) of the range checkpoints of a column that were stored beside the table."""
     return sorted(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import lance
@@ -19,13 +18,6 @@ from core.lance_io.column_files import ColumnFileWriter
 from tests.integration.types.types_road import Road
 
 ROWS = 9
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("past"))
-    yield made
-    made.close()
 
 
 class Past:

@@ -16,11 +16,6 @@ from leman import ErrorHandlingConfig, JobState, Skip
 from tests.integration.call_log import CallLog, numbers, values
 
 
-@pytest.fixture
-def call_log(tmp_path: Path) -> CallLog:
-    return CallLog(tmp_path)
-
-
 def spark_jobs(db: leman.Database, job_id: str) -> int:
     return db.job(job_id).progress.spark_jobs
 
@@ -154,7 +149,6 @@ def test_a_dear_fragment_is_split_over_all_workers(db, tmp_path):
     def slow(x: int) -> int:
         import os
         import time
-        from pathlib import Path
 
         Path(folder, str(os.getpid())).touch()
         time.sleep(0.01)
@@ -175,7 +169,6 @@ def test_results_are_visible_before_the_end(db, tmp_path):
     @leman.udf(data_type=pa.int64(), name="gated", version="1")
     def gated(x: int) -> int:
         import threading
-        from pathlib import Path
 
         while x == 99 and not Path(path).exists():
             threading.Event().wait(0.01)

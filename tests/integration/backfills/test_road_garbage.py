@@ -15,14 +15,9 @@ import pytest
 
 import leman
 from leman import JobState
-from tests.integration.call_log import CallLog, numbers, values
+from tests.integration.call_log import numbers, values
 
 DAY = 86400.0
-
-
-@pytest.fixture
-def call_log(tmp_path: Path) -> CallLog:
-    return CallLog(tmp_path)
 
 
 def files(table: leman.Table) -> set[str]:

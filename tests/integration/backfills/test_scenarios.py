@@ -14,16 +14,11 @@ import pytest
 import leman
 from leman import JobState
 from tests.faults.lake import wait_for
-from tests.integration.call_log import CallLog, numbers, values
+from tests.integration.call_log import numbers, values
 
 pytestmark = pytest.mark.spark
 
 WIDTH = 8
-
-
-@pytest.fixture
-def call_log(tmp_path: Path) -> CallLog:
-    return CallLog(tmp_path)
 
 
 def embedder(folder: Path) -> leman.UDF:

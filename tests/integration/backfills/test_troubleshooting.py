@@ -25,11 +25,6 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def call_log(tmp_path: Path) -> CallLog:
-    return CallLog(tmp_path)
-
-
-@pytest.fixture
 def table(db: leman.Database) -> leman.Table:
     return db.create_table("t", numbers(60), max_rows_per_file=20)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 
@@ -19,13 +17,6 @@ ROWS = 100
 EAGER = Settings(executor=Executor(checkpoint_interval_seconds=1e-9))
 #: Only the bounds make it due.
 PATIENT = Settings(executor=Executor(checkpoint_interval_seconds=1e9))
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("bounds"))
-    yield made
-    made.close()
 
 
 def checkpoints(

@@ -78,7 +78,7 @@ def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "
 
 
 class Planner:
-    """Plans and scratch tables as planner and executor do, from one snapshot of the table."""
+    """Plans and stages files as planner and executor do, from one snapshot of the table."""
 
     def __init__(self, table: Table, column: str = "c", scale: int = 10, version: str = "v1") -> None:
         self.table = table

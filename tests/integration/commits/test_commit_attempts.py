@@ -21,16 +21,10 @@ from tests.integration.commits.commit_helpers import (
     between,
     flatten,
     in_queues,
-    make_table,
     reasons,
     submit,
 )
 from tests.integration.commits.view_commit_helpers import View, one
-
-
-@pytest.fixture
-def table(tmp_path):
-    return make_table(str(tmp_path / "t.lance"))
 
 
 def begin(uri: str, attempt: int, job_id: str = "job") -> BeginAttemptRequest:
@@ -139,11 +133,6 @@ def test_a_table_that_was_made_anew_knows_no_attempts(table):
     with pytest.raises(Aborted):
         submit(replace(begin(table.uri, 2), incarnation="of an earlier table"))
     assert kept(table.uri) == {}
-
-
-@pytest.fixture
-def view(tmp_path):
-    return View(str(tmp_path))
 
 
 def refused(view: View, request: object) -> None:

@@ -43,11 +43,6 @@ from tests.integration.commits.commit_helpers import (
 RIGHT = [10 * x for x in range(ROWS)]
 
 
-@pytest.fixture
-def table(tmp_path) -> Table:
-    return make_table(str(tmp_path / "t.lance"))
-
-
 def one(request) -> str:
     """What became of a request for one fragment."""
     return reasons(submit(request)[0])[0]

@@ -7,24 +7,17 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from commit_coordinator.file_checks import FileChecks
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from leman.v1 import commit_pb2
 from leman_internal.v1 import submission_pb2
-from tests.integration.commits.commit_helpers import Planner, Table, make_table
+from tests.integration.commits.commit_helpers import Planner
 from tests.integration.commits.test_commit_service import coordinator, message, refusal, run
 from tests.unit.commit_coordinator.garbage_world import record
 
 Outcome = submission_pb2.FragmentOutcome
 File = commit_pb2.StoredFile
-
-
-@pytest.fixture
-def table(tmp_path) -> Table:
-    return make_table(str(tmp_path / "t.lance"))
 
 
 def ask(table, **fields):

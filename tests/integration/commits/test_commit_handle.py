@@ -28,11 +28,6 @@ from tests.integration.commits.commit_helpers import (
 )
 
 
-@pytest.fixture
-def table(tmp_path):
-    return make_table(str(tmp_path / "t.lance"))
-
-
 def prepared(planner, fragment_id):
     replacement = planner.replacement(fragment_id)
     return fragment_id, StagedFiles(planner.table.uri).prepare(replacement.staged, planner.output)

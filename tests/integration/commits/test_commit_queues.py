@@ -24,7 +24,6 @@ from core.lance_io import commit_history
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
-    Table,
     add_columns,
     between,
     flatten,
@@ -36,11 +35,6 @@ from tests.integration.commits.commit_helpers import (
 )
 
 RIGHT = [10 * x for x in range(ROWS)]
-
-
-@pytest.fixture
-def table(tmp_path) -> Table:
-    return make_table(str(tmp_path / "t.lance"))
 
 
 class Gate:

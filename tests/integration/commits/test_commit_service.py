@@ -20,14 +20,9 @@ from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
-from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, Table, make_table, new_field
+from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, make_table, new_field
 
 Outcome = submission_pb2.FragmentOutcome
-
-
-@pytest.fixture
-def table(tmp_path) -> Table:
-    return make_table(str(tmp_path / "t.lance"))
 
 
 class Stubs:

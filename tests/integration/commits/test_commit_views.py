@@ -32,11 +32,6 @@ BLOB = {"lance-encoding:blob": "true"}
 ONCE = Limits(version_conflict_max_retries=0)
 
 
-@pytest.fixture
-def view(tmp_path):
-    return View(str(tmp_path))
-
-
 def test_creation_makes_a_placeholder_for_each_matching_row_in_exact_fragments(view):
     view.make_source(20)
     result = one(view.make_placeholders(7, where="x >= 50"))

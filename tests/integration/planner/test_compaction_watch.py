@@ -13,7 +13,7 @@ from core.locations import table_uri
 from executor.jobs.compaction_records import store_traced
 from executor.jobs.compaction_watch import CompactionWatch
 from planner.plan_reader import PlanReader
-from tests.integration.planner.planner_lake import Lake, rows, states, why
+from tests.integration.planner.planner_lake import rows, states, why
 
 
 class Executor:
@@ -39,11 +39,6 @@ class Executor:
 
     def look(self):
         asyncio.run(self.watch.look())
-
-
-@pytest.fixture
-def lake(tmp_path):
-    return Lake(tmp_path)
 
 
 def lose(lake):

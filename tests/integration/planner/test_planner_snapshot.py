@@ -23,11 +23,6 @@ UDF_2 = dataclasses.replace(UDF, version="2")
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return Lake(tmp_path)
-
-
-@pytest.fixture
 def filled(lake):
     lake.fill(lake.plan())
     return lake

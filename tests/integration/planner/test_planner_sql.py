@@ -16,11 +16,6 @@ from tests.integration.planner.planner_lake import Lake, why
 TWICE = UdfDefinition("twice", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n * 2")
 
 
-@pytest.fixture
-def lake(tmp_path) -> Lake:
-    return Lake(tmp_path)
-
-
 def add(lake: Lake, *columns: NewColumn, request_id: str = "r") -> pa.Schema:
     return Catalog(LanceTables()).addition(lake.database, "t", columns, request_id).schema
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc import convert
-from tests.integration.types.types_road import Road
 
 _OFFSETS = pa.array([0, 1, 2], pa.int32())
 _UUIDS = pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))
@@ -29,13 +28,6 @@ INSIDE: dict[str, Callable[[pa.Array], pa.Array]] = {
     "list of struct": lambda a: INSIDE["list"](INSIDE["struct"](a)),
     "struct of list": lambda a: INSIDE["struct"](INSIDE["list"](a)),
 }
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("extensions"))
-    yield made
-    made.close()
 
 
 def refused(kind: pa.DataType, inside: str) -> bool:

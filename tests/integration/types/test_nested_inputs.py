@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -30,13 +28,6 @@ PATHS = {
     "box.at the top": _POINT,
     "box.at the top.x": pa.int64(),
 }
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("nested"))
-    yield made
-    made.close()
 
 
 def boxes(road: Road) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +16,6 @@ from tests.integration.types.type_cases import CASES, REFUSED, Case
 from tests.integration.types.types_road import SKIP, Road
 
 KINDS = (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH)
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("types"))
-    yield made
-    made.close()
 
 
 def with_null(values: pa.Array) -> pa.Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import lance
 import pyarrow as pa
 import pytest
@@ -19,13 +17,6 @@ from tests.integration.types.types_road import SKIP, Road
 FORMATS = ("2.0", "2.1", "2.2")
 LARGE = 300_000
 SIZES = [3, None, 0, LARGE, 1, None, 70_000]
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    made = Road(tmp_path_factory.mktemp("blobs"))
-    yield made
-    made.close()
 
 
 def letters(size: int | None) -> bytes | None:

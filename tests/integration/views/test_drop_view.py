@@ -13,14 +13,9 @@ import leman
 from core.lance_io.views import scratch_table as view_scratch
 from core.views.metadata import QUERY
 from executor.refresh.file_layout import scratch_table
-from tests.integration.call_log import CallLog, numbers
+from tests.integration.call_log import numbers
 
 REST = pa.schema([])
-
-
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
 
 
 def folders(db) -> set[str]:

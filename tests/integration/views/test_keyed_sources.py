@@ -9,7 +9,6 @@ import pytest
 import leman
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction
-from tests.integration.call_log import CallLog
 from tests.integration.views.view_lake import ViewLake, column
 
 KEY = "lance-schema:unenforced-primary-key"
@@ -82,8 +81,3 @@ def test_columns_and_views_of_a_table_with_a_key_follow_it(db, call_log):
     assert sorted(set(call_log.seen())) == list(range(8))
     assert keys_in(view.to_lance().schema) == []
     assert len(keys_in(table.to_lance().schema)) == 2
-
-
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import leman
 from leman.error_handling import ErrorHandlingConfig, Skip
 from leman.errors import FailedPrecondition, JobFailed, NotSupported
-from tests.integration.call_log import CallLog, numbers
+from tests.integration.call_log import numbers
 
 
 @leman.udf(data_type=pa.large_binary(), blob=True, version="1")
@@ -21,11 +21,6 @@ def letters(x: int) -> bytes | None:
 def counts(x: int) -> dict[str, int]:
     """A map of one entry."""
     return {"x": x}
-
-
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
 
 
 def test_a_function_gives_blobs(db):

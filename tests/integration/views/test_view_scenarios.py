@@ -9,12 +9,7 @@ import pytest
 
 import leman
 from leman._progress_view import row_states
-from tests.integration.call_log import CallLog, numbers, values
-
-
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
+from tests.integration.call_log import numbers, values
 
 
 @leman.udf(data_type=pa.int64(), version="1")

@@ -12,11 +12,6 @@ import leman
 from tests.integration.call_log import CallLog, numbers
 
 
-@pytest.fixture
-def call_log(tmp_path) -> CallLog:
-    return CallLog(tmp_path)
-
-
 def pairs(view: leman.View, *columns: str) -> list[tuple[object, ...]]:
     found = view.to_arrow(list(columns)).to_pydict()
     return sorted(zip(*(found[name] for name in columns), strict=True))

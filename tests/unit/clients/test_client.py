@@ -22,20 +22,6 @@ def words(text: str) -> int:
 
 
 @pytest.fixture
-def fake():
-    server = FakeLeman()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def db(fake, tmp_path):
-    with leman.connect(tmp_path, fake.address) as database:
-        yield database
-
-
-@pytest.fixture
 def docs(db):
     return db.open_table("docs")
 

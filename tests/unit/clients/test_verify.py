@@ -12,19 +12,10 @@ import leman
 from leman import Finding, Verified, errors
 from leman.cli import main
 from leman.v1 import commit_pb2
-from tests.unit.clients.fake_services import FakeLeman
 
 FOUND = Finding("column_file", "damaged", "docs.lance/data/a", "a is damaged: restore it", "docs", ("n",), 4, 10)
 COUNTS = (Verified("column_file", 3, 0, 1, 150), Verified("data_file", 3, 3, 0, 0))
 KINDS = commit_pb2.VerificationFinding
-
-
-@pytest.fixture
-def fake():
-    server = FakeLeman()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

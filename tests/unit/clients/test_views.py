@@ -12,26 +12,12 @@ import leman
 from leman import errors
 from leman.progress import LineDisplay, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-from tests.unit.clients.fake_services import FakeLeman, make_job, make_view, status
+from tests.unit.clients.fake_services import make_job, make_view, status
 
 
 @leman.udf
 def words(text: str) -> int:
     return len(text.split())
-
-
-@pytest.fixture
-def fake():
-    server = FakeLeman()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def db(fake, tmp_path):
-    with leman.connect(tmp_path, fake.address) as database:
-        yield database
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from core.config import Settings
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
@@ -37,12 +35,6 @@ def lives(database: Path, ends: list[str]) -> Job:
         return found
 
     return asyncio.run(live())
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    (tmp_path / "_leman").mkdir()
-    return tmp_path
 
 
 def test_stops_in_good_order_are_no_deaths(database):

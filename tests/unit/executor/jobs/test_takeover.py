@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
@@ -110,12 +108,6 @@ async def until(what: Callable[[], Awaitable[bool]]) -> None:
 async def states(executor: Executor, job_id: str) -> AsyncIterator[Job]:
     async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 0.05):
         yield job
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    (tmp_path / "_leman").mkdir()
-    return tmp_path
 
 
 def test_who_wakes_up_without_its_lease_stops_and_leaves_the_job(database):

@@ -9,11 +9,6 @@ from core.domain.udf import CheckpointBounds
 from tests.unit.executor.executor_helpers import Lab
 
 
-@pytest.fixture
-def lab(tmp_path) -> Lab:
-    return Lab(tmp_path)
-
-
 def others(refs: tuple[CheckpointRef, ...]) -> tuple[CheckpointRef, ...]:
     return tuple(ref._replace(settles=False) for ref in refs)
 

@@ -23,13 +23,8 @@ from tests.unit.executor.executor_helpers import Lab
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
-
-
 def logging(folder: Path):
-    """Doubles x and writes every x it saw to a file: the call_log of what was evaluated."""
+    """Doubles x and writes every x it saw to a file: what was evaluated."""
     log = folder / "seen.txt"
 
     def double(x):

@@ -1,0 +1,30 @@
+"""What integration tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.call_log import CallLog
+
+if TYPE_CHECKING:
+    from tests.integration.types.types_road import Road
+
+
+@pytest.fixture
+def call_log(tmp_path: Path) -> CallLog:
+    """Gives functions that write down what they are called with."""
+    return CallLog(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    """Planner, worker and commits in this process, over tables of its own."""
+    from tests.integration.types.types_road import Road
+
+    made = Road(tmp_path_factory.mktemp("road"))
+    yield made
+    made.close()
