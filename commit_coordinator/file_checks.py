@@ -11,18 +11,8 @@ from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.table_handle import InstallableFile, StagedFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import Replacement, ReplaceRequest
-from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.rpc.blocking import BlockingPool
-from core.storage import failed
-
-
-def note_files(uri: str, staged: Sequence[StagedFile]) -> None:
-    """See `commit_coordinator.lance_io.committed_files`. Raises what `core.storage.failed` gives."""
-    try:
-        committed_files.note(uri, staged)
-    except OSError as error:
-        raise failed(error, f"What is about to be committed to {uri} cannot be noted now: {error}", uri) from None
 
 
 class FileChecks:
@@ -36,14 +26,14 @@ class FileChecks:
 
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
         """One for each fragment of the request, in its order; what the sound files hold is noted, for whoever
-        verifies the table later. Raises what `core.storage.failed` gives."""
+        verifies the table later. Raises what `storage_errors.failed` gives."""
         size = -(-len(request.replacements) // self._width)
         shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
         checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))
         candidates = list(itertools.chain.from_iterable(checked))
         sound = [c.replacement.staged for c in candidates if isinstance(c.file, InstallableFile)]
         if sound:
-            await self._pool.run(note_files, self._uri, sound)
+            await self._pool.run(committed_files.note, self._uri, sound)
         return candidates
 
     def _check(self, request: ReplaceRequest, share: Sequence[Replacement]) -> list[Candidate]:
@@ -54,6 +44,3 @@ class FileChecks:
             return self._files.prepare(replacement.staged, request.output)
         except (NotFound, DataLoss, FailedPrecondition) as error:
             return Rejection(error.reason, error.message)
-        except OSError as error:
-            said = f"Column file {replacement.staged.file} cannot be read now: {error}"
-            raise failed(error, said, request.uri) from None

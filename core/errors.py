@@ -21,6 +21,8 @@ from __future__ import annotations
 
 #: Reason of the refusal that ends an attempt at a job: another executor has taken the job over.
 ATTEMPT_FENCED = "ATTEMPT_FENCED"
+#: Reason of Internal where a bug came to light that nobody expected.
+INTERNAL_BUG = "INTERNAL_BUG"
 
 
 class LemanError(Exception):

@@ -14,11 +14,11 @@ from core.domain.work import InFlightRows, ProgressReport, RowFailure
 
 
 class CheckpointStore(Protocol):
-    """Batches of computed values under text keys (seed: CheckpointStore). Implementations pass one conformance suite.
+    """Batches of computed values under text keys. Implementations pass one conformance suite.
 
     A key that is set again takes the new value. Reading verifies the stored digest: a damaged checkpoint is set aside
     and reads as absent. Keys may hold any character; `list_keys` gives them back as they were set. Where the storage
-    cannot be used, calls raise what `core.storage.failed` gives, and setting a value OSError.
+    cannot be used, calls raise what `storage_errors.failed` gives.
     """
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...
@@ -67,7 +67,7 @@ class Grant:
 class Reservations(Protocol):
     """Who is computing what, so that two jobs do not compute the same rows. Saves work; correctness never rests on it.
 
-    A scope is one fragment's values (settlement S27). Holders are attempts at jobs, `job#attempt`: a job never hands
+    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never hands
     out a row twice at once, and takes over by itself what one of its dead workers held, or an earlier attempt, dead or
     not. What a dead job held expires.
     """

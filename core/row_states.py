@@ -147,6 +147,11 @@ def _digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
     return digest.digest()
 
 
+def check(buffer: bytes) -> None:
+    """Raise ValueError where the buffer is damaged. What follows may rely on it being whole."""
+    _header(buffer)
+
+
 def decode_summary(buffer: bytes) -> StateSummary:
     """The header alone. Raises ValueError where the buffer is damaged."""
     header = _header(buffer)

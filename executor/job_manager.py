@@ -17,10 +17,8 @@ from core.config import Settings
 from core.domain.job import Job, JobError, JobEvent, JobRequest, JobState, StoredRowError, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError, NotFound, Unavailable
-from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import check_body
-from core.storage import failed
 from executor.coordination.leases import Answer, JobLeases
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.cost_estimates import CostEstimates
@@ -308,7 +306,7 @@ class JobManager:
         database = self._databases[job.request.database]
         try:
             stored = await self._pool.run(database.history.find, job.job_id)
-        except (OSError, LemanError) as error:
+        except LemanError as error:
             _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
             return
         if stored is not None and not same_attempt(stored, job):
@@ -321,7 +319,7 @@ class JobManager:
         database.jobs.put(job)
         try:
             kept = await database.writer.save(job)
-        except (LemanError, OSError) as error:
+        except LemanError as error:
             if not job.state.terminal:
                 raise
             # whoever waits for the job hears of its end also where nothing can be written
@@ -343,7 +341,7 @@ class JobManager:
             while True:
                 await asyncio.sleep(_SAVE_AGAIN_SECONDS)
                 await self._leases.renew(job.job_id)
-                with contextlib.suppress(LemanError, OSError):
+                with contextlib.suppress(LemanError):
                     database.jobs.put(await database.writer.save(job))
                     return
         finally:
@@ -455,7 +453,7 @@ class JobManager:
         """Where nothing can be written the job is stopped all the same; another executor would not know of it."""
         try:
             await self._save(job)
-        except (LemanError, OSError) as error:
+        except LemanError as error:
             _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
 
     async def errors(
@@ -490,11 +488,7 @@ class JobManager:
 
     async def _take_news(self, database: _Database) -> None:
         async with database.reading:
-            try:
-                news = await self._pool.run(database.history.news)
-            except damage.UNREADABLE as error:
-                uri = database.history.uri
-                raise failed(error, f"The job history {uri} cannot be read: {error}", uri) from None
+            news = await self._pool.run(database.history.news)
             for job in news.values():
                 database.jobs.put(job)
 

@@ -4,7 +4,6 @@ fragments of before; reads only what that takes."""
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -17,10 +16,9 @@ from core.domain.compactions import CompactionHistory
 from core.domain.plan import MigratedRows, Plan
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
-from core.errors import LemanError
+from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io import column_files, compactions
 from core.ports import CheckpointStore
-from core.storage import error_number, failed
 from planner.checkpoint_migration import CheckpointMigrator, origin
 from planner.request_resolution import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, unnamed
@@ -68,10 +66,8 @@ def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: se
     most = compactions.versions_to_look_at(len(table.fragments))
     try:
         return compactions.trace(table.uri, table.version, files, more, most)
-    except (OSError, ValueError) as error:
-        if error_number(error) not in (None, errno.ENOENT):  # it may be whole: without it rows are computed again
-            raise failed(error, f"The history of {table.uri} cannot be read now: {error}", table.uri) from None
-        _log.warning("history cannot be read", uri=table.uri, version=table.version, error=str(error))
+    except NotFound as error:
+        _log.warning("history cannot be read", uri=table.uri, version=table.version, error=error.message)
         return CompactionHistory(lost=frozenset(files))
 
 
@@ -87,7 +83,7 @@ class _OldVersions:
             if version not in self._old:
                 self._old[version] = compactions.OldVersion(self._uri, version)
             return self._old[version].live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
-        except (LemanError, OSError, ValueError, RuntimeError) as error:
+        except LemanError as error:
             _log.warning("an old fragment cannot be read", version=version, error=str(error))
             return None
 
@@ -137,13 +133,10 @@ class _Archive(_OldVersions):
         if file not in self._buffers:
             try:
                 self._buffers[file] = column_files.read_states_buffer(self._resolved.table.uri, file)
-            except (FileNotFoundError, ValueError, KeyError) as error:
+            except (NotFound, DataLoss) as error:
                 self._buffers[file] = self._stored_states(status)
                 if self._buffers[file] is None:
-                    _log.warning("row states cannot be read", file=file, error=str(error))
-            except OSError as error:
-                uri = self._resolved.table.uri
-                raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
+                    _log.warning("row states cannot be read", file=file, error=error.message)
         return self._buffers[file]
 
     def _stored_states(self, status: FragmentStatus) -> bytes | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
 from core.domain.ranges import RowRange
+from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States, StateSummary
@@ -56,7 +57,7 @@ def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> d
     bases = [(fragment_id << 32) + offsets for fragment_id, offsets in rows.items()]
     try:
         found = reader.matching(np.concatenate(bases).tolist(), where)
-    except (OSError, ValueError, RuntimeError):  # the backfill says so itself, where it comes to that row
+    except (Unavailable, FailedPrecondition):  # the backfill says so itself, where it comes to that row
         return {}
     fragments, counts = np.unique(np.array(found, np.int64) >> 32, return_counts=True)
     return {**dict.fromkeys(rows, 0), **dict(zip(fragments.tolist(), counts.tolist(), strict=True))}
@@ -81,7 +82,7 @@ def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> State
     name = keys.parse_column_file_name(status.current_file)
     try:
         buffer = column_files.read_states_buffer(resolved.table.uri, status.current_file)
-    except (OSError, ValueError, RuntimeError, KeyError):
+    except LemanError:
         buffer = None
     if buffer is None or name is None:
         return np.zeros(status.fragment.physical_rows, np.uint8)

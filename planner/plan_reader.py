@@ -18,7 +18,7 @@ from core.checkpoints.records import FragmentRecord, read_record
 from core.domain.plan import BackfillSpec, Plan, Reason, TracedFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
-from core.errors import LemanError, NotFound
+from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io import column_files
 from core.lance_io.manifest import collector_paused
 from core.lance_io.past_reader import rows_in
@@ -28,7 +28,6 @@ from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.sql import filters
 from core.sql.relative_time import pin
-from core.storage import failed
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from planner.compaction_tracing import migrated, trace_files
@@ -193,16 +192,14 @@ def _functions(
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
     """Row states of those of the files that carry any; a file that is damaged or gone has none. Raises what
-    `core.storage.failed` gives."""
+    `storage_errors.failed` gives."""
 
     def read(file: str) -> StateSummary | None:
         try:
             return column_files.read_state_summary(uri, file)
-        except (FileNotFoundError, ValueError, KeyError) as error:
-            _log.warning("row states cannot be read", file=file, error=str(error))
+        except (NotFound, DataLoss) as error:
+            _log.warning("row states cannot be read", file=file, error=error.message)
             return None
-        except OSError as error:
-            raise failed(error, f"Row states of {file} cannot be read now: {error}", uri) from None
 
     partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
     names = sorted(partial)

@@ -30,6 +30,7 @@ from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.crash_points import crash_point
 from core.domain.garbage import RetentionDecision, StoredFile
+from core.errors import LemanError
 from core.lance_io.open_jobs import open_jobs
 
 _log = structlog.get_logger(__name__)
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 class GarbageCollector:
     """One collection. Blocking; call it in threads. `look` first; then, with no commit of the table under way, `sweep`.
 
-    Raises NotFound (TABLE_NOT_FOUND), and what `core.storage.failed` gives.
+    Raises NotFound (TABLE_NOT_FOUND), and what `storage_errors.failed` gives.
     """
 
     def __init__(self, uri: str, older_than: float) -> None:
@@ -86,7 +87,7 @@ class GarbageCollector:
 
     def fold_notes(self) -> None:
         """Makes few notes of many: see `committed_files`. It may fail, and be done another time."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(LemanError):
             committed_files.fold(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 
     def _uses(self, versions: TableVersions, files: list[StoredFile]) -> Uses:

@@ -18,6 +18,7 @@ from core import whole_files
 from core.domain.plan import StagedFile
 from core.lance_io.column_files import digest_of
 from core.lance_io.opening import filesystem_of
+from core.storage_errors import failed, in_use
 
 FOLDER = "_committed"
 _ENDING = ".files"
@@ -46,15 +47,18 @@ class Notes:
 
 
 def note(uri: str, files: Iterable[StagedFile]) -> None:
-    """Notes files of a table. The same files again make the same note. Raises OSError."""
-    _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
+    """Notes files of a table. The same files again make the same note. Raises what `storage_errors.failed` gives."""
+    try:
+        _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
+    except OSError as error:
+        raise failed(error, f"What is about to be committed to {uri} cannot be noted now: {error}", uri) from error
 
 
 def read(uri: str) -> Notes:
-    """All notes of a table. Raises OSError where the folder cannot be read."""
+    """All notes of a table. Raises what `storage_errors.failed` gives where the folder cannot be read."""
     for tries_left in reversed(range(_TRIES)):
-        names = _names(uri)
-        found = _read(uri, names)
+        with in_use(f"Notes of committed files of {uri}", uri):
+            found = _read(uri, _names(uri))
         if found.vanished and tries_left:  # folded meanwhile: another note has what they said
             continue
         break
@@ -62,8 +66,8 @@ def read(uri: str) -> Notes:
 
 
 def problem_of(uri: str, name: str, expected: Committed) -> str:
-    """What is wrong with a data file of a table; empty: it is as it was written. Raises OSError, where there is none
-    FileNotFoundError."""
+    """What is wrong with a data file of a table; empty: it is as it was written. Raises NotFound (FILE_MISSING) where
+    there is none, and what `storage_errors.failed` gives."""
     size, digest = digest_of(uri, name)
     if (size, digest) == (expected.size_bytes, expected.digest):
         return ""
@@ -75,17 +79,18 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
 def fold(uri: str, present: Callable[[], Collection[str]]) -> None:
     """Makes one note of many, without files that are no longer there. `present` lists the data folder; it is asked
     after the notes were listed, so that no file is missed. Damaged notes stay. Stopped anywhere it can be called again.
-    Raises OSError."""
-    names = _names(uri)
-    if len(names) <= _FEW:
-        return
-    found, there = _read(uri, names), present()
-    made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
-    filesystem, root = filesystem_of(uri)
-    for name in names:
-        if name != made and name not in found.damaged:
-            with contextlib.suppress(FileNotFoundError):
-                filesystem.delete_file(f"{root}/{FOLDER}/{name}")
+    Raises what `storage_errors.failed` gives."""
+    with in_use(f"Notes of committed files of {uri}", uri):
+        names = _names(uri)
+        if len(names) <= _FEW:
+            return
+        found, there = _read(uri, names), present()
+        made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
+        filesystem, root = filesystem_of(uri)
+        for name in names:
+            if name != made and name not in found.damaged:
+                with contextlib.suppress(FileNotFoundError):
+                    filesystem.delete_file(f"{root}/{FOLDER}/{name}")
 
 
 @dataclass(frozen=True, slots=True)

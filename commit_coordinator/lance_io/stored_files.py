@@ -1,5 +1,5 @@
 """Files in a table's folder, and what the versions of the table refer to. Removes files that nothing refers to. Where
-the storage cannot be used, what is here raises what `core.storage.failed` gives."""
+the storage cannot be used, what is here raises what `storage_errors.failed` gives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from core import keys, row_states
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
+from core.errors import LemanError
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.row_states import RowState
-from core.storage import failed
+from core.storage_errors import failed
 
 #: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
 _OF_LANCE = ("_versions", "_transactions", "_deletions")
@@ -122,7 +123,7 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
         if buffer is None:
             return None
         summary, states = row_states.decode_summary(buffer), row_states.decode(buffer)
-    except (OSError, ValueError, RuntimeError, KeyError):
+    except LemanError:
         return None
     open_rows = np.concatenate(([False], states == RowState.UNTOUCHED, [False]))
     edges = np.flatnonzero(open_rows[1:] != open_rows[:-1]).tolist()

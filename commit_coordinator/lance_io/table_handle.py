@@ -25,7 +25,7 @@ from core.lance_io.opening import move_to_latest
 from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
-from core.storage import refusal
+from core.storage_errors import refusal
 from core.udf import binding
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
@@ -274,8 +274,8 @@ def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 @contextlib.contextmanager
 def commit_outcomes(uri: str) -> Iterator[None]:
     """Turns what Lance raises in a commit into one of the three things that it can mean: CommitConflict, CommitUnclear,
-    or FailedPrecondition where the same commit would be refused again: by the storage (see `core.storage`) or by Lance
-    (COMMIT_REFUSED)."""
+    or FailedPrecondition where the same commit would be refused again: by the storage (see `core.storage_errors`) or by
+    Lance (COMMIT_REFUSED)."""
     try:
         yield
     except (LemanError, KeyboardInterrupt, SystemExit):

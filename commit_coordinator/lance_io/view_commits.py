@@ -24,6 +24,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_files, commit_history
+from core.lance_io.boundary import using_storage
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
 from core.views.rows import Ids
@@ -98,7 +99,8 @@ class ViewFiles:
     def _data_file(self, staged: StagedFile, names: tuple[str, ...], version: tuple[int, int]) -> LanceDataFile:
         layout = self._layouts.get((names, version))
         if layout is None:
-            layout = self._layouts[names, version] = LanceDataFile.create(self._dataset, staged.file)
+            with using_storage(self._uri):
+                layout = self._layouts[names, version] = LanceDataFile.create(self._dataset, staged.file)
         return laid_out_as(layout, staged)
 
 

@@ -10,7 +10,7 @@ from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table as view_stage
 from core.locations import table_uri
-from core.storage import failed
+from core.storage_errors import failed
 from core.views.metadata import QUERY, from_metadata
 
 _STAGE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
-from core.errors import DataLoss, LemanError
+from core.errors import DataLoss, LemanError, NotFound
 from core.udf.registry import FOLDER, StoredFunction, UdfRegistry
 
 
@@ -23,7 +23,7 @@ def _stored(registry: UdfRegistry, name: str) -> Looked | None:
     path = f"{FOLDER}/{name}"
     try:
         stored = registry.check(name)
-    except FileNotFoundError:  # gone since it was listed
+    except NotFound:  # gone since it was listed
         return None
     except DataLoss as error:
         return Looked(Subject.FUNCTION, 0, True, (Finding(Subject.FUNCTION, Flaw.DAMAGED, path, error.message),))

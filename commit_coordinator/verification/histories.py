@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
+from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
-from core.lance_io.panics import panics_as_errors
+from core.storage_errors import said
 
 _STORES = (
     ("errors.lance", Subject.ERROR_STORE, "failed rows of earlier jobs cannot all be listed or retried"),
@@ -39,25 +40,25 @@ class _Records:
         self.unsealed += not job_records.is_sealed(record)
         try:
             job_records.decode(record)
-        except ValueError:
+        except DataLoss:
             self.damaged += 1
 
 
 def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | None:
     size, records = 0, _Records()
     try:
-        with panics_as_errors():
-            snapshot = AppendLog(f"{database}/{path}", pa.schema([])).snapshot()
-            if snapshot is None:
-                return None
-            for batch in snapshot.scan(snapshot.columns):
-                size += batch.nbytes
-                if _RECORD in batch.schema.names:
-                    for record in batch.column(_RECORD).to_pylist():
-                        records.add(str(record))
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        snapshot = AppendLog(f"{database}/{path}", pa.schema([])).snapshot()
+        if snapshot is None:
+            return None
+        for batch in snapshot.scan(snapshot.columns):
+            size += batch.nbytes
+            if _RECORD in batch.schema.names:
+                for record in batch.column(_RECORD).to_pylist():
+                    records.add(str(record))
+    except LemanError as error:
+        why = said(error)
         message = (
-            f"{path} cannot be read ({error}): {harm}; values are safe. Restore the folder from a copy, or remove it"
+            f"{path} cannot be read ({why}): {harm}; values are safe. Restore the folder from a copy, or remove it"
         )
         return Looked(subject, size, True, (Finding(subject, Flaw.UNREADABLE, path, message),))
     findings: tuple[Finding, ...] = ()

@@ -10,8 +10,10 @@ from commit_coordinator.lance_io.committed_files import Committed
 from commit_coordinator.lance_io.stored_files import is_elsewhere, is_installable
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.errors import LemanError, NotFound
 from core.lance_io import column_files
 from core.locations import TABLE_ENDING
+from core.storage_errors import said
 from core.udf import binding
 
 _RESTORE = "restore it from a copy"
@@ -45,12 +47,13 @@ class InstalledFiles:
     def _noted(self, name: str, noted: Committed, fragment: Fragment | None, file: DataFile | None) -> Looked | None:
         try:
             problem = committed_files.problem_of(self.snapshot.uri, name, noted)
-        except FileNotFoundError:
+        except NotFound:
             if fragment is None:  # of an older version, and collected; or never installed
                 return None
             return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, noted.size_bytes)
-        except OSError as error:
-            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({error})", fragment, file, noted.size_bytes)
+        except LemanError as error:
+            problem = f"cannot be read ({said(error)})"
+            return self._flawed(name, Flaw.UNREADABLE, problem, fragment, file, noted.size_bytes)
         if problem:
             return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, noted.size_bytes)
         return Looked(Subject.COLUMN_FILE, noted.size_bytes)
@@ -61,12 +64,12 @@ class InstalledFiles:
         subject = Subject.COLUMN_FILE if is_installable(name) else Subject.DATA_FILE
         try:
             rows = column_files.rows_of(self.snapshot.uri, name)
-        except FileNotFoundError:
+        except NotFound:
             if is_elsewhere(self.snapshot, fragment.fragment_id, name):
                 return Looked(subject, verifiable=False)
             return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, 0)
-        except (OSError, ValueError, RuntimeError) as error:
-            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({error})", fragment, file, 0)
+        except LemanError as error:
+            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({said(error)})", fragment, file, 0)
         if rows != fragment.physical_rows:
             problem = f"has {rows} rows, its fragment has {fragment.physical_rows}"
             return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, 0)

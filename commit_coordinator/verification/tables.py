@@ -18,13 +18,13 @@ from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.domain.view import FailedNote
-from core.errors import DataLoss, LemanError
+from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import failed_rows as view_failed
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.locations import TABLE_ENDING, table_uri
-from core.storage import in_use
+from core.storage_errors import said
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from core.views import metadata as view_metadata
@@ -56,8 +56,7 @@ class TableCheck:
 
     @cached_property
     def _notes(self) -> Notes:
-        with in_use(f"Notes of committed files of {self._uri}", self._uri):
-            return committed_files.read(self._uri)
+        return committed_files.read(self._uri)
 
     def metadata(self, _: str, after: str) -> Things:
         """The table itself, the binding of each computed column, and its view's definition."""
@@ -156,10 +155,10 @@ class TableCheck:
         staged = committed_files.Committed(record.size_bytes, record.digest)
         try:
             problem = committed_files.problem_of(self._uri, record.file, staged)
-        except FileNotFoundError:  # collected: a record of a file that is gone is not believed
+        except NotFound:  # collected: a record of a file that is gone is not believed
             return Looked(Subject.RECORD, size)
-        except OSError as error:
-            problem = f"cannot be read ({error})"
+        except LemanError as error:
+            problem = f"cannot be read ({said(error)})"
         if not problem:
             return Looked(Subject.RECORD, size + record.size_bytes)
         data = f"{self._folder}/data/{record.file}"
@@ -207,8 +206,8 @@ class TableCheck:
             if view_failed.read(self._uri, note) is not None:
                 return ()
             flaw, what = Flaw.DAMAGED, "is damaged or gone"
-        except OSError as error:
-            flaw, what = Flaw.UNREADABLE, f"cannot be read ({error})"
+        except LemanError as error:
+            flaw, what = Flaw.UNREADABLE, f"cannot be read ({said(error)})"
         path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
         message = (
             f"{path} {what}: which {note.total} values of view {self._table} are missing is not known. They stay NULL, "

@@ -14,7 +14,7 @@ from core.errors import LemanError, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
 from core.locations import OWN_FOLDER, TABLE_ENDING
-from core.storage import in_use
+from core.storage_errors import in_use
 
 #: A report at the latest after so many seconds, so many things, and so many findings: a message stays small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100

@@ -28,7 +28,7 @@ from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows
 from core.lance_io.views.view_order import view_rows
 from core.rpc.blocking import BlockingPool
-from core.storage import failed, refusal
+from core.storage_errors import said
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids
 
@@ -74,8 +74,6 @@ class ViewChecks:
             raise
         except LemanError as error:
             return Prepared(request, error=error)
-        except OSError as error:
-            raise failed(error, f"Files of {self._uri} cannot be used now: {error}", self._uri) from None
 
     async def _checked(self, files: Sequence[ViewFile], use: str) -> list[Checked]:
         if not files:
@@ -134,23 +132,22 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
     try:
         query, version = definition.query, definition.base_version
         return source_records.write(view, query, definition.source_uri, version, definition.base_record)
-    except (OSError, ValueError, RuntimeError) as error:
-        changed = _source_changed(definition.source_uri, definition.base_version, error)
-        raise refusal(error, view) or changed from None
+    except Unavailable as error:
+        raise _source_changed(definition.source_uri, definition.base_version, error) from None
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
     """Raises Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
     try:
         yield from ids
-    except (OSError, ValueError, RuntimeError) as error:
+    except Unavailable as error:
         raise _source_changed(source.uri, source.version, error) from None
 
 
-def _source_changed(uri: str, version: int, error: Exception) -> Aborted:
+def _source_changed(uri: str, version: int, error: Unavailable) -> Aborted:
     return Aborted(
         "SOURCE_CHANGED",
-        f"Version {version} of the source {uri} cannot be read, it may have been cleaned up: try again. {error}",
+        f"Version {version} of the source {uri} cannot be read, it may have been cleaned up: try again. {said(error)}",
         uri=uri,
     )
 

@@ -20,9 +20,10 @@ from core.checkpoints import batch_files, sealed_files
 from core.domain.garbage import StoredFile
 from core.errors import DataLoss
 from core.lance_io import footer
+from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.opening import filesystem_of
 from core.lance_io.panics import panics_as_errors
-from core.storage import error_number, failed
+from core.storage_errors import error_number, failed
 
 _log = structlog.get_logger(__name__)
 
@@ -40,11 +41,11 @@ def checkpoint_root(uri: str) -> str:
 class LanceCheckpointStore:
     """See `core.ports.CheckpointStore`.
 
-    A key that is no safe file name is stored under its sha256, with the key in the file's metadata (settlement S4).
+    A key that is no safe file name is stored under its sha256, with the key in the file's metadata.
     Every file carries a digest of its bytes, which are compared before Lance sees them, and one of its values, by which
     is known that Lance gives back what it was given. One that does not match is renamed to `*.damaged` and reads as
-    absent. Where the storage cannot be used, nothing is said about what it holds: all calls but `__setitem__` then
-    raise what `core.storage.failed` gives.
+    absent. Where the storage cannot be used, nothing is said about what it holds: all calls then raise what
+    `storage_errors.failed` gives.
     """
 
     def __init__(self, root: str) -> None:
@@ -53,10 +54,12 @@ class LanceCheckpointStore:
         self._place: tuple[pafs.FileSystem, str] | None = None
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
-        """Raises OSError, and what Lance raises for values that it does not take."""
-        name = _file_name(key)
+        with using_storage(f"{self._root}/{key}"):
+            self._store(key, value)
+
+    def _store(self, key: str, value: pa.RecordBatch) -> None:
         if "://" in self._root:
-            self._upload(name, key, value)
+            self._upload(_file_name(key), key, value)
             return
         with whole_files.unfinished_beside(self._path(key)) as unfinished:
             batch_files.write(LanceFileWriter(unfinished, value.schema.remove_metadata()), key, value)
@@ -77,7 +80,7 @@ class LanceCheckpointStore:
             self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
-        """Raises KeyError where it is absent or damaged, and what `core.storage.failed` gives where that cannot be
+        """Raises KeyError where it is absent or damaged, and what `storage_errors.failed` gives where that cannot be
         told."""
         try:
             return self._read(key)
@@ -86,7 +89,7 @@ class LanceCheckpointStore:
             raise KeyError(key) from None
 
     def _read(self, key: str) -> pa.RecordBatch:
-        """Raises KeyError, DataLoss (CHECKPOINT_DAMAGED) where it is not what was set, and what `core.storage.failed`
+        """Raises KeyError, DataLoss (CHECKPOINT_DAMAGED) where it is not what was set, and what `storage_errors.failed`
         gives. Nothing is changed."""
         with self._available(key):
             try:
@@ -117,7 +120,7 @@ class LanceCheckpointStore:
                     return batch_files.read(self._path(key), key)
                 with sealed_files.as_file(content) as path:
                     return batch_files.read(path, key)
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        except LANCE_ERRORS as error:
             if error_number(error) is not None:
                 raise
             raise _damaged(key, str(error)) from None
@@ -205,10 +208,10 @@ class LanceCheckpointStore:
 
     @contextlib.contextmanager
     def _available(self, what: str = "") -> Iterator[None]:
-        """Raises what `core.storage.failed` gives where the storage cannot be used."""
+        """Raises what `storage_errors.failed` gives where the storage cannot be used."""
         try:
             yield
-        except (OSError, ValueError, RuntimeError) as error:
+        except LANCE_ERRORS as error:
             place = f"{self._root}/{what}".rstrip("/")
             raise failed(error, f"{place} cannot be used now: {error}", place) from error
 

@@ -19,6 +19,7 @@ from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import footer
+from core.lance_io.boundary import reading_file, using_storage
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
@@ -40,7 +41,8 @@ class ColumnFileWriter:
 
     Nothing is published unless `close` is called: a writer that is dropped leaves no file. `field`: as
     `blobs.values_field` gives it. `file_format`: that of the table; Lance reads files of others, but cannot always
-    compact them. `row_states`: what a closed file carries of them.
+    compact them. `row_states`: what a closed file carries of them. Each call raises what `storage_errors.unusable`
+    gives where the store refuses, or Lance does not take the values.
     """
 
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
@@ -59,9 +61,10 @@ class ColumnFileWriter:
         self.row_states = b""
 
     def open(self, file: str) -> None:
-        """Begins the file under its final name. Raises OSError where the store refuses."""
+        """Begins the file under its final name."""
         self._file = file
-        self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
+        with using_storage(data_path(self._uri, file)):
+            self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
 
     def write(self, values: pa.Array) -> None:
         """Appends values in physical order."""
@@ -70,7 +73,7 @@ class ColumnFileWriter:
         if values.offset and self._copies_slices:
             values = pa.concat_arrays([values])
         stored = _descriptors(self._field.name, values)[1] if self._describes_blobs else values
-        with panics_as_errors():
+        with using_storage(data_path(self._uri, self._file)):
             self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
         self._rows += len(values)
 
@@ -90,20 +93,22 @@ class ColumnFileWriter:
         computed = self._rows
         if states is not None:
             self.row_states = row_states.encode(states, filters, older)
-            buffer = self._writer.add_global_buffer(self.row_states)
-            self._writer.add_schema_metadata(_STATES_KEY, str(buffer))
             summary = row_states.summarize(states, older=older)
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
-        if deletions is not None:
-            buffer = self._writer.add_global_buffer(deletions.encode())
-            self._writer.add_schema_metadata(_DELETIONS_KEY, str(buffer))
-        self._writer.close()
+        with using_storage(data_path(self._uri, self._file)):
+            self._publish(self._writer, None if deletions is None else deletions.encode(), file)
         self._writer = None
+        size, digest = digest_of(self._uri, self._file)
+        return StagedFile(self._file, size, digest, self._rows, computed, failed)
+
+    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> None:
+        for key, content in ((_STATES_KEY, self.row_states), (_DELETIONS_KEY, deletions)):
+            if content:
+                writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
+        writer.close()
         if file != self._file:
             _rename(self._uri, self._file, file)
             self._file = file
-        size, digest = digest_of(self._uri, self._file)
-        return StagedFile(self._file, size, digest, self._rows, computed, failed)
 
 
 def _holds_structs(kind: pa.DataType) -> bool:
@@ -136,55 +141,61 @@ def _filesystem(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def digest_of(uri: str, file: str) -> tuple[int, str]:
-    """(size in bytes, xxh3-128 of the bytes as hex). Raises FileNotFoundError."""
+    """(size in bytes, xxh3-128 of the bytes as hex). Raises what `reading_file` gives."""
     digest = xxhash.xxh3_128()
     size = 0
-    filesystem, path = _filesystem(data_path(uri, file))
-    with filesystem.open_input_stream(path) as stream:
-        while chunk := stream.read(_DIGEST_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
+    with reading_file(uri, f"Column file {file}"):
+        filesystem, path = _filesystem(data_path(uri, file))
+        with filesystem.open_input_stream(path) as stream:
+            while chunk := stream.read(_DIGEST_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
     return size, digest.hexdigest()
 
 
 def rows_of(uri: str, file: str) -> int:
-    """Rows of a data file, by its footer. Raises OSError where it cannot be read (FileNotFoundError: there is none),
-    and ValueError where it is damaged."""
-    return footer.read_rows(*_filesystem(data_path(uri, file)))
+    """Rows of a data file, by its footer. Raises what `reading_file` gives."""
+    with reading_file(uri, f"Data file {file}"):
+        return footer.read_rows(*_filesystem(data_path(uri, file)))
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
-    """Counts of the row states in a partial column file; None where it carries none."""
+    """Counts of the row states in a partial column file; None where it carries none. Raises as `read_states_buffer`."""
     buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode_summary(buffer)
 
 
 def read_states(uri: str, file: str) -> States | None:
-    """Row states of a partial column file; None where it carries none."""
+    """Row states of a partial column file; None where it carries none. Raises as `read_states_buffer`."""
     buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode(buffer)
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Row states of a partial column file as they are stored; None where it carries none. Raises OSError where it
-    cannot be read, and ValueError where it is damaged."""
-    return footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
+    """Row states of a partial column file as they are stored, and whole; None where it carries none. Raises what
+    `reading_file` gives."""
+    with reading_file(uri, f"Row states of {file}"):
+        buffer = footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
+        if buffer is not None:
+            row_states.check(buffer)
+    return buffer
 
 
 class ColumnFileReader:
-    """Reads a column file that is in no version of the table. Raises OSError, ValueError and RuntimeError where it is
+    """Reads a column file that is in no version of the table. Raises what `storage_errors.unusable` gives where it is
     gone or damaged."""
 
     def __init__(self, uri: str, file: str) -> None:
-        with panics_as_errors():
-            self._reader = LanceFileReader(data_path(uri, file))
+        self._path = data_path(uri, file)
+        with using_storage(self._path):
+            self._reader = LanceFileReader(self._path)
             buffer, lacks = _buffer_in(self._reader, _STATES_KEY), _buffer_in(self._reader, _DELETIONS_KEY)
-        self._states = None if buffer is None else row_states.decode(buffer)
-        self._deleted = None if lacks is None else Deletions.decode(lacks).mask
+            self._states = None if buffer is None else row_states.decode(buffer)
+            self._deleted = None if lacks is None else Deletions.decode(lacks).mask
 
     def values(self, covered: RowRange) -> pa.Array:
         """One value for each physical row of a range."""
-        with panics_as_errors():
+        with using_storage(self._path):
             table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
         return joined(table.column(0).chunks)
 
@@ -244,7 +255,7 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
     """Checks a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
     try:
         size, digest = digest_of(uri, staged.file)
-    except (FileNotFoundError, NotADirectoryError):
+    except NotFound:
         raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
     if (size, digest) != (staged.size_bytes, staged.digest):
         raise DataLoss(

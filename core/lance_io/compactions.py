@@ -6,6 +6,7 @@ and deletions, and the rows of the new ones are the live rows of the old ones, i
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from lance.fragment import RowIdMeta, RowIdSequence
 from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
-from core.errors import DataLoss, NotFound
+from core.errors import DataLoss, LemanError, NotFound
+from core.lance_io.boundary import using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.scan import FragmentReader
 from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone, fragments_of
+from core.storage_errors import error_number, failed
 
 Live = npt.NDArray[np.bool_]
 RowIds = npt.NDArray[np.uint64]
@@ -49,11 +52,19 @@ def trace(
     """Reads transactions from `version` on, newest first, until the origin of all `files` is found.
 
     `further` names the file of an old fragment whose origin is wanted too; empty: none. What an unknown transaction may
-    have written is lost, unless an older one is found to have written it. Raises OSError and ValueError where the
-    version cannot be opened.
+    have written is lost, unless an older one is found to have written it. Raises NotFound
+    (HISTORY_UNREADABLE) where the history is gone or makes no sense, and what `storage_errors.failed` gives where it
+    may be whole.
     """
-    dataset = open_version(uri, version)
-    wanted = set(files)
+    try:
+        return _traced(open_version(uri, version), set(files), further, most_versions)
+    except (OSError, ValueError) as error:
+        raise _unreadable(uri, error) from error
+
+
+def _traced(
+    dataset: lance.LanceDataset, wanted: set[str], further: Callable[[Fragment], str], most_versions: int
+) -> CompactionHistory:
     found: dict[str, Rewrite] = {}
     unknown = False
     for transaction in _transactions(dataset, most_versions):
@@ -78,14 +89,28 @@ def trace(
 
 def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
     """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
-    are missing. Raises OSError and ValueError where the later version cannot be opened."""
+    are missing. Raises as `trace`."""
     found: list[Rewrite] = []
-    for transaction in _transactions(open_version(uri, newer), min(most_versions, newer - older)):
-        if transaction is None or transaction.version <= older:
-            break
-        if transaction.kind is Kind.REWRITE:
-            found += _groups(transaction)
+    try:
+        for transaction in _transactions(open_version(uri, newer), min(most_versions, newer - older)):
+            if transaction is None or transaction.version <= older:
+                break
+            if transaction.kind is Kind.REWRITE:
+                found += _groups(transaction)
+    except (OSError, ValueError) as error:
+        raise _unreadable(uri, error) from error
     return found[::-1]
+
+
+def _lost(said: str) -> DataLoss:
+    return DataLoss("HISTORY_LOST", said)
+
+
+def _unreadable(uri: str, error: Exception) -> LemanError:
+    said = f"The history of {uri} cannot be read"
+    if error_number(error) in (None, errno.ENOENT):
+        return NotFound("HISTORY_UNREADABLE", f"{said}: {error}", uri=uri)
+    return failed(error, f"{said} now: {error}", uri)
 
 
 class OldVersion:
@@ -100,7 +125,12 @@ class OldVersion:
         self._last: tuple[int, Live] = (-1, np.empty(0, np.bool_))
 
     def live(self, fragment_id: int, covered: RowRange) -> Live:
-        """For each physical row of `covered`. Raises LemanError, OSError and ValueError where nothing tells."""
+        """For each physical row of `covered`. Raises DataLoss (HISTORY_LOST) where nothing tells, and what
+        `storage_errors.failed` gives."""
+        with using_storage(self._uri):
+            return self._live(fragment_id, covered)
+
+    def _live(self, fragment_id: int, covered: RowRange) -> Live:
         if self._reader is None and self._moved is None:
             try:
                 self._reader = FragmentReader(self._uri, self._version)
@@ -110,7 +140,8 @@ class OldVersion:
             return self._reader.live(fragment_id, covered)
         moved = (self._moved or {}).get(fragment_id)
         if moved is None:
-            raise ValueError(f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}")
+            said = f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}"
+            raise _lost(said)
         if self._last[0] != fragment_id:
             self._last = fragment_id, _live_of(moved.old, moved.group.ids[moved.begin : moved.end])
         return self._last[1][covered.start : covered.end]
@@ -124,7 +155,7 @@ class OldVersion:
                 return None
             ids = found.group.ids[found.begin : found.end]
             return ids, np.flatnonzero(_live_of(found.old, ids)).astype(np.uint64)
-        except (OSError, ValueError):
+        except (OSError, ValueError, DataLoss):
             return None
 
     def _rewritten(self) -> Iterator[_Moved]:
@@ -169,19 +200,19 @@ def _live_of(old: Any, made: RowIds) -> Live:
     ids = _row_ids(old)
     live = np.isin(ids, made)
     if not np.array_equal(ids[live], made):
-        raise ValueError(f"the rows of fragment {old.id} are not those that were made of it")
+        raise _lost(f"the rows of fragment {old.id} are not those that were made of it")
     return live
 
 
 def _row_ids(fragment: Any) -> RowIds:
     if not fragment.inline_row_ids:
-        raise ValueError(f"the rows of fragment {fragment.id} have no stable ids, or have them elsewhere")
+        raise _lost(f"the rows of fragment {fragment.id} have no stable ids, or have them elsewhere")
     stored: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
         json.dumps({"Inline": list(fragment.inline_row_ids)})
     )
     ids: RowIds = RowIdSequence.from_inline_metadata(stored).to_pyarrow().to_numpy()
     if len(ids) != fragment.physical_rows:
-        raise ValueError(f"fragment {fragment.id} has {fragment.physical_rows} rows and {len(ids)} row ids")
+        raise _lost(f"fragment {fragment.id} has {fragment.physical_rows} rows and {len(ids)} row ids")
     return ids
 
 

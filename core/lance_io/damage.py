@@ -7,14 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.lance_io.opening import filesystem_of
-from core.storage import in_use
+from core.storage_errors import in_use
 
-#: What reading a damaged file may raise; a panic of Lance becomes an OSError, see `core.lance_io.panics`.
-UNREADABLE = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _FOLDER = "damaged"
 _NOTE = ".txt"
 _MANIFEST = ".manifest"
@@ -77,7 +74,7 @@ def set_aside(uri: str, path: str, what: str) -> str:
 
 
 def notes(uri: str) -> list[str]:
-    """What was set aside of a table, oldest first. Raises what `core.storage.failed` gives."""
+    """What was set aside of a table, oldest first. Raises what `storage_errors.failed` gives."""
     with in_use(f"What was set aside of {uri}", uri):
         return list(_notes(uri))
 

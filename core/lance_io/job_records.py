@@ -15,6 +15,7 @@ from core import sealed_documents
 from core.domain.job import Job
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
+from core.errors import DataLoss
 
 _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
 
@@ -53,15 +54,15 @@ def is_sealed(record: str) -> bool:
 
 
 def decode(record: str) -> Job:
-    """Of one that is not sealed, only that it makes sense is known. Raises ValueError where it is damaged."""
-    text = sealed_documents.unseal_text(record) if is_sealed(record) else record
+    """Of one that is not sealed, only that it makes sense is known. Raises DataLoss (RECORD_DAMAGED)."""
     try:
+        text = sealed_documents.unseal_text(record) if is_sealed(record) else record
         fields = msgspec.structs.asdict(_decoder.decode(text))
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise DataLoss("RECORD_DAMAGED", str(error)) from None
     requests = [request for name in _REQUESTS.values() if (request := fields.pop(name)) is not None]
     if len(requests) != 1:
-        raise ValueError(f"a job with {len(requests)} requests")
+        raise DataLoss("RECORD_DAMAGED", f"a job with {len(requests)} requests")
     return Job(request=requests[0], **fields)
 
 

@@ -8,28 +8,25 @@ import pyarrow as pa
 
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
-from core.lance_io import damage, job_records
+from core.errors import DataLoss
+from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
-from core.storage import failed
 
 
 def open_jobs(uri: str) -> list[OpenJob]:
     """Those of one table, oldest first. History knows a job before it writes anything, and until it ends, whoever runs
     it; a lease would not tell of a job that waits to be taken over. Raises Unavailable (STORE_UNAVAILABLE)."""
     database, _, name = uri.rpartition("/")
-    log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]))
-    try:
-        rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
-    except damage.UNREADABLE as error:
-        raise failed(error, f"The job history of {database} cannot be read: {error}", database) from None
+    log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
+    rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     table = name.removesuffix(TABLE_ENDING)
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}
     for row in rows:
         try:
             job = job_records.decode(str(row["record"]))
-        except ValueError:  # what lies beside the record, without a digest, says enough to let the job's files be
+        except DataLoss:  # what lies beside the record, without a digest, says enough to let the job's files be
             if row["table"] == table and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.domain.table import DataFile, Fragment
+from core.lance_io.boundary import using_storage
 from core.lance_io.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids
@@ -44,6 +45,12 @@ class PastReader(FragmentReader):
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
         """As `FragmentReader.read`; columns and filter are those of then. Rows that were not there are left out."""
+        with using_storage(self._uri):
+            yield from self._read_then(fragment_id, covered, columns, deletions=deletions, where=where)
+
+    def _read_then(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str
+    ) -> Iterator[Chunk]:
         if not self._is_there(fragment_id):
             yield from self._moved(fragment_id, covered, columns, where)
             return

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 
 from core.errors import DataLoss, LemanError
 from core.lance_io import manifest
-from core.lance_io.damage import UNREADABLE
+from core.lance_io.boundary import LANCE_ERRORS
 from core.lance_io.opening import open_checked
 from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.table_errors import table_error
-from core.storage import failed
+from core.storage_errors import failed
 
 
 @contextmanager
 def reading_row_ids(uri: str, version: int) -> Iterator[None]:
     """Raises DataLoss (TABLE_DAMAGED) where nothing can be made of the row ids of a version, and what
-    `core.storage.failed` gives where they are out of reach. Read no columns in it."""
+    `storage_errors.failed` gives where they are out of reach. Read no columns in it."""
     try:
         with panics_as_errors():
             yield
-    except UNREADABLE as error:
+    except LANCE_ERRORS as error:
         raise _error(uri, version, error) from error
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from core.domain.ranges import RowRange, chunks
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import deletions
+from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import joined
 from core.lance_io.dialect import Dialect
 from core.lance_io.opening import open_version
@@ -51,7 +52,10 @@ class Chunk:
 
 
 class FragmentReader:
-    """One version of a table, opened once for a unit of work."""
+    """One version of a table, opened once for a unit of work.
+
+    What Lance cannot read or evaluate raises what `storage_errors.unusable` gives; `said` has Lance's own words.
+    """
 
     def __init__(self, uri: str, version: int) -> None:
         try:
@@ -60,6 +64,9 @@ class FragmentReader:
                 self._dialect = Dialect(self._dataset)
         except (ValueError, OSError) as error:
             raise table_error(uri, error, version) from None
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return using_storage(self._dataset.uri)
 
     @property
     def stable_row_ids(self) -> bool:
@@ -76,8 +83,15 @@ class FragmentReader:
         """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
 
         Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
-        than are given back, and at most 8,192 rows at a time.
+        than are given back, and at most 8,192 rows at a time. Raises FailedPrecondition (FILTER_FAILED) where the
+        filter cannot be evaluated for a row.
         """
+        with self._reading():
+            yield from self._read(fragment_id, covered, columns, deletions=deletions, where=where)
+
+    def _read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str
+    ) -> Iterator[Chunk]:
         if isinstance(columns, Mapping):
             columns = {name: self._dialect.lance(expression) for name, expression in columns.items()}
         if where:
@@ -94,43 +108,46 @@ class FragmentReader:
         return self._dataset.get_fragment(fragment_id)
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """What `read` gives of such columns. Reads no rows; raises what Lance says of an expression that is none."""
-        if isinstance(columns, Mapping):
-            return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
-        return self._schema(columns)
+        """What `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
+        with self._reading():
+            if isinstance(columns, Mapping):
+                return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
+            return self._schema(columns)
 
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
         """One column, one value for each physical row of `covered`; deleted rows are NULL."""
-        scanner = self._fragment(fragment_id).scanner(
-            columns=[column],
-            offset=covered.start,
-            limit=covered.rows,
-            with_row_id=True,
-            include_deleted_rows=True,
-            blob_handling=_BLOBS_AS_BYTES,
-        )
-        table = scanner.to_table()
-        return joined(table.column(column).chunks)
+        with self._reading():
+            scanner = self._fragment(fragment_id).scanner(
+                columns=[column],
+                offset=covered.start,
+                limit=covered.rows,
+                with_row_id=True,
+                include_deleted_rows=True,
+                blob_handling=_BLOBS_AS_BYTES,
+            )
+            return joined(scanner.to_table().column(column).chunks)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
         quoted = "`" + column.replace("`", "``") + "`"
         found: dict[int, list[Offsets]] = {}
-        scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
-        for batch in scanner.to_batches():
-            addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
-            fragments = addresses >> 32
-            for fragment_id in np.unique(fragments).tolist():
-                found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
+        with self._reading():
+            scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
+            for batch in scanner.to_batches():
+                addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
+                fragments = addresses >> 32
+                for fragment_id in np.unique(fragments).tolist():
+                    found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
         return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
-        """Those of some row addresses that a filter matches; deleted rows are left out. Reads no other rows. Raises
-        what Lance says where the filter cannot be evaluated for one of them."""
+        """Those of some row addresses that a filter matches; deleted rows are left out. Reads no other rows. Raises too
+        where the filter cannot be evaluated for one of them."""
         if not addresses:
             return []
-        asked = f"({self._dialect.lance(where)}) AND _rowaddr IN ({','.join(map(str, addresses))})"
-        found = self._dataset.scanner(columns=[], filter=asked, with_row_address=True).to_table()
+        with self._reading():
+            asked = f"({self._dialect.lance(where)}) AND _rowaddr IN ({','.join(map(str, addresses))})"
+            found = self._dataset.scanner(columns=[], filter=asked, with_row_address=True).to_table()
         return list(found.column("_rowaddr").to_pylist())
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
@@ -229,7 +246,7 @@ def _judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.Record
     """Raises FailedPrecondition (FILTER_FAILED) where the filter cannot be evaluated for a row."""
     try:
         yield from batches
-    except (OSError, ValueError, RuntimeError) as error:
+    except LANCE_ERRORS as error:
         said = str(error)
         if not where or _FILTER_FAILS not in said:
             raise

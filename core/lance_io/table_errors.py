@@ -11,7 +11,7 @@ from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
 from core.lance_io import manifest
 from core.lance_io.opening import NO_VERSION, OTHER_VERSION, filesystem_of
 from core.lance_io.panics import is_panic
-from core.storage import failed, refusal
+from core.storage_errors import failed, refusal
 
 _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
 #: Lance on a manifest of which it has all bytes.

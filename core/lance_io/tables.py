@@ -14,6 +14,7 @@ import pyarrow.fs as pafs
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import dialect
+from core.lance_io.boundary import using_storage
 from core.lance_io.dialect import Dialect
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_latest, open_version
@@ -21,7 +22,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database
 from core.sql import case_expressions, expressions, filters, json_columns
-from core.storage import failed, in_use
+from core.storage_errors import failed, in_use
 from core.udf import blobs
 
 INCARNATION_KEY = "leman.incarnation"
@@ -145,7 +146,7 @@ class LanceTables:
             raise failed(error, f"The tables of {place} cannot be listed: {error}", place) from None
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
-        """Those of the named files that lie in the table's data folder. Raises what `core.storage.failed` gives."""
+        """Those of the named files that lie in the table's data folder. Raises what `storage_errors.failed` gives."""
         wanted = sorted(set(files))
         with in_use(f"Files of table {uri}", uri):
             filesystem, root = filesystem_of(uri)
@@ -184,11 +185,12 @@ def _listed_in(place: str) -> list[str]:
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
-    """Name of the file that holds a column in the latest version of a fragment; empty: none does. Raises what Lance
-    raises where the table cannot be opened."""
-    fragment = open_latest(uri).get_fragment(fragment_id)
-    files = fragment.metadata.files if fragment is not None else []
-    return next((file._path for file in files if not set(field_ids).isdisjoint(file.fields)), "")
+    """Name of the file that holds a column in the latest version of a fragment; empty: none does. Raises what
+    `storage_errors.unusable` gives where the table cannot be opened."""
+    with using_storage(uri):
+        fragment = open_latest(uri).get_fragment(fragment_id)
+        files = fragment.metadata.files if fragment is not None else []
+        return next((file._path for file in files if not set(field_ids).isdisjoint(file.fields)), "")
 
 
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from core import storage
+from core import storage_errors
 from core.errors import Internal, LemanError, Unauthenticated
 from core.rpc import status
 from core.rpc.activity import Activity
@@ -172,7 +172,7 @@ class _Call:
     def _known(self, error: Exception) -> LemanError:
         if isinstance(error, LemanError):
             return error
-        refused = storage.refusal(error, "")
+        refused = storage_errors.refusal(error, "")
         if refused is not None:
             return refused
         if isinstance(error, grpc.RpcError):

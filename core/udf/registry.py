@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
-from core.storage import in_use
+from core.storage_errors import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
 from core.udf.python_versions import PYTHON, check_python
@@ -51,7 +51,7 @@ class StoredFunction:
 
 class UdfRegistry:
     """Definitions never change: name and version identify one for ever. Where the storage cannot be used, all calls
-    raise what `core.storage.failed` gives.
+    raise what `storage_errors.failed` gives.
 
     `workers_python`: `major.minor` of the Python that loads bundles; empty: that of this process.
     """
@@ -125,9 +125,12 @@ class UdfRegistry:
         return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
 
     def check(self, name: str) -> StoredFunction:
-        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), FileNotFoundError."""
+        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), NotFound (FILE_MISSING)."""
         path = f"{self._root}/{name}"
-        content = self._load(path)
+        try:
+            content = self._load(path)
+        except FileNotFoundError:
+            raise NotFound("FILE_MISSING", f"{path} is gone", path=path) from None
         if name.endswith(_BUNDLE):
             whole = hashlib.sha256(content).hexdigest() == name.removesuffix(_BUNDLE)
             return StoredFunction(None, whole, len(content))

@@ -216,7 +216,7 @@ async def save_blamed(status: JobStatus, services: Services) -> None:
         return
     try:
         await services.save_error(status.job, status.blamed)
-    except (LemanError, OSError) as error:
+    except LemanError as error:
         status.note("error", f"the row that is to blame is not stored: {error}")
 
 

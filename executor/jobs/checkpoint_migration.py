@@ -17,7 +17,7 @@ from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import MigratedRows, Plan
 from core.domain.ranges import RowRange
-from core.errors import LemanError
+from core.errors import DataLoss, LemanError
 from core.lance_io.column_files import ColumnFileReader, digest_of
 from core.lance_io.compactions import OldVersion
 from core.ports import CheckpointStore
@@ -44,7 +44,7 @@ def migrate_checkpoints(store: CheckpointStore, plan: Plan, stopped: Callable[[]
                     return stored
                 store[batch_key] = batch
                 stored += 1
-        except (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException) as error:
+        except (LemanError, KeyError) as error:
             _log.warning("stored rows cannot be migrated", source=key, error=str(error))
     return stored
 
@@ -67,7 +67,7 @@ def _batches(
             piece = _moved(piece, migrated, old)
         pieces = [] if piece is None else [piece]
         if any(p.values.type != kind for p in pieces):
-            raise ValueError(f"{key} does not hold {kind}")
+            raise DataLoss("CHECKPOINT_DAMAGED", f"{key} does not hold {kind}", key=key)
         yield migrated.key, to_checkpoint(migrated.fragment_id, header.output.name, pieces, kind)
 
 

@@ -10,6 +10,7 @@ import structlog
 from core import keys
 from core.checkpoints.records import FragmentRecord, pack, unpack
 from core.domain.plan import Plan, TracedFile
+from core.errors import LemanError
 from core.ports import CheckpointStore
 
 _log = structlog.get_logger(__name__)
@@ -29,7 +30,7 @@ def store_traced(store: CheckpointStore, plan: Plan) -> None:
     try:
         for part, found in by_version.items():
             _add(store, keys.traced_key(part), found)
-    except (OSError, ValueError, RuntimeError) as error:
+    except LemanError as error:
         _log.warning("followed compactions are not recorded", uri=plan.header.uri, error=str(error))
 
 

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import structlog
 
 from core.domain.job import Job
-from core.lance_io import damage
 from core.rpc.blocking import BlockingPool
-from core.storage import failed
 from executor.jobs.job_history import JobHistory
 
 #: States of jobs in one version at the most.
@@ -30,7 +28,7 @@ class HistoryWriter:
 
     async def save(self, job: Job) -> Job:
         """See `JobHistory.save`. It is written also where the caller goes away. Raises what
-        `core.storage.failed` gives."""
+        `storage_errors.failed` gives."""
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))
         if self._writing is None or self._writing.done():
@@ -57,7 +55,7 @@ class HistoryWriter:
         except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
             for _, answer in batch:
                 if not answer.done():
-                    answer.set_exception(_failure(error, self._history.uri))
+                    answer.set_exception(error)
             return
         for (_, answer), job in zip(batch, kept, strict=True):
             if not answer.done():
@@ -68,9 +66,3 @@ class HistoryWriter:
             await self._pool.run(self._history.tidy)
         except Exception:  # noqa: BLE001 - it is only untidy
             _log.warning("the job history was not compacted", exc_info=True)
-
-
-def _failure(error: Exception, uri: str) -> Exception:
-    if isinstance(error, damage.UNREADABLE):
-        return failed(error, f"The job history cannot be written: {error}", uri)
-    return error

@@ -6,12 +6,13 @@ from core import errors as error_tree
 from core.domain.job import JobError
 from core.domain.udf import UdfDefinition
 from core.domain.work import RowFailure, UnitFailure
-from core.errors import FailedPrecondition, LemanError
+from core.errors import INTERNAL_BUG, FailedPrecondition, Internal, LemanError
 
 
 def of_unit(failure: UnitFailure) -> LemanError:
     """The job's error, with what is known of the row that is to blame."""
-    error = FailedPrecondition(failure.reason, failure.message)
+    kind = Internal if failure.reason == INTERNAL_BUG else FailedPrecondition
+    error = kind(failure.reason, failure.message)
     if failure.row is not None:
         error.facts.update(facts_of(failure.row))
     return error

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from core.domain.job import Job, counted
-from core.lance_io import damage, job_records
-from core.lance_io.append_log import AppendLog, Snapshot, position, was_saved
+from core.errors import DataLoss, LemanError
+from core.lance_io import job_records
+from core.lance_io.append_log import AppendLog
+from core.lance_io.log_snapshot import Snapshot, position, was_saved
 from executor.worker.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(
@@ -39,16 +41,21 @@ class _Said(NamedTuple):
 
 
 class JobHistory:
-    """Blocking; for any number of threads. One state of a job is one row. Several executors may write: which rows count
-    is decided by the order of their appends alone (see `counted`, `append_log.position`), so all who read agree on it.
+    """Blocking; for any number of threads. One state of a job is one row.
+
+    Several executors may write: which rows count is decided by the order of their appends alone (see `counted`,
+    `log_snapshot.position`), so all who read agree on it.
 
     What counts is kept here, and brought up to date from fragments that were not read before. Damage keeps nobody from
-    reading the rest: it is set aside, and `warnings` say so.
+    reading the rest: it is set aside, and `warnings` say so. Where the storage cannot be used, calls raise what
+    `storage_errors.failed` gives.
     """
 
     def __init__(self, database: str) -> None:
         self.uri = f"{database.rstrip('/')}/_leman/jobs.lance"
-        self._log = AppendLog(self.uri, _JOBS, compact_after=0, repairs=True, ordered=True)
+        self._log = AppendLog(
+            self.uri, _JOBS, called=f"The job history {self.uri}", compact_after=0, repairs=True, ordered=True
+        )
         self._errors = open_log(errors_uri(database))
         self._prepared = False
         self._lock = threading.RLock()
@@ -68,7 +75,7 @@ class JobHistory:
 
     def save(self, job: Job) -> Job:
         """Appends the job's state. Returns the state that counts: this one, or what somebody else had written before,
-        an end of the job or a later attempt. Raises OSError where the store refuses."""
+        an end of the job or a later attempt."""
         return self.save_all([job])[0]
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
@@ -108,7 +115,7 @@ class JobHistory:
 
     def warnings(self) -> list[str]:
         """What of the history was damaged and set aside, for people."""
-        return damage.notes(self.uri)
+        return self._log.warnings()
 
     @property
     def untidy(self) -> bool:
@@ -133,7 +140,7 @@ class JobHistory:
             try:
                 if self._snapshot.is_latest:
                     return
-            except damage.UNREADABLE:  # damaged, or gone
+            except LemanError:  # damaged, or gone
                 pass
         latest = self._log.snapshot()
         if latest is not None:
@@ -171,7 +178,7 @@ class JobHistory:
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
             return _decoded(snapshot.fragment(fragment_id, ["record"]))
-        except damage.UNREADABLE as error:
+        except LemanError as error:
             return _decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
 
 
@@ -182,7 +189,7 @@ def _decoded(rows: Sequence[dict[str, object]]) -> list[_Said]:
 def _is_usable(row: dict[str, object]) -> bool:
     try:
         job_records.decode(str(row["record"]))
-    except ValueError:
+    except DataLoss:
         return False
     return True
 

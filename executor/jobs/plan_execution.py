@@ -18,6 +18,7 @@ from core.domain.work import (
     WorkUnit,
 )
 from core.errors import LemanError
+from core.storage_errors import STORE_UNAVAILABLE
 from executor.jobs import job_errors
 from executor.jobs.awaiting import all_or_first
 from executor.jobs.committer import Committer
@@ -31,14 +32,13 @@ from executor.scheduling.reassigned import ReassignedUnits
 from executor.scheduling.reservation_waits import ReservationWaits
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
-from executor.worker.unit_runner import STORAGE_ERROR
 
 #: Reason of a refusal where another writer of the column came first.
 _FASTER = "FRAGMENT_CHANGED"
 #: Times that Spark may give up before a worker has asked for a unit.
 _FRUITLESS = 3
 #: Reasons of a unit's failure after which a new plan may help.
-_REPLANNED = frozenset({STORAGE_ERROR, "STORE_UNAVAILABLE", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+_REPLANNED = frozenset({STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
 
 
 @dataclass(frozen=True, slots=True)

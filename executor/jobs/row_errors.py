@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.domain.job import StoredRowError
-from core.lance_io import damage
-from core.lance_io.append_log import Snapshot
-from core.storage import failed
+from core.lance_io.log_snapshot import Snapshot
 from executor.worker.error_store import UNTOLD, errors_uri, open_log
 
 #: (row address, column) of the last row of a page.
@@ -50,8 +48,7 @@ class RowErrors:
     """The failed rows of one database, for any number of threads. The last listings are kept, 24 bytes a row."""
 
     def __init__(self, database: str) -> None:
-        self._uri = errors_uri(database)
-        self._log = open_log(self._uri)
+        self._log = open_log(errors_uri(database))
         self._kept: OrderedDict[_Key, _Listing] = OrderedDict()
         self._changing = threading.Lock()
 
@@ -63,15 +60,9 @@ class RowErrors:
         the place is stored.
 
         The first page lists what there is; later ones go on in the same version of the store while that is kept. Raises
-        what `core.storage.failed` gives where the store cannot be read.
+        what `storage_errors.failed` gives where the store cannot be read.
         """
-        try:
-            return self._page((job_id, column, untold), after, size)
-        except damage.UNREADABLE as error:
-            raise failed(error, f"The failed rows in {self._uri} cannot be read: {error}", self._uri) from error
-
-    def _page(self, key: _Key, after: Place | None, size: int) -> tuple[list[StoredRowError], Place | None]:
-        found = self._listing(key, anew=after is None)
+        found = self._listing((job_id, column, untold), anew=after is None)
         if found is None:
             return [], None
         snapshot, listing = found

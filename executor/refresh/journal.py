@@ -109,5 +109,5 @@ class Journal:
         except asyncio.CancelledError:  # what is written next must come after this
             await asyncio.gather(saving, return_exceptions=True)
             raise
-        except (OSError, LemanError):  # it costs a count at the most, and only where this executor dies
+        except LemanError:  # it costs a count at the most, and only where this executor dies
             _log.warning("a refresh could not be written down", job_id=self._status.job.job_id, exc_info=True)

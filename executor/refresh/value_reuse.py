@@ -29,7 +29,7 @@ _CHUNK_ROWS = 1 << 15
 _CHUNK_BYTES = 32 << 20
 #: In a filter's place, where a checkpoint does not have all rows of its range.
 _SOME = keys.md5("rows that an earlier version of the view has")
-_ERRORS = (LemanError, OSError, ValueError, RuntimeError, KeyError, pa.ArrowException)
+_ERRORS = (LemanError, KeyError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,7 +39,7 @@ def errors_uri(database: str) -> str:
 
 def open_log(uri: str) -> AppendLog:
     """The table of failed rows."""
-    return AppendLog(uri, _SCHEMA)
+    return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}")
 
 
 class JobErrors:
@@ -54,7 +54,7 @@ class JobErrors:
         self._told = told
 
     def store(self, failures: Sequence[RowFailure]) -> None:
-        """Appends in one version. Raises OSError where the store refuses."""
+        """Append in one version. Raises what `storage_errors.failed` gives."""
         if self._log is not None:
             self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
 

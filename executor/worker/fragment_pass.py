@@ -91,7 +91,7 @@ class FragmentPass:
             return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
         except BaseException:
             self._writer = None
-            with contextlib.suppress(OSError, LemanError):
+            with contextlib.suppress(LemanError):
                 self._checkpoints.flush()
             raise
         return self._finish() if self._writer is not None else self._result(left=[])

@@ -11,8 +11,10 @@ import pyarrow as pa
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorAction, ErrorPolicy
 from core.domain.work import RowFailure, WorkContext
+from core.errors import Unavailable
 from core.lance_io.scan import Chunk, FragmentReader
 from core.sql import expressions
+from core.storage_errors import said
 from executor.worker.evaluator import Evaluated, JobFailing, joined, plain
 from executor.worker.gathering import gathered
 
@@ -22,7 +24,6 @@ _NAMES = frozenset({SQL_ERROR, "Exception"})
 _LAST_ATTEMPT = 1 << 30
 _VALUE = "__leman_value"
 _ERROR = "__leman_error"
-_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _MESSAGE_CHARS = 500
 
 
@@ -43,7 +44,7 @@ class SqlSource:
             for chunk in self._chunks(fragment_id, covered, deletions=deletions):
                 yield chunk
                 at = chunk.covered.end
-        except _ERRORS as error:
+        except Unavailable as error:
             found = error
         else:
             return
@@ -64,7 +65,7 @@ class SqlSource:
         """Raises JobFailing where the expression is none for this table: no row is to blame for that."""
         try:
             self._reader.schema(self._projection)
-        except _ERRORS as error:
+        except Unavailable as error:
             raise failing(fragment_id, rows, error) from error
 
     def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
@@ -91,8 +92,8 @@ class SqlValues:
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         """See `Evaluator`. Raises JobFailing for the first value that does not fit the column and is not skipped."""
         if rows.num_columns > 1:
-            said = rows.column(1).to_pylist()
-            failures = [_failure(fragment_id, int(at), text) for at, text in zip(offsets, said, strict=True)]
+            texts = rows.column(1).to_pylist()
+            failures = [_failure(fragment_id, int(at), text) for at, text in zip(offsets, texts, strict=True)]
             return Evaluated(pa.nulls(len(offsets), self._output), np.ones(len(offsets), np.bool_), tuple(failures))
         values = rows.column(0)
         return self._fitted(fragment_id, offsets, values) if values.type != self._output else plain(values)
@@ -125,10 +126,10 @@ def _skips(policy: ErrorPolicy, error: Exception) -> bool:
     return rule is not None and rule.action is ErrorAction.SKIP
 
 
-def _failure(fragment_id: int, offset: int, said: str) -> RowFailure:
-    return RowFailure(fragment_id, offset, SQL_ERROR, said, "", 1)
+def _failure(fragment_id: int, offset: int, text: str) -> RowFailure:
+    return RowFailure(fragment_id, offset, SQL_ERROR, text, "", 1)
 
 
 def _said(error: Exception) -> str:
-    text = str(error).partition(", /")[0].partition("\n")[0].removeprefix("External error: ")
+    text = said(error).partition(", /")[0].partition("\n")[0].removeprefix("External error: ")
     return text.removeprefix("LanceError(Arrow): ")[:_MESSAGE_CHARS]

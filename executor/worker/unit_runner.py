@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
+import structlog
 
 from core import keys
 from core.checkpoints.records import read_record
@@ -26,12 +27,11 @@ from core.domain.work import (
     WorkContext,
     WorkUnit,
 )
-from core.errors import LemanError
+from core.errors import INTERNAL_BUG, LemanError
 from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
-from core.storage import refusal
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_pass import FragmentPass
 from executor.worker.function_loading import load
@@ -43,8 +43,7 @@ from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
 from executor.worker.watchdog import Watchdog
 
-#: The table or the checkpoints could not be read or written: plan again, the planner may know why.
-STORAGE_ERROR = "STORAGE_ERROR"
+_log = structlog.get_logger(__name__)
 
 #: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
 _LOST_INTERVAL = 0.25
@@ -107,12 +106,9 @@ class UnitRunner:
                 failure = self._blame(error, reader)
             except LemanError as error:
                 failure = UnitFailure(error.reason, error.message)
-            except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-                said = str(error).partition(", /")[0]  # then comes a place in Lance's own source
-                refused = refusal(error, self._context.uri)
-                failure = UnitFailure(STORAGE_ERROR, f"{type(error).__name__}: {said}")
-                if refused is not None:
-                    failure = UnitFailure(refused.reason, refused.message)
+            except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
+                _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
+                failure = UnitFailure(INTERNAL_BUG, f"{type(error).__name__}: {error}")
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _reader(self) -> FragmentReader:

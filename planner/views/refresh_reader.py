@@ -183,8 +183,8 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
     older, newer = sorted([definition.base_version, target.version])
     try:
         return compactions.between(target.uri, older, newer, compactions.versions_to_look_at(len(target.fragments)))
-    except (OSError, ValueError) as error:
-        _log.warning("history cannot be read", uri=target.uri, version=newer, error=str(error))
+    except LemanError as error:
+        _log.warning("history cannot be read", uri=target.uri, version=newer, error=error.message)
         return ()
 
 

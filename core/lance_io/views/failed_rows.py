@@ -62,8 +62,8 @@ NONE_FAILED = FailedRows({})
 
 
 def read(view: str, note: FailedNote) -> FailedRows | None:
-    """The rows that a view's metadata counts; None where the file is gone, or is not what was written. Raises OSError
-    where it cannot be read."""
+    """The rows that a view's metadata counts; None where the file is gone, or is not what was written. Raises what
+    `storage_errors.unusable` gives where it cannot be read."""
     if not note.file:
         return NONE_FAILED
     content = read_beside(view, note.file)
@@ -84,7 +84,7 @@ def known(view: str, note: FailedNote) -> FailedRows:
 
 
 def write(view: str, failed: FailedRows) -> FailedNote:
-    """Keeps the rows in the view's folder; what its metadata is to say of them. Raises OSError."""
+    """Keeps the rows in the view's folder; what its metadata is to say of them. Raises as `write_beside`."""
     if not failed.groups:
         return FailedNote()
     columns = [

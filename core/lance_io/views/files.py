@@ -18,9 +18,9 @@ from core import whole_files
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss, NotFound
+from core.lance_io.boundary import using_storage
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.opening import filesystem_of, open_version
-from core.lance_io.panics import panics_as_errors
 from core.lance_io.scan import batches_of
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import fields_of
@@ -54,25 +54,31 @@ def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
 
 
 class ViewFileWriter:
-    """Writes one data file, batch by batch. Nothing is published unless `close` is called."""
+    """Writes one data file, batch by batch. Nothing is published unless `close` is called.
+
+    Each call raises what `storage_errors.unusable` gives where the store refuses, or the values do not fit.
+    """
 
     def __init__(self, uri: str, schema: pa.Schema, version: str | None, prefix: str = VIEW_FILE_PREFIX) -> None:
         self._uri = uri
         self._file = new_name(prefix)
         self._schema = schema.remove_metadata()
-        self._writer = LanceFileWriter(data_path(uri, self._file), self._schema, version=version)
         self._rows = 0
+        with using_storage(uri):
+            self._writer = LanceFileWriter(data_path(uri, self._file), self._schema, version=version)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends rows: columns by name, cast to the file's types. Raises pa.ArrowException where they do not fit."""
-        arrays = [_fitting(batch.column(field.name), field.type) for field in self._schema]
-        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        """Append rows: columns by name, cast to the file's types."""
+        with using_storage(self._uri):
+            arrays = [_fitting(batch.column(field.name), field.type) for field in self._schema]
+            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._rows += batch.num_rows
 
     def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
         """Notes which rows differ from the files that the new one replaces."""
-        buffer = self._writer.add_global_buffer(view_patches.encode(replaces, offsets))
-        self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
+        with using_storage(self._uri):
+            buffer = self._writer.add_global_buffer(view_patches.encode(replaces, offsets))
+            self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
 
     @property
     def rows(self) -> int:
@@ -80,8 +86,9 @@ class ViewFileWriter:
         return self._rows
 
     def close(self) -> StagedFile:
-        """Publishes the file."""
-        self._writer.close()
+        """Publish the file."""
+        with using_storage(self._uri):
+            self._writer.close()
         size, digest = digest_of(self._uri, self._file)
         return StagedFile(self._file, size, digest, self._rows, self._rows, 0)
 
@@ -137,11 +144,11 @@ def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
 
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Values of all physical rows of a fragment, in order, in bounded batches. Blobs come as bytes; deleted rows have
-    some value or NULL. Raises Aborted (FRAGMENT_GONE)."""
+    some value or NULL. Raises Aborted (FRAGMENT_GONE), and what `storage_errors.unusable` gives."""
     dataset = _open(uri, version)
     fragment = _fragment(dataset, fragment_id)
     wanted_blobs = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
-    with panics_as_errors():
+    with using_storage(uri):
         scanner = fragment.scanner(
             columns=list(columns),
             with_row_id=True,
@@ -180,13 +187,20 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
 
 
 def write_beside(uri: str, name: str, content: bytes) -> None:
-    """Writes a file of a view that is no data. Raises OSError."""
-    filesystem, root = filesystem_of(uri)
-    whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
+    """Write a file of a view that is no data. Raises what `storage_errors.unusable` gives."""
+    with using_storage(uri):
+        filesystem, root = filesystem_of(uri)
+        whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
 
 
 def read_beside(uri: str, name: str) -> bytes | None:
-    """All of a file of a view that is no data; None where there is none. Raises OSError."""
+    """All of a file of a view that is no data; None where there is none. Raises as `write_beside`."""
+    with using_storage(uri):
+        return bytes_beside(uri, name)
+
+
+def bytes_beside(uri: str, name: str) -> bytes | None:
+    """As `read_beside`, for this package alone. Raises OSError."""
     filesystem, root = filesystem_of(uri)
     try:
         with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:

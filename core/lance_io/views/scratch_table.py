@@ -23,8 +23,9 @@ from lance.fragment import write_fragments
 from core import keys, row_states
 from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
-from core.errors import Aborted, DataLoss, NotFound
+from core.errors import Aborted, DataLoss, LemanError, NotFound
 from core.lance_io import column_files
+from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import one_batch
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, move_to_latest, open_latest
@@ -32,7 +33,7 @@ from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
-from core.storage import failed, refusal
+from core.storage_errors import failed, refusal
 
 _DIGEST_KEY = "leman.scratch table"
 _COLUMNS_KEY = "leman.scratch table.columns"
@@ -47,7 +48,10 @@ RowIds = npt.NDArray[np.int64]
 
 
 class ScratchTable:
-    """A scratch table that exists. `rows`: how many each of its fragments has, in their order."""
+    """A scratch table that exists. `rows`: how many each of its fragments has, in their order.
+
+    What cannot be read raises what `storage_errors.unusable` gives.
+    """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -58,7 +62,8 @@ class ScratchTable:
             if isinstance(found, NotFound | DataLoss):  # damaged it is as good as gone
                 found = NotFound("TABLE_NOT_FOUND", f"The scratch table {uri} is gone: {error}")
             raise found from None
-        self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
+        with using_storage(uri):
+            self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
@@ -76,7 +81,7 @@ class ScratchTable:
         """Whether it is the one that was opened, with all its files."""
         try:
             return self.again().is_whole()
-        except (Aborted, OSError, ValueError):
+        except LemanError:
             return False
 
     @property
@@ -94,14 +99,16 @@ class ScratchTable:
 
     def is_whole(self) -> bool:
         """Whether all its files are there."""
-        system, path = filesystem_of(self.uri)
-        found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
-        files = {file.path for fragment in read_fragments(self._dataset) for file in fragment.files}
-        return files <= {info.base_name for info in found}
+        with using_storage(self.uri):
+            system, path = filesystem_of(self.uri)
+            found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
+            files = {file.path for fragment in read_fragments(self._dataset) for file in fragment.files}
+            return files <= {info.base_name for info in found}
 
     def row_ids(self) -> RowIds:
         """`__source_row_id` of all rows, by their position in the whole scratch table."""
-        column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
+        with using_storage(self.uri):
+            column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
         return np.asarray(column.to_numpy(), np.int64)
 
     def complete(self, columns: Iterable[str]) -> list[int]:
@@ -111,20 +118,24 @@ class ScratchTable:
 
     def _complete(self, columns: Iterable[str]) -> list[int]:
         wanted = set(columns)
-        fields = [f.field_ids for f in fields_of(self._dataset) if f.name in wanted]
+        with using_storage(self.uri):
+            fields = [f.field_ids for f in fields_of(self._dataset) if f.name in wanted]
+            fragments = read_fragments(self._dataset)
         return [
             at
-            for at, fragment in enumerate(read_fragments(self._dataset))
+            for at, fragment in enumerate(fragments)
             if all(_is_complete(self.uri, fragment.files_of(ids)) for ids in fields)
         ]
 
     def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
         """Positions in the whole scratch table, ascending, of the rows of a column for which its function failed.
         `fragments`: positions of those that are looked at, which are complete; None: all."""
-        fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
+        with using_storage(self.uri):
+            fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
+            held = read_fragments(self._dataset)
         starts = np.cumsum([0, *self.rows])
         found = [np.empty(0, np.int64)]
-        for at, fragment in enumerate(read_fragments(self._dataset)):
+        for at, fragment in enumerate(held):
             if fragments is not None and at not in fragments:
                 continue
             for file in fragment.files_of(fields):
@@ -143,13 +154,15 @@ class ScratchTable:
         first, last = np.searchsorted(ends, [start, start + max(rows, 1) - 1], side="right").tolist()
         if not self._known[tuple(columns)].issuperset(range(first, last + 1)):
             raise taken(self.uri, "values are missing")
-        scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
-        return one_batch(scanner.to_table())
+        with using_storage(self.uri):
+            scanner = self._dataset.scanner(columns=list(columns), offset=start, limit=rows, blob_handling="all_binary")
+            return one_batch(scanner.to_table())
 
     def refresh(self) -> None:
         """Sees what was committed since."""
         self._known.clear()
-        move_to_latest(self._dataset)
+        with using_storage(self.uri):
+            move_to_latest(self._dataset)
 
 
 def find(uri: str, digest: str) -> ScratchTable | None:
@@ -187,7 +200,7 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
         drop(uri)
         try:
             laid = _laid(uri, digest, parts, columns)
-        except (OSError, ValueError, RuntimeError, NotFound) as error:  # Lance has all of them for a table that changed
+        except (*LANCE_ERRORS, NotFound) as error:  # Lance has all of them for a table that changed
             raise refusal(error, uri) or taken(uri, error) from error
         if laid.digest != digest:
             raise taken(uri, "it is being laid anew")
@@ -259,7 +272,7 @@ def drop(uri: str) -> None:
 def _is_complete(uri: str, files: Sequence[str]) -> bool:
     try:
         return bool(files) and all(_is_settled(uri, file) for file in files)
-    except (OSError, ValueError):  # somebody drops the scratch table meanwhile
+    except LemanError:  # somebody drops the scratch table meanwhile
         return False
 
 

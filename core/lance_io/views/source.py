@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
+from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import one_batch
 from core.lance_io.dialect import Dialect
 from core.lance_io.opening import open_version
@@ -77,10 +79,11 @@ class SourceRows:
     """One version of a source, opened once. Rows are named by stable row id or, where the source has none, by address.
 
     Where the source is a view, rows whose values were never set do not exist. For many threads at once.
-    Raises NotFound (SOURCE_VERSION_NOT_FOUND).
+    What Lance cannot read or evaluate raises what `storage_errors.unusable` gives.
     """
 
     def __init__(self, uri: str, version: int) -> None:
+        """Raises NotFound (SOURCE_VERSION_NOT_FOUND)."""
         try:
             self._dataset = open_version(uri, version)
         except (ValueError, OSError) as error:
@@ -121,8 +124,7 @@ class SourceRows:
     def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
         """Ids of the rows for which the filter is true, in pieces; None: of all fragments. Reads the columns of the
         filter only; memory is bounded."""
-        condition = self.condition(where)
-        yield from self._scan_ids(condition, fragments)
+        yield from self._scan_ids(self.condition(where), fragments)
 
     def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
         """Ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
@@ -143,24 +145,30 @@ class SourceRows:
         Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there,
         FailedPrecondition (EXPRESSION_FAILED) where an expression has no value for one.
         """
-        try:
-            return self.values(ids, columns)
-        except sql_failures.ERRORS:
-            self._blame(ids, columns)
-            raise
+        with self._reading():
+            try:
+                return self._values(ids, columns)
+            except LANCE_ERRORS:
+                self._blame(ids, columns)
+                raise
 
     def present(self, ids: Ids) -> Mask:
         """For each of the ids: is there such a live row? Reads no data. Stable row ids only."""
         found = [NO_IDS]
         for at in range(0, len(ids), _ROWS):
             wanted = pa.array(np.unique(ids[at : at + _ROWS]), pa.uint64())
-            with panics_as_errors():
+            with self._reading():
                 table = self._dataset._take_rows(wanted, columns={ROW_ID: "_rowid"})
             found.append(table.column(ROW_ID).to_numpy().astype(np.int64))
         return np.isin(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """As `take`, and whatever Lance raises where an expression has no value for a row."""
+        """As `take`, without a look for the row for which an expression has no value."""
+        with self._reading():
+            return self._values(ids, columns)
+
+    def _values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """Raises what Lance raises."""
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
         plain = {name: e for name, e in columns.items() if name not in blobs}
@@ -177,18 +185,19 @@ class SourceRows:
         if not blobs or not len(ids):
             return len(ids)
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
-        places = self._take_sorted(wanted, plain(sorted(blobs)))
+        with self._reading():
+            places = self._take_sorted(wanted, plain(sorted(blobs)))
         sizes: Ids = np.sum([blob_sizes(places.column(column)) for column in blobs], axis=0)
         return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
         """The live rows, with ids in [low, high), of those of the fragments that there are. Reads no data. Stable row
         ids only."""
-        chosen = self._fragments(fragments)
-        if not chosen:
-            return NO_ROWS
         found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
-        with panics_as_errors():
+        with self._reading():
+            chosen = self._fragments(fragments)
+            if not chosen:
+                return NO_ROWS
             scanner = self._dataset.scanner(
                 columns=list(_FACTS), fragments=chosen, batch_size=_FACT_ROWS, batch_readahead=4
             )
@@ -203,7 +212,13 @@ class SourceRows:
 
     def live_rows(self, fragments: Collection[int]) -> int:
         """How many rows those of the fragments have that there are. Reads no data."""
-        return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
+        with self._reading():
+            return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
+
+    def count_rows(self) -> int:
+        """How many rows there are. Reads no data."""
+        with self._reading():
+            return int(self._dataset.count_rows())
 
     def highest_id(self, fragments: Collection[int]) -> int:
         """Of the rows of those of the fragments that there are; -1: there is none. Reads no data."""
@@ -214,22 +229,26 @@ class SourceRows:
         names = self._dataset.schema.names
         read = {name for text in columns.values() for name in expressions.inputs(text, names)} - self._blobs
         found = sql_failures.failed_row(
-            np.sort(ids), lambda part: self.values(part, plain(read)), lambda part: self.values(part, columns)
+            np.sort(ids), lambda part: self._values(part, plain(read)), lambda part: self._values(part, columns)
         )
         if found is not None:
             raise sql_failures.expression_failed(found[0], self.version, self.uri, found[1]) from None
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return using_storage(self.uri)
 
     def _fragments(self, fragments: Collection[int]) -> list[lance.LanceFragment]:
         found = (self._dataset.get_fragment(fragment_id) for fragment_id in sorted(fragments))
         return [fragment for fragment in found if fragment is not None]
 
     def _scan_ids(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
-        try:
-            yield from self._scan(condition, fragments)
-        except sql_failures.ERRORS:
-            for ids in self._scan("", fragments) if condition else ():
-                self._blame(ids, {_MATCHES: condition})
-            raise
+        with self._reading():
+            try:
+                yield from self._scan(condition, fragments)
+            except LANCE_ERRORS:
+                for ids in self._scan("", fragments) if condition else ():
+                    self._blame(ids, {_MATCHES: condition})
+                raise
 
     def _scan(self, condition: str, fragments: Collection[int] | None) -> Iterator[Ids]:
         chosen = None if fragments is None else self._fragments(fragments)

@@ -24,15 +24,15 @@ from lance.fragment import RowIdMeta, RowIdSequence
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
+from core.lance_io.boundary import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
-from core.lance_io.panics import panics_as_errors
 from core.lance_io.protobuf import Kind, Layout, message_class
 from core.lance_io.tables import snapshot_of
-from core.lance_io.views.files import REFRESH_FOLDER, read_beside, write_beside
+from core.lance_io.views.files import REFRESH_FOLDER, bytes_beside, write_beside
 from core.lance_io.views.source import NO_ROWS, RowFacts
 from core.sql.query_columns import columns_read
-from core.storage import failed
+from core.storage_errors import failed
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
 
@@ -107,9 +107,9 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
     """Keeps a source version in a view's folder; the record's name. `before`: that of an earlier record, of which rows
     are taken that stayed. Empty where the source has no stable row ids: such a view stays at its version.
 
-    Raises OSError and ValueError where the source cannot be read, or the folder not be written.
+    Raises what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
     """
-    with panics_as_errors(), collector_paused():
+    with using_storage(view), collector_paused():
         dataset = open_version(source, version)
         if not dataset.has_stable_row_ids:
             return ""
@@ -118,14 +118,14 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
         snapshot = snapshot_of(source, dataset, fragments)
         known = _earlier(view, before) if any(f.deleted_rows for f in fragments) else None
         rows = _all_rows(dataset, serialized, fragments, known)
-    content = _encoded(snapshot, _read_ids(snapshot, query), rows)
+        content = _encoded(snapshot, _read_ids(snapshot, query), rows)
     name = f"{view_metadata.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
     write_beside(view, name, content)
     return name
 
 
 def read(view: str, name: str, source: str) -> SourceRecord | None:
-    """A record of a view; None where there is none, or it is not what was written. Raises what `core.storage.failed`
+    """A record of a view; None where there is none, or it is not what was written. Raises what `storage_errors.failed`
     gives where that cannot be told."""
     content = content_of(view, name) if name else None
     if content is None or not is_whole(name, content):
@@ -134,9 +134,9 @@ def read(view: str, name: str, source: str) -> SourceRecord | None:
 
 
 def content_of(view: str, name: str) -> bytes | None:
-    """The bytes of a record; None where there is none. Raises what `core.storage.failed` gives."""
+    """The bytes of a record; None where there is none. Raises what `storage_errors.failed` gives."""
     try:
-        return read_beside(view, name)
+        return bytes_beside(view, name)
     except OSError as error:
         path = f"{filesystem_of(view)[1]}/{REFRESH_FOLDER}/{name}"
         raise failed(error, f"The record {path} cannot be read now: {error}", path) from None

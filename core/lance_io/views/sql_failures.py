@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from core.errors import FailedPrecondition
+from core.lance_io.boundary import LANCE_ERRORS
 from core.lance_io.tables import clean_message
 from core.views.rows import Ids
-
-#: What Lance raises for either.
-ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 
 _Read = Callable[[Ids], object]
 
@@ -33,11 +29,11 @@ def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] 
 def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
     try:
         inputs(ids)
-    except ERRORS:
+    except LANCE_ERRORS:
         return None
     try:
         values(ids)
-    except ERRORS as error:
+    except LANCE_ERRORS as error:
         return error
     return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from core.domain.view import ViewQuery
+from core.lance_io.boundary import using_storage
 from core.views.rows import Bounds, Ids, Keys, in_order, order_keys
 
 _BUCKETS = 64
@@ -25,6 +26,11 @@ def in_view_order(ids: Ids, query: ViewQuery) -> Ids:
 def view_rows(matching: Iterable[Ids], query: ViewQuery, in_memory: int = _IN_MEMORY) -> Iterator[Ids]:
     """From all matching ids those that the view holds, in its order, in pieces; memory is bounded by some 100 MB for
     each 100 million of them."""
+    with using_storage(tempfile.gettempdir()):
+        yield from _in_pieces(matching, query, in_memory)
+
+
+def _in_pieces(matching: Iterable[Ids], query: ViewQuery, in_memory: int) -> Iterator[Ids]:
     bounds = Bounds(query.offset, query.limit)
     chosen = _cut(_sorted(matching, in_memory, shuffle=False, seed=0), bounds) if bounds.bounded else matching
     if bounds.bounded and not query.shuffle:

@@ -11,7 +11,7 @@ import numpy as np
 
 from core.domain.compactions import CompactionHistory
 from core.domain.table import Fragment
-from core.errors import NotFound
+from core.errors import LemanError
 from core.lance_io import compactions
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.views.rows import NO_IDS, Ids, Mask, contains
@@ -45,7 +45,7 @@ class Ancestry:
             found = compactions.trace(
                 self._uri, self._version, files, lambda old: "" if is_end(old) else self._file(old), most
             )
-        except (OSError, ValueError):
+        except LemanError:
             return
         self._compactions = CompactionHistory(
             {**self._compactions.rewrites, **found.rewrites}, self._compactions.lost | found.lost
@@ -95,7 +95,7 @@ class Ancestry:
         if key not in self._read:
             try:
                 self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id])
-            except (NotFound, OSError):  # cleaned away
+            except LemanError:  # cleaned away
                 self._read[key] = self._moved(version, fragment_id)
         return self._read[key]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.domain.view import EarlierValues, RefreshPlan
+from core.lance_io.boundary import using_storage
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids, contains, positions
 from executor.refresh.diff.base import Base
@@ -40,8 +41,14 @@ def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> Ea
     """Those of the wanted rows of the source that are the same at the plan's version as when the earlier values were
     computed, and that the view had then.
 
-    Raises NotFound (SOURCE_VERSION_NOT_FOUND), OSError and ValueError where the view's version is gone.
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND), and what `storage_errors.unusable` gives where the view's version is
+    gone.
     """
+    with using_storage(plan.definition.source_uri):
+        return _unchanged(plan, earlier, wanted)
+
+
+def _unchanged(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
     then = replace(plan, version=earlier.view_version, definition=earlier.definition, changes=earlier.changes)
     ids, own_ids = held_with_values(then.uri, then.version, np.sort(wanted))
     if not earlier.changes or not len(ids):

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from core.domain.view import RefreshMode, RefreshPlan
+from core.lance_io.boundary import using_storage
 from core.lance_io.views.source import RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows
 from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
@@ -53,9 +54,10 @@ NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
 def row_outcome(plan: RefreshPlan) -> RowOutcome:
     """Step 2 of a refresh (docs/decisions/0010-views.md). The view is read at `plan.version`.
 
-    Raises NotFound (SOURCE_VERSION_NOT_FOUND), Aborted (SOURCE_ROW_GONE).
+    Raises NotFound (SOURCE_VERSION_NOT_FOUND), Aborted (SOURCE_ROW_GONE), and what `storage_errors.unusable` gives.
     """
-    return _Comparison(plan).outcome()
+    with using_storage(plan.definition.source_uri):
+        return _Comparison(plan).outcome()
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
@@ -84,7 +86,7 @@ class _Filter:
 
     def everything(self) -> Iterator[Ids]:
         if not self._free:
-            self.rows_read += self.source.dataset.count_rows()
+            self.rows_read += self.source.count_rows()
         return self.source.matching_ids(self._where)
 
     def among(self, ids: Ids) -> Ids:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from core.domain.view import IS_SET, SOURCE_ROW_ID
+from core.lance_io.boundary import using_storage
 from core.lance_io.opening import open_version
-from core.lance_io.panics import panics_as_errors
 from core.views.rows import NO_IDS, Ids, contains
 
 _ROWS = 1 << 16
@@ -24,7 +24,7 @@ def held_with_values(uri: str, version: int, wanted: Ids) -> tuple[Ids, Ids]:
 
 def _read(uri: str, version: int, wanted: Ids | None, place: str, where: str | None = None) -> tuple[Ids, Ids]:
     ids, places = [NO_IDS], [NO_IDS]
-    with panics_as_errors():
+    with using_storage(uri):
         scanner = open_version(uri, version).scanner(
             columns=[SOURCE_ROW_ID],
             filter=where,

@@ -513,7 +513,7 @@ def test_unreadable_store_is_no_rejection(table, monkeypatch):
     def away(*_):
         raise PermissionError("denied")
 
-    monkeypatch.setattr(column_files, "digest_of", away)
+    monkeypatch.setattr(column_files, "_filesystem", away)
     with pytest.raises(Unavailable) as caught:
         submit(request)
     assert caught.value.reason == "STORE_UNAVAILABLE"

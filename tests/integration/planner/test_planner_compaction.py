@@ -12,6 +12,7 @@ import pytest
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.ranges import RowRange
+from core.errors import DataLoss
 from core.lance_io import compactions, manifest
 from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transactions
@@ -86,7 +87,7 @@ def test_which_rows_of_an_indexed_table_were_live_is_told_by_their_ids(filled):
     if filled.open().has_stable_row_ids:
         assert [np.flatnonzero(~old.live(i, RowRange(0, ROWS))).tolist() for i in (0, 1, 2)] == [[3], [1], []]
     else:
-        with pytest.raises(ValueError, match="no stable ids"):
+        with pytest.raises(DataLoss, match="no stable ids"):
             old.live(0, RowRange(0, ROWS))
 
 

@@ -5,6 +5,7 @@ import pytest
 from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.committed_files import FOLDER, Committed
 from core.domain.plan import StagedFile
+from core.errors import Unavailable
 
 MANY = 40
 
@@ -91,7 +92,7 @@ def test_folding_that_is_stopped_can_be_done_again(tmp_path, monkeypatch):
         raise OSError("killed")
 
     monkeypatch.setattr(committed_files, "_write", written_and_killed)
-    with pytest.raises(OSError, match="killed"):
+    with pytest.raises(Unavailable, match="killed"):
         committed_files.fold(str(tmp_path), lambda: set(before))
     monkeypatch.undo()
     for _ in range(2):

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from core.domain.job import JobState
+from core.errors import Unavailable
+from core.storage_errors import STORE_UNAVAILABLE
 from executor.refresh import refresh_work
 from executor.refresh.view_files import ViewWriter
 from tests.integration.views.histories.shapes import SHAPES, query
@@ -26,7 +28,7 @@ class Writing:
         with self._lock:
             self.begun += 1
             if self.begun == 4:
-                raise OSError("no space left")
+                raise Unavailable(STORE_UNAVAILABLE, "no space left")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from core.domain.job import Job, JobState
 from core.domain.view import AskedCommit, RefreshResult, RefreshSpec
-from core.errors import FailedPrecondition
+from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import job_records
 from core.lance_io.views import scratch_table as view_scratch
 from executor.jobs.job_status import JobStatus
@@ -144,7 +144,7 @@ def test_a_refresh_that_cannot_be_written_down_goes_on(mortal, quick_folder, mon
     async def full(job: Job) -> Job:
         if not job.state.terminal:
             tries.append(job)
-            raise OSError("no space left")
+            raise Unavailable("STORE_UNAVAILABLE", "no space left")
         return job
 
     monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, save_job=full))

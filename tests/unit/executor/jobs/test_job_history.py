@@ -18,9 +18,9 @@ from core import sealed_documents
 from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
-from core.errors import Unavailable
+from core.errors import DataLoss, Unavailable
 from core.lance_io import damage, job_records
-from core.lance_io.append_log import Snapshot
+from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
 from executor.jobs.history_writer import HistoryWriter
 from executor.jobs.job_history import JobHistory
@@ -61,11 +61,11 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
     assert job_records.decode(sealed_documents.unseal_text(text)) == full, "without a digest"
     for requests in ({}, {"backfill": SPEC, "refresh": full.request}):
         record = {"job_id": "job-1", "request_id": "", "state": "DONE", "created_at": 1, "updated_at": 2, **requests}
-        with pytest.raises(ValueError, match=r"a job with [02] requests"):
+        with pytest.raises(DataLoss, match=r"a job with [02] requests"):
             job_records.decode(msgspec.json.encode(record).decode())
     for at in range(0, len(text), 7):
         flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
-        with pytest.raises(ValueError, match=r"."):
+        with pytest.raises(DataLoss, match=r"."):
             job_records.decode(flipped)
 
 
@@ -260,7 +260,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage(folder, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(damage, "check_store", refuse)
-        with pytest.raises(OSError, match="Connection reset"):
+        with pytest.raises(Unavailable, match="Connection reset"):
             history_of(folder).load()
     broken.write_bytes(whole)
     history = history_of(folder)

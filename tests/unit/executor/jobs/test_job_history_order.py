@@ -13,7 +13,7 @@ from lance.optimize import Compaction
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from core.lance_io.append_log import Snapshot
+from core.lance_io.log_snapshot import Snapshot
 from core.lance_io.open_jobs import open_jobs
 from executor.jobs.job_history import _JOBS, JobHistory
 

@@ -14,7 +14,7 @@ import pytest
 from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
-from core.lance_io.append_log import Snapshot
+from core.lance_io.log_snapshot import Snapshot
 from executor.jobs.job_history import JobHistory
 from executor.jobs.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri

@@ -132,7 +132,7 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
 
 
 def _refuse(*_: object) -> None:
-    raise OSError("no room")
+    raise Unavailable("STORE_UNAVAILABLE", "no room")
 
 
 class Crossing:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from core.errors import FailedPrecondition, Unavailable
-from core.storage import DENIED, FULL, READ_ONLY, failed, refusal
+from core.storage_errors import DENIED, FULL, READ_ONLY, failed, refusal
 from leman.local import storage_refusal
 
 COPY = "LanceError(IO): Generic LocalFileSystem error: Unable to copy data to file: No space left on device"

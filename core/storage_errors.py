@@ -1,5 +1,15 @@
-"""What a storage says when it refuses: the one place that reads errno and messages of file systems and object stores.
+"""What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
 
+The rule of the boundary. An error of Lance, of pyarrow or of the operating system, and a panic of Lance's Rust, becomes
+an error of `core.errors` once: in the packages that touch storage (`core.lance_io`, `core.checkpoints`,
+`commit_coordinator.lance_io`, `executor.refresh.diff`). Above them a failure of storage is a LemanError, and nothing
+catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
+
+    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: somebody has to do something (`refusal`)
+    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`)
+    NotFound, DataLoss what is asked for is not there, or damaged
+
+Each is raised from the error that it stands for, so that `said` can give the words of that one.
 Lance, pyarrow and Python say the same thing in three ways; only Python's errors always have an errno.
 """
 
@@ -12,6 +22,8 @@ from collections.abc import Iterator
 
 from core.errors import FailedPrecondition, LemanError, Unavailable
 
+#: Reason of Unavailable for what cannot be read or written now.
+STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
 #: Reasons that waiting does not help with: somebody has to do something about the storage.
 REASONS = frozenset({FULL, READ_ONLY, DENIED})
@@ -60,7 +72,18 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
 def failed(error: BaseException, message: str, path: str) -> LemanError:
     """The error of a storage that could not be used: what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the
     message."""
-    return refusal(error, path) or Unavailable("STORE_UNAVAILABLE", message, uri=path)
+    return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, message, uri=path)
+
+
+def unusable(error: BaseException, path: str) -> LemanError:
+    """As `failed`, where there is no more to say than the class and the words of the error."""
+    words = str(error).partition(", /")[0]  # then comes a place in Lance's own source
+    return failed(error, f"{type(error).__name__}: {words}", path)
+
+
+def said(error: BaseException) -> str:
+    """The words of the error that a LemanError stands for; its own where it stands for itself."""
+    return str(error.__cause__ or error)
 
 
 @contextlib.contextmanager

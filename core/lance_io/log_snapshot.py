@@ -1,0 +1,150 @@
+"""The rows of one version of an `AppendLog`, and the order in which they were appended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import lance
+import pyarrow as pa
+
+from core.lance_io.boundary import LANCE_ERRORS
+from core.lance_io.panics import panics_as_errors
+from core.storage_errors import failed
+
+#: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
+SAVED_FROM = "position"
+_ROW_ID = "_rowid"
+
+
+def position(row: dict[str, object]) -> int:
+    """Tell where a row stands among all others of its table: in the order in which their appends were committed.
+
+    Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
+    were appended meanwhile. A row that was saved from a damaged fragment is appended anew and has a new id; its column
+    `position` has the old one. Rows with ids 0, 1, 2 of which the middle one was saved, with id 3, stand in the order
+    0, 3 (position 1), 2. 0 for all rows of a table without stable ids, as earlier releases made it: there the order of
+    the manifest is all that is known.
+    """
+    if SAVED_FROM not in row:
+        return 0
+    before = row[SAVED_FROM]
+    return int(str(row[_ROW_ID] if before is None else before))
+
+
+def was_saved(row: dict[str, object]) -> bool:
+    """Whether a row was appended anew, so that its position may be before those of rows that were there already."""
+    return row.get(SAVED_FROM) is not None
+
+
+class Snapshot:
+    """The rows of one version, each with a place of its own: 0 is the first.
+
+    Where the storage cannot be used, or a file makes no sense, its calls raise what `storage_errors.failed` gives;
+    `said` has the words of the error itself.
+    """
+
+    def __init__(self, dataset: lance.LanceDataset, called: str) -> None:
+        self._dataset = dataset
+        self._called = called
+        self.version = int(dataset.version)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._dataset.schema.names)
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether no later version is there."""
+        with self._readable():
+            return int(self._dataset.latest_version) == self.version
+
+    @property
+    def fragments(self) -> dict[str, int]:
+        """Its fragments in the order of their rows: the name of a file that no other fragment ever has, and the number,
+        which may be given again where the latest version was damaged."""
+        with self._readable():
+            found = (fragment.metadata for fragment in self._dataset.get_fragments())
+            return {str(metadata.files[0].path): int(metadata.id) for metadata in found}
+
+    @property
+    def row_count(self) -> int:
+        with self._readable():
+            return int(self._dataset.count_rows())
+
+    def files(self, fragment_id: int) -> list[str]:
+        """Paths of a fragment's data files in the folder of the table."""
+        with self._readable():
+            return [f"data/{file.path}" for file in self._fragment(fragment_id).metadata.files]
+
+    def fragment(self, fragment_id: int, columns: Sequence[str]) -> list[dict[str, object]]:
+        """These columns of a fragment's rows, and what tells their `position`."""
+        ordered = SAVED_FROM in self.columns
+        names = [*columns, SAVED_FROM] if ordered else list(columns)
+        with self._readable():
+            found = self._fragment(fragment_id).to_table(columns=names, with_row_id=ordered)
+            rows: list[dict[str, object]] = found.to_pylist()
+        return rows
+
+    def readable(self, fragment_id: int) -> list[dict[str, object]]:
+        """Those of a damaged fragment's rows that can be read by themselves, with what tells their `position`."""
+        with self._readable():  # the manifest has the ids: no file is read
+            fragment = self._fragment(fragment_id)
+            ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
+        found: list[dict[str, object]] = []
+        for row, row_id in enumerate(ids):
+            with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+                found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
+        return found
+
+    def without(self, fragment_id: int) -> None:
+        """Commit that the table does without a fragment, unless others are in the way."""
+        gone = lance.LanceOperation.Delete([], [fragment_id], "damaged")
+        with self._readable():
+            lance.LanceDataset.commit(self._dataset, gone, read_version=self.version)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows, in the order of their places."""
+        with self._readable():
+            yield from self._dataset.scanner(columns=list(columns), scan_in_order=True).to_batches()
+
+    def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
+        """The rows of these places, in this order."""
+        if not places:
+            return []
+        with self._readable():
+            rows: list[dict[str, object]] = self._dataset.take(list(places)).to_pylist()
+        return rows
+
+    def _fragment(self, fragment_id: int) -> lance.LanceFragment:
+        found = self._dataset.get_fragment(fragment_id)
+        if found is None:
+            raise OSError(f"there is no fragment {fragment_id}")
+        return found
+
+    def _readable(self) -> contextlib.AbstractContextManager[None]:
+        return readable(self._called, self._dataset.uri)
+
+
+@contextlib.contextmanager
+def readable(called: str, uri: str) -> Iterator[None]:
+    """Raise what `storage_errors.failed` gives of a log that cannot be read. `called`: what people call it."""
+    try:
+        with panics_as_errors():
+            yield
+    except LANCE_ERRORS as error:
+        raise failed(error, f"{called} cannot be read: {error}", uri) from error
+
+
+def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Schema) -> pa.Table:
+    """Rows of a snapshot as they are appended anew, with the position that they had."""
+    if SAVED_FROM not in snapshot.columns:
+        return pa.Table.from_pylist(list(rows), schema=schema)
+    placed = [{**row, SAVED_FROM: position(row)} for row in rows]
+    return pa.Table.from_pylist(placed, schema=with_position(schema))
+
+
+def with_position(schema: pa.Schema) -> pa.Schema:
+    """The schema of a log that keeps an order."""
+    return schema.append(pa.field(SAVED_FROM, pa.int64()))
