@@ -51,11 +51,11 @@ def noting(path: str) -> Callable[[int], int]:
     return noted
 
 
-def kill_at_half(caller: Caller, evidence: Path, rows: int) -> Recovery:
+def kill_at_half(caller: Caller, seen_rows: Path, rows: int) -> Recovery:
     """Runs a job on table `t`, kills the executor in the middle and waits for the end."""
     column = f"y{uuid.uuid4().hex[:8]}"
     make = leman.udf(data_type=pa.int64(), name="noted", version=column, input_columns=["x"])
-    caller.sdk.open_table("t").add_columns({column: make(noting(str(evidence)))})
+    caller.sdk.open_table("t").add_columns({column: make(noting(str(seen_rows)))})
     job = caller.begin(caller.spec("t", column))
     seconds_per_row = 0.0
     for message in caller.watch(job.job_id):
@@ -65,9 +65,9 @@ def kill_at_half(caller: Caller, evidence: Path, rows: int) -> Recovery:
             break
     os.kill(caller.processes()["executor"], signal.SIGKILL)
     killed = time.perf_counter()
-    rows_at_kill = len(evidence.read_text().split())
+    rows_at_kill = len(seen_rows.read_text().split())
     _wait_for_end(caller, job.job_id)
-    seen = evidence.read_text().split()
+    seen = seen_rows.read_text().split()
     if len(set(seen)) != rows:
         raise RuntimeError(f"{rows - len(set(seen))} rows were never computed")
     allowed = round(CORES * (INTERVAL_SECONDS + SLICE_SECONDS) / seconds_per_row)

@@ -32,7 +32,7 @@ NAMES = (
     "resume",
     "checkpoint_overhead",
     "commit_rate",
-    "backlog_rate",
+    "work_queue_rate",
     "get_job_rate",
     "watchers",
     "memory_ceiling",
@@ -59,7 +59,7 @@ _QUICK_ROWS = {
     "resume": 8_000,
     "checkpoint_overhead": 2_000,
 }
-_QUICK_FRAGMENTS = {"commit_rate": 32, "plan_time": 1000, "backlog_rate": 1000}
+_QUICK_FRAGMENTS = {"commit_rate": 32, "plan_time": 1000, "work_queue_rate": 1000}
 
 
 def arguments_of(name: str, options: argparse.Namespace) -> list[str]:

@@ -1,7 +1,4 @@
-"""Each parameter of a backfill does what docs/parameters.md says of it, and without it its default holds.
-
-The names are those of the reference system, its parameters one by one.
-"""
+"""Each parameter of a backfill does what docs/parameters.md says of it, and without it its default holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five scenarios of the reference system's guide to backfills, as a user meets them."""
+"""Five scenarios of backfills, as a user meets them."""
 
 from __future__ import annotations
 

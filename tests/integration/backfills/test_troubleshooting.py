@@ -1,7 +1,5 @@
-"""What the reference system's guides tell people to look for when something is wrong: it is there, word by word.
-
-`backfills.md`: "Troubleshooting" and its table of error messages; `checkpointing.md`: "Debugging tips";
-`fragment_writers.md`: conflicts, stalls and their settings. A stuck backfill is in tests/faults/test_stalls.py.
+"""What people look for when something is wrong is there, word by word: messages, files of checkpoints, settings of
+conflicts and stalls. A stuck backfill is in tests/faults/test_stalls.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the documents name is there: files, folders, modules, links, headings, decision records."""
+"""What the documents name is there: files, folders, modules, tests, settings, links, headings, decision records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from core import config
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("core", "embedded", "planner", "executor", "commit_coordinator")
@@ -24,6 +26,8 @@ CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 FILE = re.compile(r"[\w/.-]+\.(?:py|md|proto|toml|ya?ml|json|txt|in)")
 MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks'))})(?:\.\w+)+)")
+TEST = re.compile(r"`(test_\w+)`")
+SETTING = re.compile(r"LEMAN_[A-Z]+__[A-Z_]+")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ENTRY = re.compile(r"^\*\*(.+?)\*\* –", re.MULTILINE)
 
@@ -78,6 +82,21 @@ def test_every_link_leads_somewhere(document):
             lost.append(link)
 
     assert lost == []
+
+
+def test_every_test_that_is_named_exists():
+    there = {name for path in FILES if path.suffix == ".py" for name in re.findall(r"def (test_\w+)", path.read_text())}
+    named = {name for document in DOCUMENTS for name in TEST.findall(text_of(document))}
+
+    assert named - there == set()
+
+
+def test_every_setting_that_is_named_exists():
+    known = {info.env for info in config.describe(config.load())}
+    named = {name for document in DOCUMENTS for name in SETTING.findall(text_of(document))}
+
+    assert len(named) > 20
+    assert named - known - {"LEMAN_SECTION__KEY"} == set()
 
 
 def test_decision_records_are_numbered_without_gaps():

@@ -16,7 +16,7 @@ from core.domain.ranges import RowRange, subtract, total
 from core.domain.work import FragmentResult, FragmentWork, Timings, UnitOutcome, WorkUnit
 from executor.scheduling.work_queue import WorkQueue
 
-_LANES = 1000
+_WORKERS = 1000
 _SECONDS_PER_ROW = 1e-3
 _SECONDS = 2.0
 _SORTED_FRAGMENTS = 10_000
@@ -56,13 +56,13 @@ def _done(work: FragmentWork) -> FragmentResult:
 
 def rate(fragments: int, rows: int) -> float:
     """Units a second, taken and given back, with all workers at work."""
-    work_queue = WorkQueue(tasks_of(fragments, rows), _LANES, seconds_per_row=_SECONDS_PER_ROW)
+    work_queue = WorkQueue(tasks_of(fragments, rows), _WORKERS, seconds_per_row=_SECONDS_PER_ROW)
     out: deque[WorkUnit] = deque()
     back: list[UnitOutcome] = []
     units, spent = 0, 0.0
     while spent < _SECONDS and (out or not work_queue.empty):
         begin = time.perf_counter()
-        while len(out) < _LANES and (unit := work_queue.take()) is not None:
+        while len(out) < _WORKERS and (unit := work_queue.take()) is not None:
             out.append(unit)
             units += 1
         spent += time.perf_counter() - begin
@@ -110,7 +110,7 @@ def main() -> None:
         5000,
         at_least=True,
     )
-    report("backlog_rate", options, [target], workers=_LANES, units_per_second=found, sorting=figures(plain))
+    report("work_queue_rate", options, [target], workers=_WORKERS, units_per_second=found, sorting=figures(plain))
 
 
 if __name__ == "__main__":
