@@ -1,6 +1,6 @@
 """Checkpoint keys and file fingerprints: the only place that hashes identities.
 
-The key format is public (settlement C2): keys written by one release are read by the next, and
+The key format is public: keys written by one release are read by the next, and
 `tests/conformance/vectors/checkpoint_keys.json` holds vectors for other languages.
 """
 
@@ -176,7 +176,7 @@ def traced_key(function_part_: str) -> str:
 def parse_range_key(key: str) -> RangeKey | None:
     """Takes a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
 
-    None: not a key of ours, or a legacy form, which is recognised and never reused (settlement S5).
+    None: not a key of ours, or a legacy form, which is recognised and never reused.
     """
     if is_legacy(key):
         return None
@@ -224,7 +224,7 @@ def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterabl
     """Identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
 
     A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no
-    part of it: rows computed under one filter are as good under another (settlement S2).
+    part of it: rows computed under one filter are as good under another.
     """
     return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
 

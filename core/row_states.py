@@ -1,7 +1,7 @@
 """States of the rows of a column file of which not all rows are computed.
 
 A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
-tell them apart. They travel inside the file as a global buffer (decision 1 of the architecture).
+tell them apart. They travel inside the file as a global buffer.
 
 A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
 such rows, a state carries the version too: see `of_version`.

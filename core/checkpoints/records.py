@@ -1,6 +1,8 @@
-"""Fragment records: which column file was written for a fragment, and what it rests on (seed: fragment data-file
-checkpoint). Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say
-nothing, and the table's history is cleaned one day."""
+"""Fragment records: which column file was written for a fragment, and what it rests on.
+
+Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say nothing, and
+the table's history is cleaned one day.
+"""
 
 from __future__ import annotations
 

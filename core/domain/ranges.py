@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class RowRange(NamedTuple):
-    """Physical offsets [start, end) in a fragment. Deleted rows are counted (settlement S1)."""
+    """Physical offsets [start, end) in a fragment. Deleted rows are counted."""
 
     start: int
     end: int

@@ -23,7 +23,7 @@ VIEW_FILE_PREFIX = "view-"
 
 
 class ViewFormat(enum.IntEnum):
-    """How `__source_row_id` points into the source (seed: `leman::view::version`)."""
+    """How `__source_row_id` points into the source (`leman::view::version`)."""
 
     ADDRESSES = 1
     STABLE_ROW_IDS = 2

@@ -1,4 +1,4 @@
-"""Relative times in filters, pinned once for a job (settlement S12).
+"""Relative times in filters, pinned once for a job.
 
 Lance knows `now()` but no intervals; `now() - interval '30 days'` is computed here, and becomes a literal.
 """

@@ -26,7 +26,7 @@ def master(settings: Spark) -> str:
 
 
 def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
-    """A lean session: no UI, no adaptive planning, quick worker start (facts §3, mechanics)."""
+    """A lean session: no UI, no adaptive planning, quick worker start."""
     return {
         "spark.ui.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
