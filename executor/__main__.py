@@ -24,7 +24,7 @@ def run() -> int:
     spark.start_meanwhile()
     with without("rich"):
         from core.rpc.server import main  # noqa: PLC0415
-        from executor.service import create  # noqa: PLC0415
+        from executor.app import create  # noqa: PLC0415
     return main("executor", functools.partial(create, spark=spark), settings)
 
 

@@ -4,199 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import os
-import threading
-import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable
+from typing import Protocol, TypeVar
 
 import grpc
-import structlog
 
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.records import forget_file
-from core.config import Settings
 from core.domain.job import Job
-from core.domain.plan import BackfillSpec, FragmentTask, Plan
+from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
-from core.domain.work import RowFailure
 from core.errors import InvalidArgument, LemanError, Unavailable
-from core.lance_io.tables import LanceTables
-from core.locations import table_uri
 from core.rpc import convert, convert_views
-from core.rpc.blocking import BlockingPool
 from core.rpc.bodies import body_digest
-from core.rpc.channels import open_peer
 from core.rpc.paging import read_page
 from executor import convert_jobs
-from executor.coordination.leases import JobLeases
-from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
 from executor.jobs import job_errors
-from executor.jobs.checkpoint_migration import migrate_checkpoints
-from executor.jobs.compaction_records import store_traced
-from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.known_jobs import age
 from executor.jobs.retry import Retry
-from executor.jobs.services import Services
-from executor.peers import CommitClient, PlannerClient
-from executor.scheduling.dispatcher import Dispatcher
-from executor.scheduling.local_runner import LocalRunner
-from executor.spark.spark_runner import SparkRunner
-from executor.worker.error_store import JobErrors, errors_uri
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _Result = TypeVar("_Result")
 
-_log = structlog.get_logger(__name__)
-
 _HEARTBEAT_SECONDS = 10.0
 _ANSWERS_KEPT = 1000
-#: After so long without a job Spark's classes are archived.
-_ARCHIVE_AFTER_SECONDS = 30.0
 
 
-def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
-    """Starts the Spark session (or waits for one that starts already), then makes the service. Blocks for seconds."""
-    spark = spark or SparkRunner(settings.spark)
-    spark.start()
-    return ExecutorService(settings, draining, spark)
+class MayBeInTrouble(Protocol):
+    """What runs the workers of jobs."""
 
-
-class ExecutorService:
-    """See `core.rpc.server.Service`."""
-
-    def __init__(self, settings: Settings, draining: asyncio.Event, spark: SparkRunner) -> None:
-        self._settings = settings
-        self._draining = draining
-        self._spark = spark
-        self._pool = BlockingPool(8, name="executor")
-        self._reservations = reservations_at(
-            settings.redis.url.get_secret_value(), settings.executor.reservation_ttl_seconds
-        )
-        self._manager: JobManager | None = None
-        self._dispatcher: Dispatcher | None = None
-        self._channels: list[grpc.aio.Channel] = []
-        self._archiving: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
-
-    async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Takes over the jobs of an embedded database, then adds JobService."""
-        settings = self._settings
-        planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
-        self._channels = [planner, coordinator]
-        address = self._spark.address
-        self._dispatcher = Dispatcher(address.host, address.bind, address.lane_port)
-        await self._dispatcher.start()
-        services = functools.partial(
-            Services,
-            settings,
-            self._spark,
-            LocalRunner(),
-            self._dispatcher,
-            PlannerClient(planner),
-            CommitClient(coordinator),
-            settings.executor.slots or os.cpu_count() or 1,
-            forget_file=self._forget_file,
-            save_error=self._save_error,
-            save_traced=self._save_traced,
-            release=self._release,
-            keep=self._keep,
-            migrate_checkpoints=self._migrate_checkpoints,
-        )
-        # an embedded database has one executor at a time: what the last one held is ours at once
-        owner = f"{os.uname().nodename}:{settings.embedded.database or os.getpid()}"
-        alone = bool(settings.embedded.database)
-        lease_seconds = settings.executor.job_lease_seconds
-        leases = JobLeases(settings.redis.url.get_secret_value(), owner, lease_seconds, alone=alone)
-        self._manager = JobManager(settings, services, leases, self._pool)
-        if settings.embedded.database:
-            try:
-                await self._manager.open_database(settings.embedded.database)
-            except LemanError as error:  # whoever asks for its jobs hears of it
-                _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
-        if settings.executor.compaction_watch_seconds:
-            watch = CompactionWatch(
-                PlannerClient(planner), self._save_traced, self._manager.columns, self._latest_version
-            )
-            self._watching = asyncio.create_task(watch.run(settings.executor.compaction_watch_seconds))
-        if self._spark.lacks_archive:
-            self._archiving = asyncio.create_task(self._archive_when_idle())
-        servicer = JobServicer(self._manager, self._draining, self.trouble)
-        jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
-        return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
-
+    @property
     def trouble(self) -> LemanError | None:
-        """See `core.rpc.server.MayBeUnfit`."""
-        return self._spark.trouble
-
-    async def stop(self) -> None:
-        """Lets go of the jobs and ends the session."""
-        for task in (self._archiving, self._watching):
-            if task is not None:
-                task.cancel()
-        if self._manager is not None:
-            await self._manager.stop()
-        if self._dispatcher is not None:
-            await self._dispatcher.stop()
-        for channel in self._channels:
-            await channel.close()
-        self._pool.close()
-        await asyncio.to_thread(self._spark.stop)
-
-    async def _archive_when_idle(self) -> None:
-        idle_since = time.monotonic()
-        while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
-            await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
-            if self.busy():
-                idle_since = time.monotonic()
-        # a daemon, as nobody is to wait for it who stops the executor
-        threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
-
-    def busy(self) -> bool:
-        """Whether a job runs."""
-        return self._manager is not None and self._manager.busy()
-
-    async def _forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
-        store = LanceCheckpointStore(checkpoint_root(uri))
-        await self._pool.run(forget_file, store, task.checkpoint_prefix, task.fragment_id, file)
-
-    async def _save_traced(self, plan: Plan) -> None:
-        store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
-        await self._pool.run(store_traced, store, plan)
-
-    async def _latest_version(self, database: str, table: str) -> int:
-        return await self._pool.run(LanceTables().latest_version, table_uri(database, table))
-
-    async def _keep(self, holder: str, scopes: Sequence[str]) -> None:
-        await self._pool.run(self._reservations.renew, scopes, holder)
-
-    async def _release(self, holder: str, scopes: Sequence[str]) -> None:
-        await self._pool.run(self._reservations.release_all, scopes, holder)
-
-    async def _migrate_checkpoints(self, plan: Plan, stopped: Callable[[], bool]) -> int:
-        store = LanceCheckpointStore(checkpoint_root(plan.header.uri))
-        return await self._pool.run(migrate_checkpoints, store, plan, stopped)
-
-    async def _save_error(self, job: Job, row: RowFailure) -> None:
-        spec = job.backfill
-        errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
-        await self._pool.run(errors.store, [row])
+        """Why no job can run at present."""
+        ...
 
 
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
 
-    def __init__(
-        self, manager: JobManager, draining: asyncio.Event, trouble: Callable[[], LemanError | None] = lambda: None
-    ) -> None:
+    def __init__(self, manager: JobManager, draining: asyncio.Event, spark: MayBeInTrouble) -> None:
         self._manager = manager
-        self._trouble = trouble
+        self._spark = spark
         self._draining = draining
         self._ended = _EndedJobs()
+
+    def add_to(self, server: grpc.aio.Server) -> list[str]:
+        """Answer on this server; the full name of what is answered."""
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
+        return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
 
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         self._check_open()
@@ -212,7 +67,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     def _check_open(self) -> None:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "This executor is shutting down: try again")
-        trouble = self._trouble()
+        trouble = self._spark.trouble
         if trouble is not None:
             raise trouble.with_traceback(None)  # the same one for everybody
 

@@ -66,3 +66,8 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
     if errors:
         raise errors[0]
     return [results[at] for at in range(len(calls))]
+
+
+def may_be_unheard(ended: asyncio.Future[None]) -> None:
+    """A callback for what nobody may ask after: the job may end by something else first."""
+    _ = ended.cancelled() or ended.exception()

@@ -1,51 +1,53 @@
-"""One running job: plan, a round of work, and again where something was refused or another job was at it."""
+"""One running backfill: plans, executes the plan, and plans again where something was refused or reserved."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import Plan
 from core.domain.plan_summary import summarise
-from core.errors import ATTEMPT_FENCED, Aborted, LemanError
-from executor.jobs import job_errors, stale_indices
+from core.domain.work import RowFailure
+from core.errors import Aborted, LemanError
+from executor.jobs import stale_indices
 from executor.jobs.awaiting import patiently
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
+from executor.jobs.run import end_by, run_to_completion
 from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
 
-_ROUNDS_WITHOUT_PROGRESS = 5
+_PLANS_WITHOUT_PROGRESS = 5
 #: In a row, in which another writer of the column was faster: of so many jobs on one fragment each is through once.
-_ROUNDS_OVERTAKEN = 500
+_PLANS_OVERTAKEN = 500
 
 
 class BackfillRun:
-    """A job while it runs. `status` is what watchers see. `failed_in(job)`: earlier jobs that recorded failures of the
-    job's column and function version, newest first."""
+    """A backfill while it runs: see `JobRun`. `status` is what watchers see."""
 
-    def __init__(
-        self, job: Job, services: Services, failed_in: Callable[[Job], tuple[str, ...]] = lambda _job: ()
-    ) -> None:
-        self.status = JobStatus(job)
-        self.cancelling = False
+    def __init__(self, job: Job, services: Services, status: JobStatus | None = None) -> None:
+        self.status = status or JobStatus(job)
+        self._stop = threading.Event()
         self._services = services
-        self._failed_in = failed_in
         self._cost: float | None = None
         self._planned = False
         writer = services.settings.writer
-        self._holds = ReservationWaits(
+        self._waits = ReservationWaits(
             services.settings.executor.reservation_ttl_seconds, writer.stall_idle_rounds * writer.stall_round_seconds
         )
         if job.attempt > 1:
             self.status.metrics.go_on(job.progress)
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
         """What a row cost in an earlier job of the same function version."""
@@ -57,7 +59,7 @@ class BackfillRun:
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
         status, spec = self.status, self.status.job.backfill
         if plan.traced:
-            await self._services.save_traced(plan)
+            await self._services.checkpoints.save_traced(plan)
         status.metrics.planned(plan, time.monotonic() - begin)
         if not self._planned:
             self._planned = True
@@ -110,7 +112,7 @@ class BackfillRun:
         await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
-        await self._rounds(plan)
+        await self._execute_plans(plan)
         if self.status.job.table_version or self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
@@ -122,25 +124,31 @@ class BackfillRun:
 
     def cancel(self) -> None:
         """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
-        self.cancelling = True
-        self._services.local.cancel(self.status.job.job_id)
-        self._services.spark.cancel(self.status.job.job_id)
+        self._stop.set()
+        self._services.cancel_workers(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leaves the job in a terminal state; the row that is to blame is kept first."""
         if self.status.blamed is not None:
-            await save_blamed(self.status, self._services)
+            await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
-            self.status.update(failed_in=self._failed_in(self.status.job))
-        await self.status.end(state, error, self._services.save_job)
+            self.status.update(failed_in=self._services.jobs.failed_in(self.status.job))
+        await self.status.end(state, error, self._services.jobs)
 
-    async def _rounds(self, plan: Plan) -> None:
+    async def _save_blamed(self, row: RowFailure) -> None:
+        """A job ends also where that cannot be stored."""
+        try:
+            await self._services.jobs.save_error(self.status.job, row)
+        except LemanError as error:
+            self.status.note("error", f"the row that is to blame is not stored: {error}")
+
+    async def _execute_plans(self, plan: Plan) -> None:
         metrics = self.status.metrics
         idle = overtaken = 0
         while plan.tasks:
             plan = await self._migrate_checkpoints(plan)
             evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
-            unsettled = await PlanExecution(self.status, plan, self._services, self._cost, self._holds).work()
+            unsettled = await PlanExecution(self.status, plan, self._services, self._cost, self._waits).work()
             self._tell_waits()
             if unsettled is None:
                 return
@@ -149,7 +157,7 @@ class BackfillRun:
             moved = metrics.rows_evaluated != evaluated and not unsettled.unusable
             if moved or metrics.fragments_committed != committed:
                 idle = overtaken = 0
-            elif unsettled.overtaken and overtaken < _ROUNDS_OVERTAKEN:
+            elif unsettled.overtaken and overtaken < _PLANS_OVERTAKEN:
                 overtaken += 1  # who was faster has got on, and is through one day
             elif not unsettled.waiting:
                 idle += 1
@@ -158,7 +166,7 @@ class BackfillRun:
 
     def _tell_waits(self) -> None:
         """What other jobs have reserved and this one waits for, since when."""
-        stalls, news = self._holds.turn()
+        stalls, news = self._waits.turn()
         for stall in news:
             self.status.note("stall", stall.message)
         self.status.update(stalls=tuple(stalls))
@@ -166,7 +174,7 @@ class BackfillRun:
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
         """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
         while plan.migrated:
-            stored = await self._services.migrate_checkpoints(plan, lambda: self.cancelling)
+            stored = await self._services.checkpoints.migrate(plan, self._stop)
             if self.cancelling:
                 raise Cancelled(self.status.job.job_id)
             if not stored:
@@ -181,11 +189,11 @@ class BackfillRun:
             raise Cancelled(self.status.job.job_id)
         if unsettled.waiting:
             # another job is computing these rows: look again soon, for as long as it renews its reservations
-            if self._holds.turns <= 1:
+            if self._waits.turns <= 1:
                 self.status.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
-            await asyncio.sleep(min(0.1 * 2 ** min(self._holds.turns, 4), 1.0))
+            await asyncio.sleep(min(0.1 * 2 ** min(self._waits.turns, 4), 1.0))
             return
-        if idle >= _ROUNDS_WITHOUT_PROGRESS:
+        if idle >= _PLANS_WITHOUT_PROGRESS:
             what = "Files of the table cannot be read or written" if unsettled.failing else "The table keeps changing"
             raise Aborted(
                 "NO_PROGRESS",
@@ -195,52 +203,3 @@ class BackfillRun:
         if idle or overtaken:
             longest = min(0.05 * 2 ** min(max(idle, overtaken), 5), 1.0)
             await asyncio.sleep(random.uniform(longest / 2, longest))
-
-
-class Run(Protocol):
-    """A job while it runs."""
-
-    @property
-    def status(self) -> JobStatus: ...
-    @property
-    def cancelling(self) -> bool: ...
-
-    async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leaves the job in a terminal state."""
-        ...
-
-
-async def save_blamed(status: JobStatus, services: Services) -> None:
-    """Keeps the row that a job failed on. A job ends also where that cannot be stored."""
-    if status.blamed is None:
-        return
-    try:
-        await services.save_error(status.job, status.blamed)
-    except LemanError as error:
-        status.note("error", f"the row that is to blame is not stored: {error}")
-
-
-async def run_to_completion(run: Run, services: Services, work: Awaitable[bool]) -> None:
-    """Does a job's work, which says whether rows failed, and ends the job by how that went. Raises only for bugs."""
-    ticking = asyncio.create_task(run.status.tick())
-    try:
-        await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
-    except Cancelled:
-        await run.end(JobState.CANCELLED)
-    except LemanError as error:
-        await end_by(run, error)
-    finally:
-        ticking.cancel()
-        services.spark.forget(run.status.job.job_id)
-        services.local.forget(run.status.job.job_id)
-
-
-async def end_by(run: Run, error: LemanError) -> None:
-    """Ends a job by an error; one that another executor has taken over is left to it."""
-    if error.reason == ATTEMPT_FENCED:
-        await run.status.leave()
-        return
-    if run.cancelling:
-        await run.end(JobState.CANCELLED)
-    else:
-        await run.end(JobState.FAILED, job_errors.to_job(error))

@@ -6,7 +6,8 @@ See `MigratedRows`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -34,13 +35,13 @@ class _Source(Protocol):
     def within(self, covered: RowRange) -> Piece | None: ...
 
 
-def migrate_checkpoints(store: CheckpointStore, plan: Plan, stopped: Callable[[], bool]) -> int:
+def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
     """How many checkpoints were stored. What cannot be read any more, or is damaged, is left: it is computed."""
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
         try:
             for batch_key, batch in _batches(store, plan, key, rows):
-                if stopped():
+                if stop.is_set():
                     return stored
                 store[batch_key] = batch
                 stored += 1

@@ -6,13 +6,13 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
 
 from core.crash_points import crash_point
-from core.domain.job import Attempt, FragmentOutcome
-from core.domain.plan import FragmentTask, PlanHeader, StagedFile
+from core.domain.job import FragmentOutcome
+from core.domain.plan import FragmentTask, Plan, StagedFile
 from executor.jobs.awaiting import patiently
-from executor.jobs.job_metrics import JobMetrics
+from executor.jobs.job_status import JobStatus
+from executor.jobs.left_reservations import LeftReservations
 from executor.peers import CommitClient, Replacement
 
 _LEAST_PAUSE_SECONDS = 1.0
@@ -20,31 +20,25 @@ _MOST_FRAGMENTS = 2000
 
 
 class Committer:
-    """Commits every `interval_seconds` or tenth of the job, whichever comes first, or every `granularity` fragments
-    where that is given. One commit is under way at a time."""
+    """Commits every `interval_seconds` or tenth of the plan, whichever comes first, or every `commit_granularity`
+    fragments where the request says that. One commit is under way at a time."""
 
     def __init__(
         self,
         client: CommitClient,
-        header: PlanHeader,
-        metrics: JobMetrics,
-        attempt: Attempt,
+        plan: Plan,
+        status: JobStatus,
+        left: LeftReservations,
         *,
-        fragments: int,
-        granularity: int,
         interval_seconds: float,
-        note: Callable[[str, str], None],
     ) -> None:
         self._client = client
-        self._header = header
-        self._metrics = metrics
-        self._attempt = attempt
-        self._granularity = granularity
-        self._tenth = max(1, fragments // 10)
+        self._header = plan.header
+        self._status = status
+        self._left = left
+        self._granularity = status.job.backfill.commit_granularity
+        self._tenth = max(1, len(plan.tasks) // 10)
         self._interval = interval_seconds
-        self._note = note
-        #: Told of the fragments that there is an answer for.
-        self.settled: Callable[[Collection[int]], Awaitable[None]] = _nobody_waits
         self._ready: deque[Replacement] = deque()
         self.files: dict[int, str] = {}
         self._since = 0.0
@@ -63,7 +57,9 @@ class Committer:
             return
         self.files[task.fragment_id] = staged.file
         before = task.rows_failed_before if failed_before is None else failed_before
-        self._metrics.staged(task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before)
+        self._status.metrics.staged(
+            task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before
+        )
         if not self._ready:
             self._since = time.monotonic()
         self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))
@@ -120,31 +116,27 @@ class Committer:
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
-        version, verdicts = await patiently(
+        version, outcomes = await patiently(
             self._client.replace_column,
             self._header,
             self._header.output,
             batch,
-            attempt=self._attempt,
+            attempt=self._status.job.this_attempt,
             request_id=uuid.uuid4().hex,
         )
         self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
-        self._metrics.commit_seconds += self._last - begin
+        self._status.metrics.commit_seconds += self._last - begin
         if version:
-            self._metrics.commits += 1
+            self._status.metrics.commits += 1
             self.version = max(self.version, version)
-        for decision in verdicts:
-            if decision.committed:
-                self._metrics.committed(decision.fragment_id)
+        for outcome in outcomes:
+            if outcome.committed:
+                self._status.metrics.committed(outcome.fragment_id)
             else:
-                self._metrics.rejected(decision.fragment_id)
-                self.rejected.append(decision)
-        await self.settled([decision.fragment_id for decision in verdicts])
-        committed = sum(v.committed for v in verdicts)
-        self._note("commit", f"{committed} of {len(batch)} fragments are in version {version}")
-
-
-async def _nobody_waits(_fragment_ids: Collection[int]) -> None:
-    """Where nothing was left reserved."""
+                self._status.metrics.rejected(outcome.fragment_id)
+                self.rejected.append(outcome)
+        await self._left.give_back([outcome.fragment_id for outcome in outcomes])
+        committed = sum(o.committed for o in outcomes)
+        self._status.note("commit", f"{committed} of {len(batch)} fragments are in version {version}")

@@ -4,13 +4,15 @@ come after the history that tells was cleaned."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import structlog
 
 from core.domain.plan import BackfillSpec, Plan
 from core.errors import LemanError
+from core.locations import table_uri
+from executor.jobs.ports import CheckpointMaintenance
 
 _log = structlog.get_logger(__name__)
 
@@ -24,20 +26,32 @@ class Planner(Protocol):
     async def create_plan(self, spec: BackfillSpec) -> Plan: ...
 
 
+class KnownColumns(Protocol):
+    """Knows which columns there are."""
+
+    def columns(self) -> Iterable[Column]:
+        """All computed columns that somebody asked for."""
+        ...
+
+
+class Tables(Protocol):
+    """Knows versions of tables."""
+
+    def latest_version(self, uri: str) -> int:
+        """Blocking."""
+        ...
+
+
 class CompactionWatch:
-    """`columns` are looked at; `latest_version(database, table)` tells whether that is worth a plan."""
+    """Looks at the columns that `known` has; the latest version of a table tells whether that is worth a plan."""
 
     def __init__(
-        self,
-        planner: Planner,
-        save_traced: Callable[[Plan], Awaitable[None]],
-        columns: Callable[[], Iterable[Column]],
-        latest_version: Callable[[str, str], Awaitable[int]],
+        self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: Tables
     ) -> None:
         self._planner = planner
-        self._save_traced = save_traced
-        self._columns = columns
-        self._latest_version = latest_version
+        self._checkpoints = checkpoints
+        self._known = known
+        self._tables = tables
         self._seen: dict[Column, int] = {}
 
     async def run(self, interval_seconds: float) -> None:
@@ -48,7 +62,7 @@ class CompactionWatch:
 
     async def look(self) -> None:
         """Plans for those columns whose table has a new version, and records what the plans found out."""
-        for column in sorted(self._columns()):
+        for column in sorted(self._known.columns()):
             try:
                 await self._look_at(column)
             except LemanError as error:  # dropped, out of reach: a job of it would say so
@@ -58,11 +72,11 @@ class CompactionWatch:
 
     async def _look_at(self, column: Column) -> None:
         database, table, name = column
-        version = await self._latest_version(database, table)
+        version = await asyncio.to_thread(self._tables.latest_version, table_uri(database, table))
         if self._seen.get(column) == version:
             return
         plan = await self._planner.create_plan(BackfillSpec(database, table, name))
         if plan.traced:
-            await self._save_traced(plan)
+            await self._checkpoints.save_traced(plan)
             _log.info("compaction recorded", table=table, version=version, files=len(plan.traced))
         self._seen[column] = version

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import structlog
 from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
 from executor.jobs.job_metrics import JobMetrics
+from executor.jobs.ports import JobStore
 
 _log = structlog.get_logger(__name__)
 
@@ -66,11 +67,11 @@ class JobStatus:
         """Changes the state, and tells the watchers."""
         await self._enter(self._in(state, **changes))
 
-    async def end(self, state: JobState, error: JobError | None, save: Callable[[Job], Awaitable[Job]]) -> None:
+    async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
         """Ends the job: first in history, then for the watchers. An end that history has already stays, and a job that
         another executor has is left to it."""
         if not self.lost:
-            kept = await save(self._in(state, error=error))
+            kept = await jobs.save(self._in(state, error=error))
             if kept.state.terminal:
                 await self._enter(kept)
                 return

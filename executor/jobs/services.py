@@ -1,32 +1,22 @@
-"""What a job needs of the outside."""
+"""What a job works with: settings, peers, runners of workers, and the ports of `executor.jobs.ports`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from core.config import Settings
-from core.domain.job import Job
-from core.domain.plan import FragmentTask, Plan
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.work import RowFailure
+from executor.jobs.ports import CheckpointMaintenance, JobStore, ReservationKeeping
 from executor.peers import CommitClient, PlannerClient
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
-from executor.scheduling.resources import TaskSlots, slots_for
+from executor.scheduling.resources import Cluster, TaskSlots, slots_for
 from executor.spark.spark_runner import SparkRunner
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """`workers`: units at once where a job does not say. `save_job` writes a job's state into history and returns the
-    one that counts (see `History.save`), `forget_file(uri, task, file)` deletes the records of a column file,
-    `save_error(job, row)` stores the row that ended a job, `save_traced(plan)` what a plan found out about compacted
-    files.
-    `release(holder, scopes)` gives back what killed workers had reserved, `keep(holder, scopes)` renews what others
-    left,
-    `migrate_checkpoints(plan, stopped)` stores anew what the plan says is stored elsewhere, and says how many
-    checkpoints."""
+    """Those of one executor; all its jobs share them."""
 
     settings: Settings
     spark: SparkRunner
@@ -34,20 +24,39 @@ class Services:
     dispatcher: Dispatcher
     planner: PlannerClient
     commits: CommitClient
-    workers: int
-    save_job: Callable[[Job], Awaitable[Job]]
-    forget_file: Callable[[str, FragmentTask, str], Awaitable[None]]
-    save_error: Callable[[Job, RowFailure], Awaitable[None]]
-    save_traced: Callable[[Plan], Awaitable[None]]
-    release: Callable[[str, Sequence[str]], Awaitable[None]]
-    keep: Callable[[str, Sequence[str]], Awaitable[None]]
-    migrate_checkpoints: Callable[[Plan, Callable[[], bool]], Awaitable[int]]
+    slots: int
+    """Task slots of this machine: those of a job that asks for no number, unless a cluster has others."""
+    jobs: JobStore
+    checkpoints: CheckpointMaintenance
+    reservations: ReservationKeeping
+
+    def cluster(self) -> Cluster:
+        """What a worker can be given."""
+        return self.spark.cluster(self.slots)
+
+    def cancel_workers(self, job_id: str) -> None:
+        """End the workers of a job, and start no more. From any thread; blocks for a moment."""
+        self.local.cancel(job_id)
+        self.spark.cancel(job_id)
+
+    async def stop_workers(self, job_id: str) -> None:
+        """End the workers that a job has now, and return when none runs any more."""
+        await self.spark.stop_job(job_id)
+        await self.local.stop_job(job_id)
+
+    def forget_workers(self, job_id: str) -> None:
+        """A job is over, or begins anew here: that it was cancelled counts no longer."""
+        self.spark.forget(job_id)
+        self.local.forget(job_id)
 
 
 def slots_of(udf: UdfDefinition, concurrency: int, services: Services) -> TaskSlots:
-    """What a job gets that asks for so many workers (0: as many as there are). Raises FailedPrecondition
-    (RESOURCES_NOT_AVAILABLE)."""
-    slots = services.workers
+    """Say what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
+
+    Raises:
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE.
+    """
+    slots = services.slots
     if udf.kind is not UdfKind.SQL and not services.settings.executor.slots:
         slots = services.spark.slots(slots)
-    return slots_for(udf, concurrency or slots, lambda: services.spark.cluster(services.workers))
+    return slots_for(udf, concurrency or slots, services.cluster)

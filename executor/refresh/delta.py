@@ -146,7 +146,7 @@ class Delta:
         """Files of new fragments, and those that are swapped in with their fragments."""
         names = [f.column.name for f in change.functions]
         new = len(change.outcome.append)
-        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.workers)
+        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.slots)
         everything = ScratchValues(change.rows, 0)
         swaps = file_layout.touched(change.outcome.recompute_addresses)
         works = [_appending(everything.part(a, b)) for a, b in cuts]

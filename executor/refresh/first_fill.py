@@ -82,9 +82,9 @@ class FirstFill:
     ) -> None:
         """Writes the files of complete fragments and has them committed, a few at a time."""
         names = [f.column.name for f in plan.functions]
-        for at in range(0, len(fragments), 4 * self._work.services.workers):
+        for at in range(0, len(fragments), 4 * self._work.services.slots):
             self._work.check()
-            some = fragments[at : at + 4 * self._work.services.workers]
+            some = fragments[at : at + 4 * self._work.services.slots]
             files = await self._work.write(
                 plan, version, scratch, names, [_filling(i, fragment.parts) for i, fragment in some]
             )

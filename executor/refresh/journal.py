@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from core.domain.job import Job
 from core.domain.view import AskedCommit, RefreshJournal, RefreshResult
 from core.errors import LemanError
 from core.lance_io import commit_history
 from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_status import JobStatus
+from executor.jobs.ports import JobStore
 from executor.refresh.refresh_metrics import RefreshMetrics
 from executor.refresh.retries import in_thread
 
@@ -28,10 +28,10 @@ class Journal:
     `result`: what the refresh did so far, but for the calls under way.
     """
 
-    def __init__(self, status: JobStatus, metrics: RefreshMetrics, save: Callable[[Job], Awaitable[Job]]) -> None:
+    def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
         self._status = status
         self._metrics = metrics
-        self._save = save
+        self._jobs = jobs
         self._before = status.job.refresh_journal
         self._inherited = dict(self._before.settled)
         self._begun = {name: (rows, JobMetrics()) for name, rows in self._inherited.items()}
@@ -103,7 +103,7 @@ class Journal:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
         failed, found = self._metrics.failed_by_name, dict(self._found)
         self._status.update(refresh_journal=RefreshJournal(self._asked, self.evaluated, settled, failed, found))
-        saving = asyncio.ensure_future(self._save(self._status.snapshot()))
+        saving = asyncio.ensure_future(self._jobs.save(self._status.snapshot()))
         try:
             await asyncio.shield(saving)
         except asyncio.CancelledError:  # what is written next must come after this

@@ -14,7 +14,7 @@ from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.awaiting import patiently
-from executor.jobs.backfill_run import end_by, run_to_completion
+from executor.jobs.run import end_by, run_to_completion
 from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.refresh.delta import Delta
@@ -26,7 +26,7 @@ _ROUNDS_WITHOUT_END = 6
 
 
 class RefreshRun:
-    """A refresh while it runs; for the job manager the same as a `BackfillRun`."""
+    """A refresh while it runs: see `JobRun`."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self._work = RefreshWork(job, services)
@@ -160,7 +160,7 @@ class RefreshRun:
         self._work.metrics.left_failed(sum(others.values()))
         if others:
             self.status.update(failed_in=tuple(others))
-        await self.status.end(state, error, self._work.services.save_job)
+        await self.status.end(state, error, self._work.services.jobs)
 
     # rounds
 

@@ -10,7 +10,7 @@ from functools import partial
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.job import Job
-from core.domain.plan import Plan, StagedFile
+from core.domain.plan import StagedFile
 from core.domain.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunction
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
@@ -29,7 +29,7 @@ from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
 from executor.refresh.retries import in_thread
 from executor.refresh.scratch_backfills import ScratchBackfills, scratch_columns
-from executor.refresh.value_reuse import ValueReuse
+from executor.refresh.value_reuse import KnownValues, ValueReuse
 from executor.refresh.view_files import ViewWriter
 from executor.scheduling.cancelled import Cancelled
 
@@ -51,7 +51,7 @@ class RefreshWork:
         self.cancelling = False
         self.failed = FailedNote()
         self.services = services
-        self.journal = Journal(self.status, self.metrics, services.save_job)
+        self.journal = Journal(self.status, self.metrics, services.jobs)
         self.filler = ScratchBackfills(self.status, self.journal, services, job.refresh.concurrency)
         self._scratch_in_use: ScratchTable | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
@@ -139,11 +139,7 @@ class RefreshWork:
         table = scratch.uri.rsplit("/", 1)[1].removesuffix(".lance")
         store = LanceCheckpointStore(checkpoint_root(scratch.uri))
 
-        async def known(plan: Plan, stopped: Callable[[], bool]) -> int:
-            if reuse is None or plan.header.output.name not in reuse.columns:
-                return 0
-            return await in_thread(reuse.store, store, plan, scratch.rows, stopped)
-
+        known = None if reuse is None else KnownValues(reuse, store, scratch.rows)
         await self.filler.fill(self.spec.database, table, functions, between, known)
 
     async def write(
@@ -168,7 +164,7 @@ class RefreshWork:
             self.journal.say(source_rows_read=self.journal.result.source_rows_read + read)
             return file
 
-        return await so_many_at_once(self.services.workers, [partial(one, work) for work in works])
+        return await so_many_at_once(self.services.slots, [partial(one, work) for work in works])
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:

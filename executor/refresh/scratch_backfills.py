@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -15,13 +16,16 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, InputSource, Plan
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
+from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
 from executor.jobs import job_errors
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_status import JobStatus
+from executor.jobs.ports import JobStore
 from executor.jobs.services import Services
 from executor.refresh.journal import Journal
+from executor.refresh.value_reuse import KnownValues
 from executor.scheduling.cancelled import Cancelled
 
 #: The source was cleaned up, or the scratch table is gone or being laid anew by another refresh. A new plan knows.
@@ -31,13 +35,24 @@ _ROW_ID_FIELD = 0
 #: Events of a backfill that are told of the refresh; others are about the scratch table itself.
 _TOLD = frozenset({"error", "resources", "stall", "wait"})
 
-#: Stores values that a plan of the scratch table asks for and that are known; how many.
-KnownValues = Callable[[Plan, Callable[[], bool]], Awaitable[int]]
 
+class _PartOfRefresh:
+    """The job store of a scratch table's backfills: the refresh is the job that history knows."""
 
-async def _keep(job: Job) -> Job:
-    """The refresh is the job that history knows."""
-    return job
+    def __init__(self, jobs: JobStore) -> None:
+        self._jobs = jobs
+
+    async def save(self, job: Job) -> Job:
+        """Whatever a backfill says of itself counts."""
+        return job
+
+    async def save_error(self, job: Job, row: RowFailure) -> None:
+        """As of any backfill."""
+        await self._jobs.save_error(job, row)
+
+    def failed_in(self, _job: Job) -> tuple[str, ...]:
+        """The view says in which jobs its rows failed."""
+        return ()
 
 
 class _PartStatus(JobStatus):
@@ -76,10 +91,10 @@ class ScratchBackfills:
     def __init__(self, status: JobStatus, journal: Journal, services: Services, concurrency: int) -> None:
         self._status = status
         self._journal = journal
-        self._services = replace(services, save_job=_keep)
+        self._services = replace(services, jobs=_PartOfRefresh(services.jobs))
         self._concurrency = concurrency
         self._running: BackfillRun | None = None
-        self._cancelled = False
+        self._stop = threading.Event()
 
     async def fill(
         self,
@@ -87,10 +102,10 @@ class ScratchBackfills:
         table: str,
         functions: Sequence[ResolvedFunction],
         between: Callable[[], Awaitable[None]],
-        known: KnownValues,
+        known: KnownValues | None,
     ) -> None:
         """Computes every function column of the scratch table. `between` is called now and then while the last one is
-        being computed, to install what is complete; `known` stores values that need no call, and says how many. Raises
+        being computed, to install what is complete; `known`: values that need no call. Raises
         Cancelled, and the error that ended a backfill."""
         for at, function in enumerate(functions):
             run = asyncio.ensure_future(self._column(database, table, function, known))
@@ -105,14 +120,13 @@ class ScratchBackfills:
                 await asyncio.gather(run, return_exceptions=True)
                 raise
 
-    async def _column(self, database: str, table: str, function: ResolvedFunction, known: KnownValues) -> None:
+    async def _column(self, database: str, table: str, function: ResolvedFunction, known: KnownValues | None) -> None:
         now = time.time()
         parent = self._status.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
-        child = BackfillRun(job, self._services)
-        child.status = _PartStatus(job, self._status)
-        if self._cancelled:
+        child = BackfillRun(job, self._services, _PartStatus(job, self._status))
+        if self._stop.is_set():
             raise Cancelled(parent.job_id)
         self._running = child
         try:
@@ -125,16 +139,16 @@ class ScratchBackfills:
         finally:
             self._running = None
         ended = child.status.job
-        if child.status.lost or ended.state is JobState.CANCELLED or self._cancelled:
+        if child.status.lost or ended.state is JobState.CANCELLED or self._stop.is_set():
             raise Cancelled(parent.job_id)
         if ended.error is not None:
             raise _passing(job_errors.of_job(ended.error))
 
-    async def _planned(self, child: BackfillRun, known: KnownValues) -> Plan:
+    async def _planned(self, child: BackfillRun, known: KnownValues | None) -> Plan:
         """What is left to compute, once the values that are known are where a plan finds them."""
         plan = await child.plan()
-        stored = await known(plan, lambda: self._cancelled) if plan.tasks else 0
-        if self._cancelled:
+        stored = await known.store(plan, self._stop) if known is not None and plan.tasks else 0
+        if self._stop.is_set():
             raise Cancelled(self._status.job.job_id)
         if not stored:
             return plan
@@ -147,7 +161,7 @@ class ScratchBackfills:
 
     def cancel(self) -> None:
         """Ends what runs; nothing begins any more. Blocks for a moment."""
-        self._cancelled = True
+        self._stop.set()
         running = self._running
         if running is not None:
             running.cancel()

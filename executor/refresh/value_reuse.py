@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from core.ports import CheckpointStore
 from core.views.rows import contains
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows
 from executor.refresh.file_layout import Ints
+from executor.refresh.retries import in_thread
 from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +58,7 @@ class ValueReuse:
         """Function columns of which an earlier version may have values."""
         return frozenset(name for earlier in self._plan.earlier for name in earlier.columns)
 
-    def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stopped: Callable[[], bool]) -> int:
+    def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stop: threading.Event) -> int:
         """Stores what is known of the scratch table's column that `plan` is about; how many values that are. `rows`: of
         each fragment of the scratch table. What cannot be read is computed."""
         stored = 0
@@ -65,7 +67,7 @@ class ValueReuse:
             known = self._known(plan.header.output.name)
             for task in plan.tasks:
                 for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
-                    if stopped():
+                    if stop.is_set():
                         return stored
                     if key not in store:
                         store[key] = batch
@@ -124,6 +126,21 @@ class ValueReuse:
             for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _CHUNK_BYTES):
                 yield Piece(offsets[at : at + len(values)], values)
                 at += len(values)
+
+
+class KnownValues:
+    """What a step reuses, for the backfills of its scratch table. `rows`: of each fragment of that table."""
+
+    def __init__(self, reuse: ValueReuse, store: CheckpointStore, rows: Sequence[int]) -> None:
+        self._reuse = reuse
+        self._store = store
+        self._rows = rows
+
+    async def store(self, plan: Plan, stop: threading.Event) -> int:
+        """Store what is known of the column that the plan fills where its next plan finds it; how many values."""
+        if plan.header.output.name not in self._reuse.columns:
+            return 0
+        return await in_thread(self._reuse.store, self._store, plan, self._rows, stop)
 
 
 def _key(task: FragmentTask, offsets: Ints) -> str:

@@ -6,36 +6,34 @@ import asyncio
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
 import structlog
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 
-from core import config
 from core.config import Spark
 from core.domain.work import WorkContext
 from core.errors import LemanError, Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import Cluster, SlotProfile
-from executor.spark import spark_conf, standalone_capacity, worker_problems
+from executor.spark import spark_conf, worker_problems
 from executor.spark.address import LOOPBACK, callback_address, is_local
-from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.class_archive import ClassArchive
-from executor.spark.spark_status import cores, failed_tasks
+from executor.spark.driver_jvm import DriverJvm, driver_process
+from executor.spark.readiness import ClusterReadiness
+from executor.spark.session import cause, open_session
+from executor.spark.spark_status import cores
 from executor.spark.spark_task import SCHEMA, WORKER_TASK, resource_profile, task_function
-from executor.spark.standalone_capacity import Capacity
 from executor.spark.temp_folder import TempFolder
 from executor.worker.messages import Hello, WorkerTask
 
@@ -45,9 +43,6 @@ _MAX_CALLS = 256
 _WARM_UP = "warm-up"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
-_EXIT_JVM_LOST = 70
-#: Its sockets close a moment before it is dead.
-_JVM_DIES_SECONDS = 0.5
 #: How long a Spark job may go on whose workers have nothing to do any more.
 _LINGER_SECONDS = 5.0
 
@@ -55,24 +50,19 @@ _LINGER_SECONDS = 5.0
 class SparkRunner:
     """One warm session. Safe to use from one event loop; Spark is called in threads.
 
-    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, whoever runs
-    it starts it again, and its jobs are taken over."""
+    Where the session is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
+    """
 
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
         self._local = is_local(settings)
         self._python = settings.python or sys.executable
         self.address = callback_address(settings)
-        #: Why no job can run at present.
-        self.trouble: LemanError | None = None
-        master = spark_conf.master(settings)
-        self._capacity = CapacityWatch(master, self._registered, lambda: self._look(master))
+        self._readiness = ClusterReadiness(settings, self._python, self.address.host)
+        self._jvm = DriverJvm()
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
-        self._stopping = False
-        self._archive: ClassArchive | None = None
-        self._scratch: TempFolder | None = None
-        self._warm = False
+        self._folder: TempFolder | None = None
         self._frames: dict[tuple[int, SlotProfile | None], DataFrame] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
@@ -94,127 +84,76 @@ class SparkRunner:
         os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
         if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
             chosen = self._settings.class_archive_dir
-            self._archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS, chosen)
+            self._jvm.archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS, chosen)
         if SparkContext._gateway is None:  # a JVM that is there has its folder
-            self._scratch = TempFolder.make(self._settings.scratch_dir)
-        shared = self._archive.use() if self._archive is not None else []
-        try:
-            self._session = self._open(shared)
-        except Exception as error:
-            if self._archive is None or not shared:
-                raise worker_problems.not_started(spark_conf.master(self._settings), _cause(error)) from error
-            self._archive.discard()
-            self._session = self._open([])
+            self._folder = TempFolder.make(self._settings.scratch_dir)
+        self._session = self._open()
         self._session.sparkContext.setLogLevel("ERROR")
-        threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
+        self._readiness.context = self._session.sparkContext
+        self._jvm.watch()
         if self._local:
             self._collect((_WARM_UP,), None, min(4, os.cpu_count() or 1))
         else:
             self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
-        self._warm = True
+        self._jvm.warm = True
+
+    def _open(self) -> SparkSession:
+        """With the archive of classes, or without one that a JVM does not start with."""
+        archive = self._jvm.archive
+        shared = archive.use() if archive is not None else []
+        try:
+            return open_session(self._settings, self.address, self._python, shared, self._folder)
+        except Exception as error:
+            if archive is None or not shared:
+                raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
+            archive.discard()
+            return open_session(self._settings, self.address, self._python, [], self._folder)
 
     def _look_for_workers(self) -> None:
-        """Until one has run the warm-up. Meanwhile `trouble` says why none can, or that none has called back in time,
-        and `busy` that the cluster has none to give. A warm-up that fails is tried again: the cluster may be mended."""
+        """Run the warm-up until one has run it.
+
+        Meanwhile `trouble` says why none can, or that none has called back in time, and `busy` that the cluster has
+        none to give. A warm-up that fails is tried again: the cluster may be mended.
+        """
         pause = threading.Event()
-        self._capacity.begin()
-        while not self._stopping:
+        self._readiness.begin()
+        while not self._jvm.stopping:
             tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
             warming = self._threads.submit(self._collect, (tag,), None, min(4, os.cpu_count() or 1))
-            while not wait([warming], _LOOK_SECONDS).done and not self._stopping:
-                error = self._unusable(tag)
+            while not wait([warming], _LOOK_SECONDS).done and not self._jvm.stopping:
+                error = self._readiness.unusable(tag)
                 if error is not None:
-                    self._note(error)
+                    self._readiness.note(error)
                     self.cancel(tag)
-                    continue
-                self._capacity.check()
-                late = self._capacity.seconds_with_capacity > self._settings.start_seconds
-                if self.trouble is None and late and not self._registered():  # who has registered may have to unpack
-                    self._note(self._unreached())
+                else:
+                    self._readiness.check_reached()
             with contextlib.suppress(Exception):
                 warming.result()
-                self._note(None)
+                self._readiness.note_ready()
                 return
             self.forget(tag)
             pause.wait(_AGAIN_SECONDS)
 
-    def _note(self, trouble: LemanError | None) -> None:
-        if trouble is not None and str(trouble) != str(self.trouble):
-            _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
-        elif trouble is None and self.trouble is not None:
-            _log.info("Spark's workers are there", slots=self.slots(0))
-        self.trouble = trouble
-
-    def _unreached(self) -> LemanError:
-        context = self._context()
-        port = context.getConf().get("spark.driver.port", "?") if context is not None else "?"
-        master = spark_conf.master(self._settings)
-        seconds, has_capacity = self._settings.start_seconds, self._capacity.knows
-        return worker_problems.unreachable(master, self.address.host, port or "?", seconds, has_capacity=has_capacity)
-
-    def _context(self) -> SparkContext | None:
-        return None if self._session is None else self._session.sparkContext
+    @property
+    def trouble(self) -> LemanError | None:
+        """Why no job can run at present."""
+        return self._readiness.trouble
 
     @property
     def busy(self) -> str:
         """Why workers of jobs have to wait, where a cluster has no room for them; else empty."""
-        busy = self._capacity.busy
-        return "" if busy is None else busy.message
-
-    def _registered(self) -> int:
-        context = self._context()
-        with contextlib.suppress(Exception):  # of Py4J, likewise
-            return 0 if context is None else cores(context)
-        return 0
-
-    def _look(self, master: str) -> Capacity | None:
-        context = self._context()
-        return None if context is None else standalone_capacity.look(context, master)
-
-    def _hindrance(self, tag: str, begin: float) -> LemanError | None:
-        """Why a Spark job that began then is not waited for any longer."""
-        self._capacity.check()
-        if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
-            return self._capacity.busy
-        return self._unusable(tag)
-
-    def _unusable(self, tag: str) -> LemanError | None:
-        """Why the workers that run a Spark job cannot run Python, from the first task of it that failed so."""
-        context = self._context()
-        if context is None:
-            return None
-        with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
-            for message, host in failed_tasks(context, tag):
-                error = worker_problems.unusable_python(message, host, self._python)
-                if error is not None:
-                    return error
-        return None
-
-    def _open(self, shared: list[str]) -> SparkSession:
-        builder = SparkSession.builder
-        ours = {**spark_conf.session(self._settings, shared, self._python), **self.address.spark_settings()}
-        first = {"spark.app.name": "leman", "spark.master": spark_conf.master(self._settings)}
-        chosen = {**first, **ours, **self._settings.conf}
-        if self._scratch is not None:
-            chosen = {**self._scratch.settings, **chosen}
-            own = " ".join(self._scratch.jvm_options)
-            chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
-        # the JVM's command line is for all to read
-        shown = [item for item in chosen.items() if not config.is_secret(item[0])]
-        SparkContext._ensure_initialized(conf=SparkConf().setAll(shown))
-        for key, value in chosen.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        return self._readiness.busy
 
     @property
     def lacks_archive(self) -> bool:
         """Whether the next start would be sooner after `archive_classes`."""
-        return self._archive is not None and self._archive.file is None and self._jvm() is not None
+        archive = self._jvm.archive
+        return archive is not None and archive.file is None and driver_process() is not None
 
     def archive_classes(self) -> Path | None:
         """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
         JVM of low priority. None where this JVM cannot, or is not to."""
-        archive, session, process = self._archive, self._session, self._jvm()
+        archive, session, process = self._jvm.archive, self._session, driver_process()
         if archive is None or session is None or process is None:
             return None
         if archive.file is None:
@@ -228,12 +167,11 @@ class SparkRunner:
     def slots(self, here: int) -> int:
         """Workers at once: those of this machine where Spark runs on it alone, else one for each core of the
         cluster."""
-        context = self._context()
-        return here if self._local or context is None else max(1, cores(context))
+        return here if self._local or self._session is None else max(1, cores(self._session.sparkContext))
 
     def stop(self) -> None:
         """Ends the session."""
-        self._stopping = True
+        self._jvm.stopping = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._session is not None:
             self._session.stop()
@@ -276,7 +214,7 @@ class SparkRunner:
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
         begin = time.monotonic()
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
-            error = self.trouble or await asyncio.to_thread(self._hindrance, tag, begin)
+            error = self.trouble or await asyncio.to_thread(self._readiness.hindrance, tag, begin)
             if error is not None:
                 self._cut_off(tag, call)
                 raise error.with_traceback(None)
@@ -327,44 +265,13 @@ class SparkRunner:
         except Exception as error:
             if tags[0] in self._cancelled:
                 raise Cancelled(tags[0]) from None
-            self._end_without_jvm()
-            self._end_without_spark(context)
-            cause = _cause(error)
-            _log.warning("spark gave up on a task", tag=tags[0], cause=cause)
-            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {cause}. Finished work is kept.") from error
+            self._jvm.end_if_gone()
+            self._jvm.end_if_spark_stopped(context)
+            why = cause(error)
+            _log.warning("spark gave up on a task", tag=tags[0], cause=why)
+            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
-
-    def _watch_jvm(self) -> None:
-        process = self._jvm()
-        if process is not None:
-            process.wait()
-            self._end_without_jvm()
-
-    def _end_without_jvm(self) -> None:
-        process = self._jvm()
-        if process is None or self._stopping:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(_JVM_DIES_SECONDS)
-            _log.error("the Spark JVM is gone, and so goes this process", code=code)
-            if self._archive is not None and not self._warm:
-                self._archive.discard()  # it may be what the JVM died of
-            os._exit(_EXIT_JVM_LOST)
-
-    def _end_without_spark(self, context: SparkContext) -> None:
-        """Spark stops by itself in a JVM that lives on: after an error of its own, or when its cluster drops it."""
-        stopped = False
-        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
-            stopped = bool(context._jsc.sc().isStopped())
-        if stopped and not self._stopping:
-            _log.error("Spark has stopped, and so does this process")
-            os._exit(_EXIT_JVM_LOST)
-
-    def _jvm(self) -> subprocess.Popen[bytes] | None:
-        """None where somebody else started it."""
-        gateway: Any = SparkContext._gateway
-        return getattr(gateway, "proc", None)
 
     def _frame(self, session: SparkSession, count: int, profile: SlotProfile | None) -> DataFrame:
         """A worker in each of `count` partitions; building the frame costs as much as running it."""
@@ -375,12 +282,3 @@ class SparkRunner:
                 workers = session.range(0, count, 1, count)
                 frame = self._frames[count, profile] = workers.mapInArrow(task_function(), SCHEMA, profile=asked)
             return frame
-
-
-def _cause(error: Exception) -> str:
-    """The line of a Java stack trace that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if "Python worker exited" in line or "Caused by" in line or "Error:" in line:
-            return line[:500]
-    return lines[0][:500] if lines else type(error).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
+from core.rpc.blocking import BlockingPool
 from core.udf.registry import UdfRegistry
+from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.jobs.backfill_run import BackfillRun
 from planner.catalog import Catalog, NewColumn
@@ -79,16 +81,11 @@ class Contest:
         )
 
         self._reservations = reservations_at(server.url, LEASE_SECONDS)
-
-    async def _release(self, holder: str, scopes: Sequence[str]) -> None:
-        await asyncio.to_thread(self._reservations.release_all, scopes, holder)
-
-    async def _keep(self, holder: str, scopes: Sequence[str]) -> None:
-        await asyncio.to_thread(self._reservations.renew, scopes, holder)
+        self._keeping = PooledReservations(self._reservations, BlockingPool(2))
 
     def run(self, *filters: str) -> list[BackfillRun]:
         """Jobs with these filters, begun at once; all have ended."""
-        services = replace(self._system.services, settings=self._settings, release=self._release, keep=self._keep)
+        services = replace(self._system.services, settings=self._settings, reservations=self._keeping)
         runs = []
         for n, where in enumerate(filters):
             spec = BackfillSpec(self.database, "t", "y", where=where)

@@ -253,7 +253,7 @@ class System:
     def plan(self, spec: BackfillSpec) -> Plan:
         """As a job plans: what was traced is recorded, what is stored elsewhere is migrated first."""
         plan = self._plan_and_record(spec)
-        while plan.migrated and migrate_checkpoints(self._store, plan, lambda: False):
+        while plan.migrated and migrate_checkpoints(self._store, plan, threading.Event()):
             plan = self._plan_and_record(spec)
         return plan
 

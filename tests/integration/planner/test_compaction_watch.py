@@ -23,19 +23,19 @@ class Executor:
         self.lake = lake
         self.planned = []
         self.asked = asyncio.Event()
-        self.columns = [(lake.database, "t", column) for column in columns]
-        self.watch = CompactionWatch(self, self.save, lambda: self.columns, self.latest_version)
+        self.known = [(lake.database, "t", column) for column in columns]
+        self.watch = CompactionWatch(self, self, self, LanceTables())
+
+    def columns(self):
+        return self.known
 
     async def create_plan(self, spec):
         self.planned.append((spec.table, spec.column))
         self.asked.set()
         return PlanReader(LanceTables()).plan(spec)
 
-    async def save(self, plan):
+    async def save_traced(self, plan):
         store_traced(self.lake.store, plan)
-
-    async def latest_version(self, database, table):
-        return LanceTables().latest_version(table_uri(database, table))
 
     def look(self):
         asyncio.run(self.watch.look())
@@ -78,17 +78,17 @@ def test_it_plans_only_where_there_is_a_new_version(lake):
 
 def test_a_table_that_is_gone_or_breaks_does_not_keep_it_from_the_others(lake):
     executor = Executor(lake, "c", "d")
-    executor.columns += [(lake.database, "a", "c"), (lake.database, "b", "c")]
-    latest = executor.latest_version
+    executor.known += [(lake.database, "a", "c"), (lake.database, "b", "c")]
 
-    async def broken(database, table):
-        if table == "b":
-            raise ZeroDivisionError
-        return await latest(database, table)
+    class Broken(LanceTables):
+        def latest_version(self, uri):
+            if uri == table_uri(lake.database, "b"):
+                raise ZeroDivisionError
+            return super().latest_version(uri)
 
-    executor.watch = CompactionWatch(executor, executor.save, lambda: executor.columns, broken)
+    executor.watch = CompactionWatch(executor, executor, executor, Broken())
     with pytest.raises(NotFound):
-        asyncio.run(latest(lake.database, "a"))
+        Broken().latest_version(table_uri(lake.database, "a"))
     executor.look()
     assert executor.planned == [("t", "c"), ("t", "d")]
 

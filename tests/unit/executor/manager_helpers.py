@@ -21,6 +21,11 @@ from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
 from executor.job_manager import JobManager
+from executor.job_manager.databases import JobDatabases
+from executor.job_manager.job_store import HistoryJobStore
+from executor.job_manager.running_jobs import RunningJobs
+from executor.job_manager.shared import Shared
+from executor.jobs.services import Services
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
 
@@ -28,6 +33,10 @@ OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
 HEADER = PlanHeader("/lake/t.lance", 1, "i", OUTPUT, ("x",), UDF, "", "")
 TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
+
+
+#: A Spark that can run jobs, for a servicer.
+FIT = SimpleNamespace(trouble=None)
 
 
 class BusySpark:
@@ -112,8 +121,21 @@ class Dispatcher:
         return
 
 
-async def _nothing(*_: object) -> None:
-    return
+class Checkpoints:
+    """Has nothing to look after."""
+
+    async def forget_file(self, *_: object) -> None:
+        return
+
+
+class Reservations:
+    """Nobody leaves any."""
+
+    async def keep(self, *_: object) -> None:
+        return
+
+    async def release(self, *_: object) -> None:
+        return
 
 
 class Executor:
@@ -126,22 +148,24 @@ class Executor:
         self.commits = Commits()
         settings = settings or Settings()
         self.pool = BlockingPool(2, name="test")
-
-        def services(save_job: Any) -> Any:
-            return SimpleNamespace(
-                settings=settings,
-                spark=self.spark,
-                local=LocalRunner(),
-                dispatcher=Dispatcher(),
-                planner=self.planner,
-                commits=self.commits,
-                workers=2,
-                save_job=save_job,
-                release=_nothing,
-                keep=_nothing,
-            )
-
-        self.jobs = JobManager(settings, services, leases or JobLeases("", "me"), self.pool)
+        self.leases: Any = leases or JobLeases("", "me")
+        self.running, databases = RunningJobs(), JobDatabases(self.pool)
+        self.store = HistoryJobStore(databases, self.running, self.leases, self.pool)
+        services = Services(
+            settings=settings,
+            spark=self.spark,
+            local=LocalRunner(),
+            dispatcher=Dispatcher(),
+            planner=self.planner,
+            commits=self.commits,
+            slots=2,
+            jobs=self.store,
+            checkpoints=Checkpoints(),
+            reservations=Reservations(),
+        )
+        self.jobs = JobManager(
+            Shared(services=services, databases=databases, running=self.running, store=self.store, leases=self.leases)
+        )
 
     async def works(self) -> None:
         async with asyncio.timeout(10):
@@ -149,7 +173,7 @@ class Executor:
 
     async def die(self) -> None:
         """Ends without a word to history."""
-        tasks = [*self.jobs._tasks.values()]
+        tasks = [*self.running.tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -23,8 +23,6 @@ from commit_coordinator.views.requests import (
     FillPlaceholdersRequest,
     ViewFile,
 )
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
 from core.domain.job import Attempt, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
@@ -32,8 +30,9 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
+from core.rpc.blocking import BlockingPool
 from core.udf.registry import UdfRegistry
-from executor.jobs.checkpoint_migration import migrate_checkpoints
+from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.services import Services
 from executor.refresh.refresh_run import RefreshRun
 from executor.scheduling.cancelled import Cancelled
@@ -183,6 +182,29 @@ def _answer(result: CommitResult) -> tuple[int, list[FragmentOutcome]]:
     ]
 
 
+class Jobs:
+    """Neither history nor error store is looked at, and nobody else has a job."""
+
+    async def save(self, job: Job) -> Job:
+        return job
+
+    async def save_error(self, *_: object) -> None:
+        return
+
+    def failed_in(self, _job: Job) -> tuple[str, ...]:
+        return ()
+
+
+class Reservations:
+    """Nobody else wants the rows."""
+
+    async def keep(self, *_: object) -> None:
+        return
+
+    async def release(self, *_: object) -> None:
+        return
+
+
 class System:
     """Everything that several databases can share."""
 
@@ -192,20 +214,16 @@ class System:
         self._dispatcher = Dispatcher("127.0.0.1")
         self._workers = self._runner.run(self._start())
         self.services = Services(
-            Settings(),
-            self.spark,
-            LocalRunner(),
-            self._dispatcher,
-            Planner(),
-            Commits(self._workers),
-            2,
-            _counts,
-            _nothing,
-            _nothing,
-            _nothing,
-            _nothing,
-            _nothing,
-            _migrate_checkpoints,
+            settings=Settings(),
+            spark=self.spark,
+            local=LocalRunner(),
+            dispatcher=self._dispatcher,
+            planner=Planner(),
+            commits=Commits(self._workers),
+            slots=2,
+            jobs=Jobs(),
+            checkpoints=LanceCheckpointMaintenance(BlockingPool(2)),
+            reservations=Reservations(),
         )
 
     async def _start(self) -> CommitQueues:
@@ -259,21 +277,6 @@ class System:
             run.prefetch(plan)
             await run.run(plan)
         return run.status.job
-
-
-async def _nothing(*_: object) -> None:
-    """Neither history nor error store is looked at."""
-
-
-async def _counts(job: Job) -> Job:
-    """Nobody else has the job."""
-    return job
-
-
-async def _migrate_checkpoints(plan: Plan, stopped: Callable[[], bool]) -> int:
-    return await asyncio.to_thread(
-        migrate_checkpoints, LanceCheckpointStore(checkpoint_root(plan.header.uri)), plan, stopped
-    )
 
 
 def rows_of(uri: str) -> tuple[list[int], list[dict[str, Any]]]:

@@ -55,5 +55,5 @@ def test_no_file_is_written_after_one_failed(views_system, quick_folder, writing
     job = views_system.refresh(database, "v", max_rows_per_fragment=1)
     files = len(SQL.ids(source.state)) - sum(SQL.matches(source.state.rows[i].values) for i in range(ROWS))
     assert job.state is JobState.DONE, job.error
-    assert job.refresh_result.rows_added == files > 3 * views_system.services.workers
-    assert files + 4 <= writing.begun <= files + 4 + views_system.services.workers - 1
+    assert job.refresh_result.rows_added == files > 3 * views_system.services.slots
+    assert files + 4 <= writing.begun <= files + 4 + views_system.services.slots - 1

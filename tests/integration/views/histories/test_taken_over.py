@@ -19,7 +19,7 @@ from executor.refresh import delta, first_fill, refresh_run
 from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
 from tests.integration.views.histories import functions
-from tests.integration.views.histories.harness import Commits, System
+from tests.integration.views.histories.harness import Commits, Jobs, System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
 
@@ -71,7 +71,7 @@ class MortalSystem:
 @pytest.fixture
 def mortal(views_system, monkeypatch):
     system = MortalSystem(views_system)
-    monkeypatch.setattr(views_system, "services", replace(views_system.services, save_job=system.save))
+    monkeypatch.setattr(views_system, "services", replace(views_system.services, jobs=system))
     for module in (refresh_run, first_fill, delta, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
@@ -141,13 +141,14 @@ def test_a_refresh_that_cannot_be_written_down_goes_on(mortal, quick_folder, mon
     world = World(mortal, quick_folder / "db", [SHUFFLED])
     tries = []
 
-    async def full(job: Job) -> Job:
-        if not job.state.terminal:
-            tries.append(job)
-            raise Unavailable("STORE_UNAVAILABLE", "no space left")
-        return job
+    class Full(Jobs):
+        async def save(self, job: Job) -> Job:
+            if not job.state.terminal:
+                tries.append(job)
+                raise Unavailable("STORE_UNAVAILABLE", "no space left")
+            return job
 
-    monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, save_job=full))
+    monkeypatch.setattr(mortal.system, "services", replace(mortal.system.services, jobs=Full()))
     assert result_of(mortal, world).rows_added == len(SHUFFLED.ids(world.source.state))
     assert tries
 
@@ -159,14 +160,15 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
     async def run() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def save(saved: Job) -> Job:
-            begun.set()
-            await go_on.wait()
-            written.append("journal")
-            return saved
+        class Slow(Jobs):
+            async def save(self, job: Job) -> Job:
+                begun.set()
+                await go_on.wait()
+                written.append("journal")
+                return job
 
         job = Job("job-1", "", JobState.RUNNING, RefreshSpec("/lake", "v"), 0, 0)
-        journal = Journal(JobStatus(job), RefreshMetrics(), save)
+        journal = Journal(JobStatus(job), RefreshMetrics(), Slow())
         task = asyncio.create_task(journal.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
         await begun.wait()
         task.cancel()

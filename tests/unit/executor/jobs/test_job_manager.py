@@ -9,7 +9,7 @@ from core.config import Settings
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition
-from executor import job_manager
+from executor.job_manager import job_store
 from executor.jobs.job_history import JobHistory
 from tests.unit.executor.manager_helpers import Executor
 
@@ -57,7 +57,7 @@ def test_a_job_that_executors_die_over_is_given_up(database):
 
 
 def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(database, monkeypatch):
-    monkeypatch.setattr(job_manager, "_SAVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(job_store, "_SAVE_AGAIN_SECONDS", 0.01)
 
     async def live() -> tuple[Job, Job, Job]:
         executor = Executor(database)
@@ -71,14 +71,14 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
 
         monkeypatch.setattr(JobHistory, "save_all", refuse)
         await executor.jobs.cancel(str(database), job.job_id)
-        executor.jobs._tasks[job.job_id].cancel() if job.job_id in executor.jobs._tasks else None
-        run = executor.jobs._runs[job.job_id]
+        executor.running.tasks[job.job_id].cancel() if job.job_id in executor.running.tasks else None
+        run = executor.running.runs[job.job_id]
         await run.end(JobState.FAILED, JobError("FailedPrecondition", "STORAGE_FULL", "no space left"))
         ended = await executor.job(job.job_id)
         stored = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         monkeypatch.setattr(JobHistory, "save_all", save)
         async with asyncio.timeout(10):
-            while executor.jobs._unsaved:  # noqa: ASYNC110 - it tells nobody
+            while executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
         kept = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         await executor.stop()

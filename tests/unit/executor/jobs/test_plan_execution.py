@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,11 @@ from core.errors import Unavailable
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution
-from executor.jobs.services import slots_of
+from executor.jobs.services import Services, slots_of
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
 from executor.scheduling.reservation_waits import ReservationWaits
+from tests.unit.executor.manager_helpers import Checkpoints, Reservations
 
 
 class DeadSpark:
@@ -157,12 +159,11 @@ class Refusing:
         return 0, [FragmentOutcome(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
 
 
-async def release(*_: object) -> None:
-    return
+class Jobs:
+    """A history that nobody reads."""
 
-
-async def kept(job: Job) -> Job:
-    return job
+    async def save(self, job: Job) -> Job:
+        return job
 
 
 STAGED = StagedFile("f.lance", 1, "d", 10, 10, 0)
@@ -178,19 +179,26 @@ def a_plan() -> Plan:
     return Plan(header, tasks)
 
 
+class Planner:
+    async def create_plan(self, _: BackfillSpec) -> Plan:
+        return a_plan()
+
+
 JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
 
 
 def services_of(spark: Any, commits: object) -> Any:
-    return SimpleNamespace(
+    return Services(
         settings=Settings(),
         spark=spark,
         local=LocalRunner(),
         dispatcher=NoDispatcher(),
+        planner=Planner(),
         commits=commits,
-        workers=2,
-        release=release,
-        keep=release,
+        slots=2,
+        jobs=Jobs(),
+        checkpoints=Checkpoints(),
+        reservations=Reservations(),
     )
 
 
@@ -242,7 +250,7 @@ class CancelledSpark(SilentSpark):
         self.begun += 1
         if self.begun == 1:
             unit = await unit_source.next_unit("worker", beats=False)
-            unit_source._reassign(unit)
+            unit_source.reassign(unit)
         await self.stopped.wait()
         self.ended += 1
         raise Cancelled("job-1")
@@ -268,7 +276,7 @@ def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
         elif how == "from outside":
             working.cancel()
         else:
-            execution._workers.fail(Unavailable("UNIT_FAILED", "no"))
+            execution._units.fail(Unavailable("UNIT_FAILED", "no"))
         with pytest.raises((Cancelled, asyncio.CancelledError, Unavailable)):
             await working
         if how == "by its workers":
@@ -305,7 +313,7 @@ def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
 def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concurrency):
     monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)
     services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
-    services.workers = int(setting) or 2
+    services = replace(services, slots=int(setting) or 2)
     assert slots_of(a_plan().header.udf, concurrency, services).count == 1
 
 
@@ -318,13 +326,7 @@ def test_so_is_one_that_has_to_be_planned_again():
 
 
 async def work_again_and_again(spark: Any) -> Job:
-    class Planner:
-        async def create_plan(self, _: BackfillSpec) -> Plan:
-            return a_plan()
-
-    services = services_of(spark, Refusing())
-    services.planner, services.forget_file, services.save_job = Planner(), release, kept
-    run = BackfillRun(JOB, services)
+    run = BackfillRun(JOB, services_of(spark, Refusing()))
     async with asyncio.timeout(10):
         await run.run(await run.plan())
     return run.status.job

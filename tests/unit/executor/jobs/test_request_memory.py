@@ -14,7 +14,7 @@ from executor.jobs.job_history import JobHistory
 from executor.service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.executor.jobs.test_takeover import Leases, until
-from tests.unit.executor.manager_helpers import Executor
+from tests.unit.executor.manager_helpers import FIT, Executor
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def refresh(database: str, **changes: object) -> jobs_pb2.CreateJobRequest:
 def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_the_same_job(database, other, when):
     async def scenario() -> None:
         executor = Executor(Path(database))
-        jobs = JobServicer(executor.jobs, asyncio.Event())
+        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT)
         if when == "being made":
             executor.planner.may.clear()
         first = asyncio.ensure_future(jobs.CreateJob(backfill(database), None))
@@ -59,7 +59,7 @@ def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_t
         if when == "after a restart":
             await executor.stop()
             executor = Executor(Path(database))
-            jobs = JobServicer(executor.jobs, asyncio.Event())
+            jobs = JobServicer(executor.jobs, asyncio.Event(), FIT)
         with pytest.raises(AlreadyExists) as caught:
             await jobs.CreateJob(other(database), None)
         assert caught.value.reason == "REQUEST_ID_REUSED"
@@ -75,7 +75,7 @@ def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_t
 def test_a_retry_and_a_backfill_do_not_share_a_request_id(database):
     async def scenario() -> None:
         executor = Executor(Path(database))
-        jobs = JobServicer(executor.jobs, asyncio.Event())
+        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT)
         made = (await jobs.CreateJob(backfill(database), None)).job
         with pytest.raises(AlreadyExists):
             await jobs.RetryJob(jobs_pb2.RetryJobRequest(database=database, job_id=made.job_id, request_id="r1"), None)
@@ -142,7 +142,7 @@ class Crossing:
     def __init__(self, database: str) -> None:
         self.keys: dict[str, str] = {}
         self.both = [Executor(Path(database), leases=Leases(self.keys, name)) for name in ("first", "second")]
-        self.servicers = [JobServicer(executor.jobs, asyncio.Event()) for executor in self.both]
+        self.servicers = [JobServicer(executor.jobs, asyncio.Event(), FIT) for executor in self.both]
         for executor in self.both:
             executor.planner.may.clear()
 
@@ -166,7 +166,7 @@ def test_two_executors_make_one_job_of_one_request(database, redis, work):
     async def scenario() -> None:
         crossing = Crossing(database)
         for executor in crossing.both:
-            executor.jobs._leases.unknown = redis == "away"
+            executor.leases.unknown = redis == "away"
             executor.planner.tasks = executor.planner.tasks if work == "some" else ()
         answers = await crossing.make(backfill(database), backfill(database))
         (job_id,) = {answer.job.job_id for answer in answers}
@@ -188,7 +188,7 @@ def test_of_two_requests_under_one_id_at_two_executors_one_is_refused(database, 
     async def scenario() -> None:
         crossing = Crossing(database)
         for executor in crossing.both:
-            executor.jobs._leases.unknown = redis == "away"
+            executor.leases.unknown = redis == "away"
         answers = await crossing.make(backfill(database), backfill(database, where="x > 2"))
         refused = [answer for answer in answers if isinstance(answer, AlreadyExists)]
         assert [error.reason for error in refused] == ["REQUEST_ID_REUSED"]
@@ -206,12 +206,12 @@ def test_who_lost_a_request_to_another_executor_takes_the_job_over_when_that_one
     async def scenario() -> None:
         crossing = Crossing(database)
         for executor in crossing.both:
-            executor.jobs._leases.unknown = True
+            executor.leases.unknown = True
         await crossing.make(backfill(database), backfill(database))
         await until(lambda: _busy(crossing, 1))
         winner, loser = sorted(crossing.both, key=lambda executor: not executor.jobs.busy())
         for executor in crossing.both:
-            executor.jobs._leases.unknown = False
+            executor.leases.unknown = False
         await winner.die()
         crossing.keys.clear()
         await loser.works()

@@ -151,7 +151,7 @@ def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
 
     async def scenario(pair: Pair) -> None:
         job_id = await pair.taken_over()
-        run = pair.first.jobs._runs[job_id]
+        run = pair.first.running.runs[job_id]
         workers = pair.first.spark._running[job_id]
         workers.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
         await until(lambda: idle(pair.first))
@@ -196,7 +196,7 @@ def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_goo
 
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
-        run = pair.first.jobs._runs[job_id]
+        run = pair.first.running.runs[job_id]
         pair.leases[0].frozen = True
         del pair.keys[job_id]
         JobHistory(pair.database).save(replace(run.status.job, state=JobState.CANCELLING))

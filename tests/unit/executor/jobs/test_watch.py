@@ -17,6 +17,7 @@ from core.rpc.server import RunningServer, start_server
 from executor.service import JobServicer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
+from tests.unit.executor.manager_helpers import FIT
 
 JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0, 0)
 
@@ -41,7 +42,7 @@ class Service:
     """JobService alone."""
 
     def __init__(self, manager: Manager, draining: asyncio.Event) -> None:
-        self._servicer = JobServicer(manager, draining)
+        self._servicer = JobServicer(manager, draining, FIT)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self._servicer, server)

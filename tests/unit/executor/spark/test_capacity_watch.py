@@ -11,7 +11,7 @@ import pytest
 from core.errors import ResourceExhausted
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.service import JobServicer
-from executor.spark import capacity_watch, spark_runner, standalone_capacity, worker_problems
+from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.standalone_capacity import Capacity, capacity_of, masters
 from leman.v1 import jobs_pb2
@@ -155,7 +155,7 @@ def full(monkeypatch):
     made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3)
     made.capacity = FULL
     monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(spark_runner.standalone_capacity, "look", lambda *_: made.capacity)
+    monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: made.capacity)
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     yield made
     made.end()
@@ -167,7 +167,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
-    servicer = JobServicer(None, asyncio.Event(), lambda: full.runner.trouble)
+    servicer = JobServicer(None, asyncio.Event(), full.runner)
     with pytest.raises(AttributeError):  # there is no manager here: it was asked
         asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
     full.capacity = FREE
@@ -179,7 +179,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
 
 def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full, monkeypatch):
     """They may have an environment of hundreds of megabytes to unpack: they do reach the driver."""
-    monkeypatch.setattr(spark_runner, "cores", lambda _: 4)
+    monkeypatch.setattr(readiness, "cores", lambda _: 4)
     full.runner._threads.submit(full.runner._look_for_workers)
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)

@@ -18,7 +18,7 @@ from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.spark import function_processes, spark_runner
+from executor.spark import driver_jvm, function_processes, spark_runner
 from executor.spark.spark_runner import SparkRunner
 from executor.worker.messages import WorkerTask
 
@@ -85,7 +85,7 @@ def runner(session, monkeypatch):
     monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", 0.0)
     runner = SparkRunner(Spark())
     runner._session = session
-    monkeypatch.setattr(runner, "_jvm", lambda: None)
+    monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     yield runner
     session.finish.set()
     runner._threads.shutdown()
@@ -162,7 +162,9 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     opened: list[list[str]] = []
     thrown: list[bool] = []
 
-    def open_session(shared: list[str]) -> SimpleNamespace:
+    def open_session(
+        _settings: object, _address: object, _python: str, shared: list[str], _: object
+    ) -> SimpleNamespace:
         opened.append(shared)
         if shared:
             raise RuntimeError("JAVA_GATEWAY_EXITED")
@@ -171,9 +173,9 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     archive = SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=broken"], discard=lambda: thrown.append(True))
     monkeypatch.setattr(spark_runner.ClassArchive, "of", lambda *_: archive)
     runner = SparkRunner(Spark())
-    monkeypatch.setattr(runner, "_open", open_session)
+    monkeypatch.setattr(spark_runner, "open_session", open_session)
     monkeypatch.setattr(runner, "_collect", lambda *_: None)
-    monkeypatch.setattr(runner, "_jvm", lambda: None)
+    monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     runner.start()
     runner._threads.shutdown()
     assert opened == [["-XX:SharedArchiveFile=broken"], []]

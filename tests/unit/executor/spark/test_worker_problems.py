@@ -15,7 +15,7 @@ from core.errors import FailedPrecondition, Unavailable
 from executor.jobs import services as job_services
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.service import JobServicer
-from executor.spark import address, spark_conf, spark_runner, worker_problems
+from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address
 from executor.spark.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2
@@ -124,12 +124,13 @@ class Workers:
         self.cancelled, self.cut_off = threading.Event(), threading.Event()
         monkeypatch.setattr(spark_runner, "_LOOK_SECONDS", 0.01)
         monkeypatch.setattr(spark_runner, "_AGAIN_SECONDS", 0.01)
-        monkeypatch.setattr(spark_runner, "failed_tasks", lambda *_: iter(self.said))
+        monkeypatch.setattr(readiness, "failed_tasks", lambda *_: iter(self.said))
         monkeypatch.setattr(self.runner, "_collect", self.collect)
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
         self.runner._session = SimpleNamespace(sparkContext=context)
-        monkeypatch.setattr(spark_runner, "cores", lambda _: 0)
-        monkeypatch.setattr(spark_runner.standalone_capacity, "look", lambda *_: None)
+        self.runner._readiness.context = context
+        monkeypatch.setattr(readiness, "cores", lambda _: 0)
+        monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: None)
         monkeypatch.setattr(self.runner, "slots", lambda _: 4)
 
     def collect(self, *_: object) -> None:
@@ -143,7 +144,7 @@ class Workers:
         self.cut_off.set()
 
     def end(self) -> None:
-        self.runner._stopping = True
+        self.runner._jvm.stopping = True
         self.there.set()
         self.runner._threads.shutdown()
 
@@ -187,7 +188,7 @@ def test_a_missing_interpreter_is_told_from_the_first_task_that_failed(workers):
 
 def test_jobs_are_refused_with_what_is_wrong_meanwhile():
     trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
-    servicer = JobServicer(None, asyncio.Event(), lambda: trouble)
+    servicer = JobServicer(None, asyncio.Event(), SimpleNamespace(trouble=trouble))
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
             asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
@@ -203,7 +204,7 @@ def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, 
 
 
 def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
-    workers.runner.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    workers.runner._readiness.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
     context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     for _ in range(2):
@@ -217,7 +218,7 @@ def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeyp
     spark = SimpleNamespace(slots=lambda _here: 12)
     for kind, concurrency, slots in (("scalar", 0, 0), ("scalar", 3, 0), ("scalar", 0, 2), ("sql", 0, 0)):
         settings = SimpleNamespace(executor=SimpleNamespace(slots=slots))
-        services = SimpleNamespace(workers=slots or 2, settings=settings, spark=spark)
+        services = SimpleNamespace(slots=slots or 2, settings=settings, spark=spark, cluster=None)
         job_services.slots_of(SimpleNamespace(kind=UdfKind(kind)), concurrency, services)
     assert wanted == [12, 3, 2, 2]
 

@@ -1,0 +1,138 @@
+"""Puts an executor together: everything that its parts need of one another is chosen here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+
+import grpc
+import structlog
+
+from core.config import Settings
+from core.errors import LemanError
+from core.lance_io.tables import LanceTables
+from core.rpc.blocking import BlockingPool
+from core.rpc.channels import open_peer
+from executor.coordination.leases import JobLeases
+from executor.coordination.reservation_keeping import PooledReservations
+from executor.coordination.reservations import reservations_at
+from executor.job_manager import JobManager
+from executor.job_manager.databases import JobDatabases
+from executor.job_manager.job_store import HistoryJobStore
+from executor.job_manager.running_jobs import RunningJobs
+from executor.job_manager.shared import Shared
+from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
+from executor.jobs.compaction_watch import CompactionWatch
+from executor.jobs.services import Services
+from executor.peers import CommitClient, PlannerClient
+from executor.scheduling.dispatcher import Dispatcher
+from executor.scheduling.local_runner import LocalRunner
+from executor.service import JobServicer
+from executor.spark.spark_runner import SparkRunner
+
+_log = structlog.get_logger(__name__)
+
+#: After so long without a job Spark's classes are archived.
+_ARCHIVE_AFTER_SECONDS = 30.0
+
+
+def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
+    """Start the Spark session, or wait for one that starts already, and make the service. Blocks for seconds."""
+    spark = spark or SparkRunner(settings.spark)
+    spark.start()
+    return ExecutorService(settings, draining, spark)
+
+
+class ExecutorService:
+    """See `core.rpc.server.Service`."""
+
+    def __init__(self, settings: Settings, draining: asyncio.Event, spark: SparkRunner) -> None:
+        self._settings = settings
+        self._draining = draining
+        self._spark = spark
+        self._pool = BlockingPool(8, name="executor")
+        self._manager: JobManager | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._channels: list[grpc.aio.Channel] = []
+        self._background: list[asyncio.Task[None]] = []
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Take over the jobs of an embedded database, then add JobService."""
+        services, manager = await self._assemble()
+        self._manager = manager
+        database = self._settings.embedded.database
+        if database:
+            try:
+                await manager.open_database(database)
+            except LemanError as error:  # whoever asks for its jobs hears of it
+                _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
+        seconds = self._settings.executor.compaction_watch_seconds
+        if seconds:
+            watch = CompactionWatch(services.planner, services.checkpoints, manager, LanceTables())
+            self._background.append(asyncio.create_task(watch.run(seconds)))
+        if self._spark.lacks_archive:
+            self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
+        return JobServicer(manager, self._draining, self._spark).add_to(server)
+
+    async def _assemble(self) -> tuple[Services, JobManager]:
+        """Choose what keeps the ports of `executor.jobs.ports`, and who else a job works with."""
+        settings = self._settings
+        planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
+        self._channels = [planner, coordinator]
+        address = self._spark.address
+        self._dispatcher = Dispatcher(address.host, address.bind, address.lane_port)
+        await self._dispatcher.start()
+        redis_url = settings.redis.url.get_secret_value()
+        reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)
+        leases = _leases(settings, redis_url)
+        databases, running = JobDatabases(self._pool), RunningJobs()
+        store = HistoryJobStore(databases, running, leases, self._pool)
+        services = Services(
+            settings=settings,
+            spark=self._spark,
+            local=LocalRunner(),
+            dispatcher=self._dispatcher,
+            planner=PlannerClient(planner),
+            commits=CommitClient(coordinator),
+            slots=settings.executor.slots or os.cpu_count() or 1,
+            jobs=store,
+            checkpoints=LanceCheckpointMaintenance(self._pool),
+            reservations=PooledReservations(reservations, self._pool),
+        )
+        shared = Shared(services=services, databases=databases, running=running, store=store, leases=leases)
+        return services, JobManager(shared)
+
+    def trouble(self) -> LemanError | None:
+        """See `core.rpc.server.MayBeUnfit`."""
+        return self._spark.trouble
+
+    async def stop(self) -> None:
+        """Leave the jobs to another executor, and end the session."""
+        for task in self._background:
+            task.cancel()
+        if self._manager is not None:
+            await self._manager.stop()
+        if self._dispatcher is not None:
+            await self._dispatcher.stop()
+        for channel in self._channels:
+            await channel.close()
+        self._pool.close()
+        await asyncio.to_thread(self._spark.stop)
+
+    async def _archive_when_idle(self, manager: JobManager) -> None:
+        idle_since = time.monotonic()
+        while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
+            await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
+            if manager.busy():
+                idle_since = time.monotonic()
+        # a daemon, as nobody is to wait for it who stops the executor
+        threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
+
+
+def _leases(settings: Settings, redis_url: str) -> JobLeases:
+    """An embedded database has one executor at a time: what the last one held is ours at once."""
+    database = settings.embedded.database
+    owner = f"{os.uname().nodename}:{database or os.getpid()}"
+    return JobLeases(redis_url, owner, settings.executor.job_lease_seconds, alone=bool(database))

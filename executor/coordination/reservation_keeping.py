@@ -1,0 +1,24 @@
+"""Keeps and gives back reservations from an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.ports import Reservations
+from core.rpc.blocking import BlockingPool
+
+
+class PooledReservations:
+    """See `executor.jobs.ports.ReservationKeeping`."""
+
+    def __init__(self, reservations: Reservations, pool: BlockingPool) -> None:
+        self._reservations = reservations
+        self._pool = pool
+
+    async def keep(self, holder: str, scopes: Sequence[str]) -> None:
+        """As the port says."""
+        await self._pool.run(self._reservations.renew, scopes, holder)
+
+    async def release(self, holder: str, scopes: Sequence[str]) -> None:
+        """As the port says."""
+        await self._pool.run(self._reservations.release_all, scopes, holder)

@@ -1,0 +1,172 @@
+"""Accepts jobs: plans them, and has them run, wait for their turn, or end at once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from core.domain.job import Job, JobRequest, JobState
+from core.rpc.bodies import check_body
+from executor.coordination.leases import Answer
+from executor.job_manager.adoption import Adoption
+from executor.job_manager.queries import JobQueries
+from executor.job_manager.shared import Shared
+from executor.job_manager.supervisor import Supervisor
+from executor.jobs.request_memory import JobRequests
+from executor.jobs.retry import Retry, check_worth, specification
+from executor.jobs.run import JobRun
+
+#: Plans of jobs that are being made: the planner is for others too.
+_PLANS_AT_ONCE = 16
+#: Between two looks whether another executor has made the job that this one was asked for too.
+_MADE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job to be made. `body`: digest of the whole message that asks for it."""
+
+    request: JobRequest
+    request_id: str
+    body: str
+    retry_of: Job | None = None
+
+    def job(self) -> Job:
+        """It, as it begins. A request id makes the job's: of two executors that are given one request at the same time
+        the first to write the job down has it, as of two that take one over."""
+        now = time.time()
+        of_request = hashlib.blake2b(self.request_id.encode(), digest_size=8).hexdigest()
+        return Job(
+            f"job-{of_request if self.request_id else uuid.uuid4().hex[:16]}",
+            self.request_id,
+            JobState.PLANNING,
+            self.request,
+            now,
+            now,
+            retry_of=self.retry_of.job_id if self.retry_of else "",
+            request_body=self.body,
+        )
+
+
+class Admission:
+    """For one event loop."""
+
+    def __init__(self, shared: Shared, supervisor: Supervisor, adoption: Adoption, queries: JobQueries) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._supervisor = supervisor
+        self._adoption = adoption
+        self._queries = queries
+        self._leases = shared.leases
+        self._requests = JobRequests()
+        self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
+
+    async def create(self, request: JobRequest, request_id: str, body: str) -> Job:
+        """See `JobManager.create`."""
+        make = functools.partial(self._create, _Asked(request, request_id, body))
+        return await self._once(request.database, request_id, body, make)
+
+    async def retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
+        """See `JobManager.retry`."""
+        make = functools.partial(self._retry, path, retry, request_id, body)
+        return await self._once(path, request_id, body, make)
+
+    async def _retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
+        job = await self._queries.get(path, retry.job_id)
+        spec = await specification(self._services.planner, job, retry)
+        return await self._create(_Asked(spec, request_id, body, retry_of=job))
+
+    async def stop(self) -> None:
+        """End the making of jobs."""
+        await self._requests.stop()
+
+    async def _once(self, path: str, request_id: str, body: str, make: Callable[[], Coroutine[Any, Any, Job]]) -> Job:
+        database = await self._adoption.open(path)
+
+        def known() -> Job | None:
+            job = database.jobs.of_request(request_id)
+            return self._running.current(job) if job is not None else None
+
+        if request_id and known() is None:
+            await database.reload()  # another executor may have made it
+        return await self._requests.once((path, request_id), body, known, make)
+
+    async def _create(self, asked: _Asked) -> Job:
+        self._supervisor.queue.check_capacity()
+        run = self._supervisor.run_of(asked.job())
+        async with self._planning:
+            plan: Any = await run.plan()
+        if asked.retry_of is not None:
+            check_worth(asked.retry_of, plan)
+        database = self._databases.at(asked.request.database)
+        await database.prepare()
+        job_id = run.status.job.job_id
+        self._running.runs[job_id] = run
+        try:
+            job = await self._begin(run, plan)
+        except BaseException:
+            # where history has it all the same, whoever opens the database takes it over once nobody holds it
+            del self._running.runs[job_id]
+            database.jobs.drop(job_id)
+            self._supervisor.leave_queue(job_id)
+            await self._leases.release(job_id)
+            raise
+        return await self._made_elsewhere(asked, job_id) if run.status.lost else job
+
+    async def _begin(self, run: JobRun, plan: Any) -> Job:
+        """End a job that has nothing to do, have it run, or have it wait for its turn; unless another executor was
+        given the same request and has it: then it is lost here."""
+        job = run.status.job
+        run.set_cost_estimate(self._supervisor.costs.of(job))
+        if await run.ended_at_once(plan):
+            return run.status.job
+        run.check_resources(plan)
+        if await self._is_made_elsewhere(job):
+            run.status.lose()
+            return job
+        turn = self._supervisor.queue.join(job.job_id, job.created_at)
+        at_once = turn.done()
+        if at_once:
+            run.prefetch(plan)
+        else:
+            run.status.note("queue", "as many jobs run as may: it waits for its turn")
+        await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
+        await self._store.save(run.status.job)
+        if not run.status.lost:
+            self._supervisor.start(run, run.run(plan) if at_once else self._supervisor.in_turn(run, turn))
+            self._supervisor.tell_places()
+        return run.status.snapshot()
+
+    async def _is_made_elsewhere(self, job: Job) -> bool:
+        """Take the lease of a new job. Who finds it held waits until its holder has written the job down, or has given
+        it up."""
+        database = self._databases.of(job)
+        while await self._leases.acquire(job.job_id) is Answer.HELD:
+            await database.reload()
+            if database.jobs.get(job.job_id) is not None:
+                return True
+            await asyncio.sleep(_MADE_SECONDS)
+        return False
+
+    async def _made_elsewhere(self, asked: _Asked, job_id: str) -> Job:
+        """The job that another executor made of the same request.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED where that one was given another request under the id.
+        """
+        await self._running.stopped()
+        self._services.forget_workers(job_id)
+        self._running.runs.pop(job_id, None)
+        self._supervisor.leave_queue(job_id)
+        await self._leases.release(job_id)
+        job = await self._queries.get(asked.request.database, job_id)
+        check_body(asked.request_id, job.request_body, asked.body)
+        return job

@@ -1,0 +1,142 @@
+"""Takes over jobs whose executor died or was stopped, and hands this one's back when it stops itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import structlog
+
+from core.domain.job import Job, JobError, JobState, same_attempt
+from core.errors import LemanError
+from executor.coordination.leases import Answer
+from executor.job_manager.databases import JobDatabase
+from executor.job_manager.shared import Shared
+from executor.job_manager.supervisor import Supervisor
+from executor.jobs.takeover import begin_attempt
+
+_log = structlog.get_logger(__name__)
+
+
+class Adoption:
+    """For one event loop. `waiting`: jobs of other executors whose lease is waited for, by id."""
+
+    def __init__(self, shared: Shared, supervisor: Supervisor) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._supervisor = supervisor
+        self._leases = shared.leases
+        self.waiting: dict[str, asyncio.Task[None]] = {}
+
+    async def open(self, path: str) -> JobDatabase:
+        """A database with its history read. When it is opened first, jobs that a dead executor left are taken over."""
+        database = self._databases.at(path)
+        async with database.opened:
+            if not database.loaded:
+                await database.reload()
+                database.loaded = True
+                for job in database.jobs:
+                    self._supervisor.costs.learn_from_history(job)
+                    if not job.state.terminal:
+                        self.adopt_when_free(database, job.job_id)
+        return database
+
+    def adopt_when_free(self, database: JobDatabase, job_id: str) -> None:
+        """Take over a job that another executor runs or ran as soon as that one's lease is free."""
+        if job_id in self.waiting or job_id in self._running.runs:
+            return
+        task = asyncio.create_task(self._wait_and_adopt(database, job_id))
+        self.waiting[job_id] = task
+        task.add_done_callback(lambda _: self.waiting.pop(job_id, None))
+
+    async def _wait_and_adopt(self, database: JobDatabase, job_id: str) -> None:
+        try:
+            job = database.jobs.get(job_id)
+            if job is not None:
+                await self._until_free(job)
+            await database.reload()
+            job = database.jobs.get(job_id)
+            if job is None or job.state.terminal:
+                await self._leases.release(job_id)
+            else:
+                await self._adopt(job)
+        except Exception:  # noqa: BLE001 whoever asks for the job next tries again
+            _log.exception("job not taken over", job_id=job_id)
+
+    async def _until_free(self, job: Job) -> None:
+        """Wait for the job's lease.
+
+        Where Redis cannot be asked nobody can prove that the executor is dead: then it is waited for longer, and
+        longer with each attempt, so that two that live do not take the job from one another.
+        """
+        pause, unknown_since = self._leases.lease_seconds / 3, None
+        while (answer := await self._leases.acquire(job.job_id)) is not Answer.OURS:
+            now = time.monotonic()
+            unknown_since = (unknown_since or now) if answer is Answer.UNKNOWN else None
+            patience = self._leases.patience(job.attempt, lost=self._running.was_lost(job.job_id))
+            if unknown_since is not None and now - unknown_since >= patience:
+                return
+            if unknown_since == now:
+                _log.warning("redis does not say who has a job; it is taken over later", job_id=job.job_id, s=patience)
+            await asyncio.sleep(pause)
+
+    async def _adopt(self, job: Job) -> None:
+        """Take over a job whose executor died: from the plan on, as everything finished is found there.
+
+        Who writes the new attempt into history first has it.
+        """
+        deaths = job.attempt - job.handed_back
+        waited = job.state is JobState.PENDING  # nobody died over it
+        job = replace(
+            job,
+            attempt=job.attempt + 1,
+            handed_back=job.handed_back + waited,
+            executor=self._supervisor.executor_id,
+            updated_at=time.time(),
+        )
+        if not same_attempt(await self._store.save(job), job):
+            await self._leases.release(job.job_id)
+            return
+        if job.state is JobState.CANCELLING:
+            await self._end_for_another(replace(job, state=JobState.CANCELLED))
+            return
+        if deaths >= self._services.settings.executor.job_attempts_max and not waited:
+            await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(deaths)))
+            return
+        run = self._supervisor.run_of(job)
+        run.status.note("state", "taken over from an executor that died or was stopped")
+        self._running.runs[job.job_id] = run
+        turn = self._supervisor.queue.join(job.job_id, job.created_at, always=True)
+        self._supervisor.start(run, self._supervisor.in_turn(run, turn))
+
+    async def _end_for_another(self, job: Job) -> None:
+        """End a job that was taken over and is not run. Its last executor may only be frozen."""
+        try:
+            await begin_attempt(self._services.commits, job)
+        except LemanError as error:  # who commits by the same coordinator cannot reach it either
+            _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
+        await self._store.save(replace(job, updated_at=time.time()))
+        await self._leases.release(job.job_id)
+
+    async def hand_back(self, job: Job) -> None:
+        """Note that the job lost its executor without a death: as often as it takes, it is taken over.
+
+        Of one that waits for its turn its state says so.
+        """
+        if job.state.terminal or job.state is JobState.PENDING or self._running.here(job.job_id) is None:
+            return
+        try:
+            await self._store.save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
+        except Exception:  # noqa: BLE001 stopping goes on: it will count as a death
+            _log.exception("job not handed back", job_id=job.job_id)
+
+
+def _executor_lost(deaths: int) -> JobError:
+    message = (
+        f"The executor died {deaths} times while it ran this job. What was finished is kept; "
+        "run the backfill again once the cause is found."
+    )
+    return JobError("Unavailable", "EXECUTOR_LOST", message)

@@ -1,0 +1,101 @@
+"""The databases that somebody asked this executor for, each with what history and memory have of its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from core.domain.job import Job, StoredRowError
+from core.rpc.blocking import BlockingPool
+from executor.jobs.history_writer import HistoryWriter
+from executor.jobs.job_history import JobHistory
+from executor.jobs.known_jobs import KnownJobs
+from executor.jobs.row_errors import Place, RowErrors
+
+#: Databases whose history is written at once.
+_WRITERS = 4
+#: The writers bound what waits: one batch for each database.
+_UNBOUNDED = 1 << 40
+
+
+class JobDatabase:
+    """One of them. `jobs`: as this executor knows them; `opened`: held by who opens it; `loaded`: it has been."""
+
+    def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool) -> None:
+        self.path = path
+        self.jobs = KnownJobs()
+        self.opened = asyncio.Lock()
+        self.loaded = False
+        self._pool = pool
+        self._history = JobHistory(path)
+        self._writer = HistoryWriter(self._history, writers)
+        self._row_errors = RowErrors(path)
+        self._reading = asyncio.Lock()
+        self._news: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Make the tables of jobs and failed rows where there are none."""
+        await self._pool.run(self._history.prepare)
+
+    async def save(self, job: Job) -> Job:
+        """See `JobHistory.save`."""
+        return await self._writer.save(job)
+
+    async def written(self) -> None:
+        """Return when nothing is to be written."""
+        await self._writer.written()
+
+    async def reload(self) -> None:
+        """Take in what history has of other executors' jobs. Raises what `storage_errors.failed` gives."""
+        task = asyncio.create_task(self._take_news())  # news that were fetched are not to be lost
+        self._news.add(task)
+        task.add_done_callback(self._news.discard)
+        await asyncio.shield(task)
+
+    async def _take_news(self) -> None:
+        async with self._reading:
+            for job in (await self._pool.run(self._history.news)).values():
+                self.jobs.put(job)
+
+    async def find(self, job_id: str) -> Job | None:
+        """The state of a job that counts, as history has it now. Raises what `storage_errors.failed` gives."""
+        return await self._pool.run(self._history.find, job_id)
+
+    async def warnings(self) -> list[str]:
+        """What of the history was damaged and set aside."""
+        return await self._pool.run(self._history.warnings)
+
+    async def failed_rows(
+        self, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+    ) -> tuple[list[StoredRowError], Place | None]:
+        """See `RowErrors.page`."""
+        return await self._pool.run(self._row_errors.page, job_id, column, after, size, untold=untold)
+
+
+class JobDatabases:
+    """By path. For one event loop."""
+
+    def __init__(self, pool: BlockingPool) -> None:
+        self._pool = pool
+        self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
+        self._databases: dict[str, JobDatabase] = {}
+
+    def __iter__(self) -> Iterator[JobDatabase]:
+        return iter(list(self._databases.values()))
+
+    def at(self, path: str) -> JobDatabase:
+        """The database of a path, whether or not somebody asked for it before."""
+        database = self._databases.get(path)
+        if database is None:
+            database = self._databases[path] = JobDatabase(path, self._pool, self._writers)
+        return database
+
+    def of(self, job: Job) -> JobDatabase:
+        """The database that a job is in."""
+        return self.at(job.request.database)
+
+    async def close(self) -> None:
+        """Return when everything is written."""
+        for database in self:
+            await database.written()
+        self._writers.close()

@@ -1,0 +1,84 @@
+"""Writes the states of jobs into their histories, and says which of them counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from core.domain.job import Job, same_attempt
+from core.domain.work import RowFailure
+from core.errors import LemanError
+from core.rpc.blocking import BlockingPool
+from executor.coordination.leases import JobLeases
+from executor.job_manager.databases import JobDatabase, JobDatabases
+from executor.job_manager.running_jobs import RunningJobs
+from executor.worker.error_store import JobErrors, errors_uri
+
+_log = structlog.get_logger(__name__)
+
+_SAVE_AGAIN_SECONDS = 3.0
+#: Earlier jobs that are named as those in which rows failed.
+_FAILED_IN = 5
+
+
+class HistoryJobStore:
+    """See `executor.jobs.ports.JobStore`. `unsaved`: jobs whose end could not be written yet."""
+
+    def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
+        self._databases = databases
+        self._running = running
+        self._leases = leases
+        self._pool = pool
+        self.unsaved: dict[str, asyncio.Task[None]] = {}
+
+    async def save(self, job: Job) -> Job:
+        """As the port says. An end that cannot be written now is written later: whoever waits for it hears of it."""
+        database = self._databases.of(job)
+        database.jobs.put(job)
+        try:
+            kept = await database.save(job)
+        except LemanError as error:
+            if not job.state.terminal:
+                raise
+            self._save_later(database, job, error)
+            return job
+        database.jobs.put(kept)
+        if not same_attempt(kept, job):
+            self._running.lose(job.job_id)
+        return kept
+
+    def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
+        _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))
+        if job.job_id not in self.unsaved:
+            self.unsaved[job.job_id] = asyncio.create_task(self._keep_saving(database, job))
+
+    async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
+        """Until it is in history. The lease is held until then: nobody takes a job over that has ended."""
+        try:
+            while True:
+                await asyncio.sleep(_SAVE_AGAIN_SECONDS)
+                await self._leases.renew(job.job_id)
+                with contextlib.suppress(LemanError):
+                    database.jobs.put(await database.save(job))
+                    return
+        finally:
+            del self.unsaved[job.job_id]
+            await self._leases.release(job.job_id)
+
+    async def save_error(self, job: Job, row: RowFailure) -> None:
+        """As the port says."""
+        spec = job.backfill
+        errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
+        await self._pool.run(errors.store, [row])
+
+    def failed_in(self, job: Job) -> tuple[str, ...]:
+        """As the port says; of the jobs that history knew when it was read last."""
+        function = job.request.table, job.column, job.udf_name, job.udf_version
+
+        def failed(other: Job) -> bool:
+            its = other.request.table, other.column, other.udf_name, other.udf_version
+            return bool(other.progress.rows_failed) and its == function and other.job_id != job.job_id
+
+        return tuple(j.job_id for j in self._databases.of(job).jobs.newest(None, _FAILED_IN, failed))

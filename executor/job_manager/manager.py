@@ -1,0 +1,152 @@
+"""What the service asks of the jobs of one executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import structlog
+
+from core.domain.job import Job, JobEvent, JobRequest, JobState, StoredRowError
+from core.domain.plan import BackfillSpec
+from core.errors import LemanError, Unavailable
+from executor.job_manager.admission import Admission
+from executor.job_manager.adoption import Adoption
+from executor.job_manager.queries import JobQueries
+from executor.job_manager.shared import Shared
+from executor.job_manager.supervisor import Supervisor
+from executor.jobs.known_jobs import Age
+from executor.jobs.retry import Retry
+from executor.jobs.row_errors import Place
+
+_log = structlog.get_logger(__name__)
+
+
+class JobManager:
+    """Call it on one event loop."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._leases = shared.leases
+        self._supervisor = Supervisor(shared)
+        self._adoption = Adoption(shared, self._supervisor)
+        self._queries = JobQueries(self._adoption, shared.running)
+        self._admission = Admission(shared, self._supervisor, self._adoption, self._queries)
+
+    def busy(self) -> bool:
+        """Whether any job runs or waits for its turn."""
+        return bool(self._running.tasks)
+
+    def columns(self) -> set[tuple[str, str, str]]:
+        """(database, table, column) of all backfills in the databases that somebody asked for."""
+        known = ((database.path, job.request) for database in self._databases for job in database.jobs)
+        return {(path, asked.table, asked.column) for path, asked in known if isinstance(asked, BackfillSpec)}
+
+    async def open_database(self, path: str) -> None:
+        """Take over what a dead executor left."""
+        await self._adoption.open(path)
+
+    async def create(self, request: JobRequest, request_id: str, *, body: str = "") -> Job:
+        """Accept a job and return it running, waiting for its turn, or done where nothing was to do.
+
+        Args:
+            request: What it is to do.
+            request_id: The same id with the same `body` gives the same job; without an id each call makes one.
+            body: Digest of the whole message that asks for it.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
+            ResourceExhausted: TOO_MANY_JOBS.
+            LemanError: What planning raises.
+        """
+        return await self._admission.create(request, request_id, body)
+
+    async def retry(self, database: str, retry: Retry, request_id: str, *, body: str = "") -> Job:
+        """Accept a job that computes the failed rows of an ended one again.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND.
+            FailedPrecondition: NOTHING_TO_RETRY.
+            LemanError: What `create` and `executor.jobs.retry.specification` raise.
+        """
+        return await self._admission.retry(database, retry, request_id, body)
+
+    async def get(self, database: str, job_id: str) -> Job:
+        """See `JobQueries.get`."""
+        return await self._queries.get(database, job_id)
+
+    async def list_jobs(
+        self, database: str, table: str, after: Age | None = None, most: int | None = None
+    ) -> list[Job]:
+        """See `JobQueries.list_jobs`."""
+        return await self._queries.list_jobs(database, table, after, most)
+
+    async def warnings(self, database: str) -> list[str]:
+        """See `JobQueries.warnings`."""
+        return await self._queries.warnings(database)
+
+    def watch(
+        self, database: str, job_id: str, after: int, heartbeat_seconds: float
+    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+        """See `JobQueries.watch`."""
+        return self._queries.watch(database, job_id, after, heartbeat_seconds)
+
+    async def errors(
+        self, database: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+    ) -> tuple[list[StoredRowError], Place | None]:
+        """See `JobQueries.errors`."""
+        return await self._queries.errors(database, job_id, column, after, size, untold=untold)
+
+    async def cancel(self, database: str, job_id: str) -> Job:
+        """Ask a job to stop; ended jobs stay as they are.
+
+        History knows it before the caller does, so that an executor which takes the job over cancels it too.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND.
+            Unavailable: JOB_ELSEWHERE, another executor runs it.
+        """
+        job = await self.get(database, job_id)
+        if job.state.terminal:
+            return job
+        run = self._running.here(job_id)
+        if run is None:
+            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        if not run.cancelling:
+            await run.status.move(JobState.CANCELLING)
+            await self._save_cancelling(run.status.job)
+            if run.status.lost or run.status.job.state.terminal:
+                return await self.get(database, job_id)
+            if self._supervisor.queue.waits(job_id):
+                self._supervisor.leave_queue(job_id)
+            else:
+                await asyncio.to_thread(run.cancel)
+        return run.status.snapshot()
+
+    async def _save_cancelling(self, job: Job) -> None:
+        """Where nothing can be written the job is stopped all the same; another executor would not know of it."""
+        try:
+            await self._store.save(job)
+        except LemanError as error:
+            _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
+
+    async def stop(self) -> None:
+        """Leave all jobs: another executor takes them over from their checkpoints."""
+        self._supervisor.queue.close()
+        await self._admission.stop()
+        running = list(self._running.tasks)
+        for job_id in running:
+            self._services.cancel_workers(job_id)
+        tasks = [*self._adoption.waiting.values(), *self._running.tasks.values(), *self._store.unsaved.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        runs = self._running.runs
+        await asyncio.gather(*(self._adoption.hand_back(runs[job_id].status.job) for job_id in running))
+        for job_id in list(runs):
+            await self._leases.release(job_id)
+        await self._leases.close()
+        await self._databases.close()

@@ -1,0 +1,82 @@
+"""Finds jobs, wherever they run: one, a page of them, all changes of one, the rows on which one failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from core.domain.job import Job, JobEvent, StoredRowError
+from core.errors import NotFound
+from executor.job_manager.adoption import Adoption
+from executor.job_manager.running_jobs import RunningJobs
+from executor.jobs.known_jobs import Age
+from executor.jobs.row_errors import Place
+
+_POLL_SECONDS = 1.0
+
+
+class JobQueries:
+    """For one event loop."""
+
+    def __init__(self, adoption: Adoption, running: RunningJobs) -> None:
+        self._adoption = adoption
+        self._running = running
+
+    async def get(self, path: str, job_id: str) -> Job:
+        """A job as it stands. One that runs elsewhere is taken over once its lease is free.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND.
+        """
+        database = await self._adoption.open(path)
+        job = database.jobs.get(job_id)
+        if job is None or (self._running.here(job_id) is None and not job.state.terminal):
+            await database.reload()
+            job = database.jobs.get(job_id)
+            if job is not None and not job.state.terminal:
+                self._adoption.adopt_when_free(database, job_id)
+        if job is None:
+            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
+        return self._running.current(job)
+
+    async def list_jobs(self, path: str, table: str, after: Age | None = None, most: int | None = None) -> list[Job]:
+        """Jobs of a table (empty: of all), newest first: those that are older than `after`, at most so many."""
+        database = await self._adoption.open(path)
+        await database.reload()
+        found = database.jobs.newest(after, most, lambda job: table in ("", job.request.table))
+        return [self._running.current(job) for job in found]
+
+    async def warnings(self, path: str) -> list[str]:
+        """What of a database's job history was damaged and set aside."""
+        return await (await self._adoption.open(path)).warnings()
+
+    async def watch(
+        self, path: str, job_id: str, after: int, heartbeat_seconds: float
+    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+        """See `JobStatus.follow`; a job that another executor runs is followed through history."""
+        sequence = after
+        while True:
+            job = await self.get(path, job_id)
+            run = self._running.here(job_id)
+            if run is not None:
+                async with contextlib.aclosing(run.status.follow(after, heartbeat_seconds)) as messages:
+                    async for message in messages:
+                        sequence = message[0]
+                        yield message
+                if not run.status.lost:
+                    return
+                continue
+            sequence += 1
+            yield sequence, job, []
+            if job.state.terminal:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def errors(
+        self, path: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+    ) -> tuple[list[StoredRowError], Place | None]:
+        """See `RowErrors.page`. Raises NotFound (JOB_NOT_FOUND)."""
+        await self.get(path, job_id)
+        database = await self._adoption.open(path)
+        return await database.failed_rows(job_id, column, after, size, untold=untold)

@@ -1,0 +1,52 @@
+"""The jobs that run on this executor, and the last ones that ended here."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from core.domain.job import Job
+from executor.jobs.run import JobRun
+
+_log = structlog.get_logger(__name__)
+
+
+class RunningJobs:
+    """For one event loop. `runs` and `tasks` by job id; a job without a task has ended, or is being made."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, JobRun] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._lost: set[str] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def here(self, job_id: str) -> JobRun | None:
+        """The run of a job that this executor has, or had when the job ended."""
+        run = self.runs.get(job_id)
+        return None if run is None or run.status.lost else run
+
+    def current(self, job: Job) -> Job:
+        """The live state of a job that runs here, else the one given."""
+        run = self.here(job.job_id)
+        return run.status.snapshot() if run is not None else job
+
+    def lose(self, job_id: str) -> None:
+        """Another executor has the job: end what runs for it here, and say nothing more about it."""
+        run = self.here(job_id)
+        if run is None:
+            return
+        _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
+        run.status.lose()
+        self._lost.add(job_id)
+        stopping = asyncio.create_task(asyncio.to_thread(run.cancel))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    def was_lost(self, job_id: str) -> bool:
+        """Whether this executor has lost the job to another one before."""
+        return job_id in self._lost
+
+    async def stopped(self) -> None:
+        """Return when nothing runs any more for jobs that were lost."""
+        await asyncio.gather(*self._stopping)

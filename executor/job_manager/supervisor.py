@@ -1,0 +1,142 @@
+"""Runs jobs: each in its turn, under a lease, to an end whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.domain.job import Job, JobError, JobState, same_attempt
+from core.domain.plan import BackfillSpec
+from core.errors import LemanError
+from executor.job_manager.shared import Shared
+from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.cost_estimates import CostEstimates
+from executor.jobs.job_queue import JobQueue
+from executor.jobs.job_status import JobStatus
+from executor.jobs.run import JobRun
+from executor.refresh.refresh_run import RefreshRun
+
+_log = structlog.get_logger(__name__)
+
+_RUNS_KEPT = 200
+
+
+class Supervisor:
+    """For one event loop. `executor_id` is what history knows this executor by."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._leases = shared.leases
+        self._telling: set[asyncio.Task[None]] = set()
+        self.executor_id = uuid.uuid4().hex
+        self.costs = CostEstimates()
+        limits = shared.services.settings.executor
+        self.queue = JobQueue(limits.max_running_jobs, limits.max_waiting_jobs)
+
+    def run_of(self, job: Job) -> JobRun:
+        """A run of the job that belongs to this executor."""
+        job = replace(job, executor=self.executor_id)
+        kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
+        return kind(job, self._services)
+
+    def start(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+        """Do a job's work beside everything else."""
+        task = asyncio.create_task(self._supervise(run, work))
+        self._running.tasks[run.status.job.job_id] = task
+        task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.job_id, None))
+
+    async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
+        """Run a job once its turn has come: from the plan on, as the table may have changed while it waited."""
+        job = run.status.job
+        if not turn.done() and job.state is not JobState.PENDING:
+            await run.status.move(JobState.PENDING)
+            await self._store.save(run.status.job)
+        self.tell_places()
+        if not await turn:
+            await run.end(JobState.CANCELLED)
+            return
+        run.status.queue(0)
+        if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
+            await run.status.move(JobState.PLANNING)
+            await self._store.save(run.status.job)
+        await run.replan_and_run()
+
+    def leave_queue(self, job_id: str) -> None:
+        """The job is over, or is not to run after all: whoever comes next has its turn."""
+        self.queue.leave(job_id)
+        self.tell_places()
+
+    def tell_places(self) -> None:
+        """Tell those who watch jobs that wait how far these are."""
+        runs = self._running.runs
+        statuses = ((runs[job_id].status, place) for job_id, place in self.queue.places() if job_id in runs)
+        moved = [status for status, place in statuses if status.queue(place)]
+        if moved:
+            task = asyncio.create_task(_publish(moved))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+        beat = asyncio.create_task(self._heartbeat(run))
+        job_id = run.status.job.job_id
+        try:
+            await work
+        except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
+            _log.exception("job failed on a bug", job_id=job_id)
+            message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
+            await run.status.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._store)
+        finally:
+            beat.cancel()
+            self._services.forget_workers(job_id)
+            self.leave_queue(job_id)
+        if job_id not in self._store.unsaved:
+            await self._leases.release(job_id)
+        if run.status.lost:
+            self._running.runs.pop(job_id, None)
+            return
+        self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
+        self._forget_old_runs()
+
+    def _forget_old_runs(self) -> None:
+        """Their watchers have seen the end, and history has it."""
+        runs, tasks = self._running.runs, self._running.tasks
+        ended = [job_id for job_id in runs if job_id not in tasks and job_id not in self._store.unsaved]
+        for job_id in ended[:-_RUNS_KEPT]:
+            del runs[job_id]
+
+    async def _heartbeat(self, run: JobRun) -> None:
+        """Keep the lease. Where it was not kept all the time, history says whether the job is still ours."""
+        beaten = time.monotonic()
+        while True:
+            await asyncio.sleep(self._leases.lease_seconds / 3)
+            in_time = time.monotonic() - beaten < self._leases.lease_seconds
+            beaten = time.monotonic()
+            kept = await self._leases.renew(run.status.job.job_id)
+            if not (kept and in_time):
+                await self._check_ours(run)
+
+    async def _check_ours(self, run: JobRun) -> None:
+        job = run.status.job
+        database = self._databases.of(job)
+        try:
+            stored = await database.find(job.job_id)
+        except LemanError as error:
+            _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
+            return
+        if stored is not None and not same_attempt(stored, job):
+            database.jobs.put(stored)
+            self._running.lose(job.job_id)
+
+
+async def _publish(statuses: Sequence[JobStatus]) -> None:
+    for status in statuses:
+        await status.publish()

@@ -1,0 +1,36 @@
+"""Looks after the checkpoints of tables, in threads."""
+
+from __future__ import annotations
+
+import threading
+
+from core.checkpoints import LanceCheckpointStore
+from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.records import forget_file
+from core.domain.plan import FragmentTask, Plan
+from core.rpc.blocking import BlockingPool
+from executor.jobs.checkpoint_migration import migrate_checkpoints
+from executor.jobs.compaction_records import store_traced
+
+
+class LanceCheckpointMaintenance:
+    """See `executor.jobs.ports.CheckpointMaintenance`."""
+
+    def __init__(self, pool: BlockingPool) -> None:
+        self._pool = pool
+
+    async def migrate(self, plan: Plan, stop: threading.Event) -> int:
+        """As the port says."""
+        return await self._pool.run(migrate_checkpoints, _store(plan.header.uri), plan, stop)
+
+    async def save_traced(self, plan: Plan) -> None:
+        """As the port says."""
+        await self._pool.run(store_traced, _store(plan.header.uri), plan)
+
+    async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
+        """As the port says."""
+        await self._pool.run(forget_file, _store(uri), task.checkpoint_prefix, task.fragment_id, file)
+
+
+def _store(uri: str) -> LanceCheckpointStore:
+    return LanceCheckpointStore(checkpoint_root(uri))

@@ -1,0 +1,238 @@
+"""The units of one plan: given to workers as they ask, taken back as these report, fail or die."""
+
+from __future__ import annotations
+
+import asyncio
+
+from core.domain.plan import FragmentTask, Plan
+from core.domain.work import (
+    FragmentResult,
+    InFlightRows,
+    ProgressReport,
+    RowFailure,
+    UnitOutcome,
+    WorkUnit,
+)
+from core.errors import LemanError
+from core.storage_errors import STORE_UNAVAILABLE
+from executor.jobs import job_errors
+from executor.jobs.awaiting import may_be_unheard
+from executor.jobs.committer import Committer
+from executor.jobs.job_status import JobStatus
+from executor.jobs.left_reservations import LeftReservations
+from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
+from executor.scheduling.poison_rows import decide, describe
+from executor.scheduling.reassigned import ReassignedUnits
+from executor.scheduling.reservation_waits import ReservationWaits
+from executor.scheduling.stalls import WorkerWatch
+from executor.scheduling.work_queue import WorkQueue
+
+#: Reasons of a unit's failure after which a new plan may help.
+_REPLANNED = frozenset({STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+
+
+class PlanUnits:
+    """See `executor.scheduling.dispatcher.UnitSource`. Whoever runs the workers waits for `changed` and `failure`."""
+
+    def __init__(
+        self,
+        status: JobStatus,
+        plan: Plan,
+        *,
+        work_queue: WorkQueue,
+        committer: Committer,
+        left: LeftReservations,
+        waits: ReservationWaits,
+        watch: WorkerWatch,
+        crashes: CrashTracker,
+    ) -> None:
+        self._status = status
+        self._udf = plan.header.udf
+        self._tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in plan.tasks}
+        self._work_queue = work_queue
+        self._committer = committer
+        self._left = left
+        self._waits = waits
+        self._watch = watch
+        self._crashes = crashes
+        self._first: list[WorkUnit] = work_queue.first_units()
+        self._reassigned = ReassignedUnits()
+        self._freed = asyncio.Event()
+        self._pause = 0.0
+        self._over = False
+        #: Why files could not be used: a new plan may help.
+        self.trouble: list[str] = []
+        #: How many units have been given to workers.
+        self.handed_out = 0
+        #: Workers that went silent: each is to be replaced.
+        self.silent_workers = 0
+        #: There may be no more work at all, or a worker is to be started.
+        self.changed = asyncio.Event()
+        #: The failure of a unit that ends the job.
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failure.add_done_callback(may_be_unheard)
+
+    @property
+    def with_workers(self) -> int:
+        """Units that were given to workers and have not come back."""
+        return self._work_queue.outstanding - len(self._first)
+
+    @property
+    def worked_off(self) -> bool:
+        """Whether no worker has a unit, and there is none to give out."""
+        return not self.with_workers and self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be computed for this plan."""
+        return self._work_queue.empty or bool(self.trouble)
+
+    def close(self) -> None:
+        """Give no more units out; workers that wait for one end."""
+        self._over = True
+        self._freed.set()
+
+    def fail(self, error: LemanError) -> None:
+        """End the job; the first error is the one that counts."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def reassign_silent(self) -> None:
+        """Give the units of silent workers out again; a unit of which some rows were reassigned before is left."""
+        for unit in self._watch.silent:
+            if not self._reassigned.had_rows_of(unit):
+                self.reassign(unit)
+
+    def reassign(self, unit: WorkUnit) -> None:
+        """Give a silent worker's unit out again, to another worker that replaces it.
+
+        Nobody is blamed. If the silent one comes back after all, whichever file is complete first counts.
+        """
+        self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
+        self._status.note("stall", f"{describe(rows_in_flight(unit))} are handed out again, as their worker is silent")
+        self._status.metrics.lost(unit.unit_id)
+        self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
+        self.silent_workers += 1
+        self.changed.set()
+        self._wake()
+
+    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+        """The next unit; None where none is left and none can come back, or the worker was replaced."""
+        while not (self._over or self.trouble or self.failure.done() or self._reassigned.has_worker(worker)):
+            unit = self._first.pop() if self._first else self._work_queue.take()
+            if unit is not None:
+                self.handed_out += 1
+                if unit.slice_rows:
+                    await self._rest()
+                self._watch.took(worker, unit, beats=beats)
+                return unit
+            if not self._work_queue.outstanding:
+                break
+            self._freed.clear()
+            await self._freed.wait()
+        self._freed.set()
+        return None
+
+    async def _rest(self) -> None:
+        """Pause as the error policy asks before a suspect row is tried again."""
+        pause, self._pause = self._pause, 0.0
+        if pause:
+            await asyncio.wait((self.failure,), timeout=pause)
+
+    def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
+        """Remember what a worker is at, should it die."""
+        self._watch.moved(unit.unit_id)
+        self._crashes.heard(unit.unit_id, in_flight)
+
+    def on_alive(self, unit: WorkUnit) -> None:
+        """A worker lives, although it has nothing to say."""
+        self._watch.lives(unit.unit_id)
+
+    def on_report(self, report: ProgressReport) -> None:
+        """Count progress. A fragment that is staged is committed before its unit ends."""
+        self._watch.moved(report.unit_id)
+        if report.unit_id not in self._reassigned:
+            self._status.metrics.report(report)
+        if report.result is not None:
+            self._crashes.passed(report.unit_id, report.result)
+            self._note_staged(report.result)
+
+    def _note_staged(self, result: FragmentResult) -> None:
+        if result.staged is None:
+            return
+        task = self._tasks[result.fragment_id]
+        self._crashes.settled(result.fragment_id)
+        self._left.note_staged(task)
+        self._committer.add(task, result.staged, result.failed_before)
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        """A worker died: its work is given out again, until it is clear which row is to blame (see `decide`)."""
+        self._watch.ended(unit.unit_id)
+        if self._over or unit.unit_id in self._reassigned:
+            return
+        self._status.metrics.lost(unit.unit_id)
+        crash = self._crashes.lost(unit)
+        self._work_queue.give_back(unit, crash.held, crash.stored)
+        decision = decide(crash, self._crashes, self._udf)
+        what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
+        if decision.quarantined is not None:
+            self._work_queue.quarantine(decision.quarantined)
+            self._status.note("error", f"{what}; {describe(crash.held)} are recorded as failed")
+        else:
+            self._status.note("error", f"{what}; {describe(crash.held or rows_in_flight(unit))} are handed out again")
+        self._pause = decision.pause
+        if decision.error is not None:
+            self._blame(decision.error, decision.row)
+            self.fail(decision.error)
+        self._wake()
+
+    def _blame(self, error: LemanError, row: RowFailure | None) -> None:
+        if row is not None and self._status.blamed is None:
+            self._status.blamed = row
+            error.facts.update(job_errors.facts_of(row))
+
+    def _wake(self) -> None:
+        """Something came back from a worker: there may be new work, or no more at all."""
+        self._freed.set()
+        if self.worked_off:
+            self.changed.set()
+
+    def on_outcome(self, outcome: UnitOutcome) -> None:
+        """A unit is done, in whole or in part."""
+        self._crashes.ended(outcome.unit_id)
+        self._watch.ended(outcome.unit_id)
+        if outcome.unit_id in self._reassigned:
+            self._heard_again(outcome)
+            return
+        self._work_queue.note(outcome)
+        for result in outcome.results:
+            self._waits.seen(result)
+        self._status.metrics.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+        error = self._too_many_errors() or self._failed(outcome)
+        self._wake()
+        if error is not None:
+            self.fail(error)
+
+    def _heard_again(self, outcome: UnitOutcome) -> None:
+        """A worker that was silent came back. What it did counts where no other worker was quicker."""
+        self._status.note("stall", f"a silent worker came back with unit {outcome.unit_id}, which another one has now")
+        self._status.metrics.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+
+    def _failed(self, outcome: UnitOutcome) -> LemanError | None:
+        failure = outcome.failure
+        if failure is None:
+            return None
+        if failure.reason in _REPLANNED:
+            self.trouble.append(failure.message)
+            return None
+        if failure.row is not None:
+            self._status.blamed = failure.row
+        return job_errors.of_unit(failure)
+
+    def _too_many_errors(self) -> LemanError | None:
+        metrics = self._status.metrics
+        return job_errors.too_many(self._udf, metrics.budget_rows, metrics.budget_failed)

@@ -1,0 +1,91 @@
+"""A job while it runs, whatever it does, and how each comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from core.domain.job import JobError, JobState
+from core.errors import ATTEMPT_FENCED, LemanError
+from executor.jobs import job_errors
+from executor.jobs.job_status import JobStatus
+from executor.jobs.services import Services
+from executor.scheduling.cancelled import Cancelled
+
+
+class EndingRun(Protocol):
+    """What the end of a job needs to know of it."""
+
+    @property
+    def status(self) -> JobStatus: ...
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether it was asked to stop."""
+        ...
+
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leave the job in a terminal state."""
+        ...
+
+
+class JobRun(EndingRun, Protocol):
+    """A backfill or a refresh. `Any` is the plan that its own `plan` gives."""
+
+    def set_cost_estimate(self, seconds_per_row: float | None) -> None:
+        """Say what a row cost in an earlier job of the same function version; None: that is not known."""
+        ...
+
+    async def plan(self) -> Any:
+        """Ask the planner, again while it cannot be reached."""
+        ...
+
+    async def ended_at_once(self, plan: Any) -> bool:
+        """End the job where nothing is to be done; False: it has to run."""
+        ...
+
+    def check_resources(self, plan: Any) -> None:
+        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
+        ...
+
+    def prefetch(self, plan: Any) -> None:
+        """Begin with what is only read, while history does not know the job yet."""
+        ...
+
+    async def run(self, plan: Any) -> None:
+        """Work until nothing is left, and leave the job in a terminal state. Raises only for bugs."""
+        ...
+
+    async def replan_and_run(self) -> None:
+        """Go on with a job that was taken over or had to wait for its turn: from the plan on."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        ...
+
+
+async def run_to_completion(run: EndingRun, services: Services, work: Awaitable[bool]) -> None:
+    """Do a job's work, which says whether rows failed, and end the job by how that went. Raises only for bugs."""
+    ticking = asyncio.create_task(run.status.tick())
+    try:
+        await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
+    except Cancelled:
+        await run.end(JobState.CANCELLED)
+    except LemanError as error:
+        await end_by(run, error)
+    finally:
+        ticking.cancel()
+        services.forget_workers(run.status.job.job_id)
+
+
+async def end_by(run: EndingRun, error: LemanError) -> None:
+    """End a job by an error; one that another executor has taken over is left to it."""
+    if error.reason == ATTEMPT_FENCED:
+        await run.status.leave()
+        return
+    if run.cancelling:
+        await run.end(JobState.CANCELLED)
+    else:
+        await run.end(JobState.FAILED, job_errors.to_job(error))

@@ -1,0 +1,76 @@
+"""The JVM that Spark's driver runs in, and what becomes of this process without it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from typing import Any
+
+import structlog
+from pyspark import SparkContext
+
+from executor.spark.class_archive import ClassArchive
+
+_log = structlog.get_logger(__name__)
+
+_EXIT_JVM_LOST = 70
+#: Its sockets close a moment before it is dead.
+_JVM_DIES_SECONDS = 0.5
+
+
+def driver_process() -> subprocess.Popen[bytes] | None:
+    """The JVM's process; None where somebody else started it, or there is none."""
+    gateway: Any = SparkContext._gateway
+    return getattr(gateway, "proc", None)
+
+
+class DriverJvm:
+    """For any number of threads.
+
+    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, and whoever
+    runs it starts it again.
+    """
+
+    def __init__(self) -> None:
+        #: The archive that the JVM started with, or is to be made with it.
+        self.archive: ClassArchive | None = None
+        #: The first Spark job has run.
+        self.warm = False
+        #: Its end is wanted.
+        self.stopping = False
+
+    def watch(self) -> None:
+        """End the process when the JVM dies."""
+        threading.Thread(target=self._until_gone, name="jvm", daemon=True).start()
+
+    def _until_gone(self) -> None:
+        process = driver_process()
+        if process is not None:
+            process.wait()
+            self.end_if_gone()
+
+    def end_if_gone(self) -> None:
+        """End the process where the JVM is dying or dead."""
+        process = driver_process()
+        if process is None or self.stopping:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_JVM_DIES_SECONDS)
+            _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            if self.archive is not None and not self.warm:
+                self.archive.discard()  # it may be what the JVM died of
+            os._exit(_EXIT_JVM_LOST)
+
+    def end_if_spark_stopped(self, context: SparkContext) -> None:
+        """End the process where Spark has stopped by itself in a JVM that lives on.
+
+        It does so after an error of its own, or when its cluster drops it.
+        """
+        stopped = False
+        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            stopped = bool(context._jsc.sc().isStopped())
+        if stopped and not self.stopping:
+            _log.error("Spark has stopped, and so does this process")
+            os._exit(_EXIT_JVM_LOST)

@@ -1,0 +1,96 @@
+"""Whether Spark's cluster can run workers, and why not: a full one, one that cannot reach us, one without Python."""
+
+from __future__ import annotations
+
+import contextlib
+
+import structlog
+from pyspark import SparkContext
+
+from core.config import Spark
+from core.errors import LemanError
+from executor.spark import spark_conf, standalone_capacity, worker_problems
+from executor.spark.capacity_watch import CapacityWatch
+from executor.spark.spark_status import cores, failed_tasks
+from executor.spark.standalone_capacity import Capacity
+
+_log = structlog.get_logger(__name__)
+
+
+class ClusterReadiness:
+    """For any number of threads. `trouble`: why no job can run at present; `context`: None until there is a session."""
+
+    def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
+        self._settings = settings
+        self._python = python
+        self._driver_host = driver_host
+        self._master = spark_conf.master(settings)
+        self._capacity = CapacityWatch(self._master, self.registered_cores, self._look)
+        self.context: SparkContext | None = None
+        self.trouble: LemanError | None = None
+
+    @property
+    def busy(self) -> str:
+        """Why workers of jobs have to wait, where the cluster has no room for them; else empty."""
+        busy = self._capacity.busy
+        return "" if busy is None else busy.message
+
+    def begin(self) -> None:
+        """From now on there is an application that workers could call back."""
+        self._capacity.begin()
+
+    def registered_cores(self) -> int:
+        """Cores of the executors that have registered."""
+        with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
+            return 0 if self.context is None else cores(self.context)
+        return 0
+
+    def note_ready(self) -> None:
+        """Workers have run something."""
+        if self.trouble is not None:
+            _log.info("Spark's workers are there", slots=max(1, self.registered_cores()))
+        self.trouble = None
+
+    def note(self, trouble: LemanError) -> None:
+        """No job can run at present."""
+        if str(trouble) != str(self.trouble):
+            _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
+        self.trouble = trouble
+
+    def check_reached(self) -> None:
+        """Note it where no worker has called back in the time that it has for that from when there is room for one."""
+        self._capacity.check()
+        late = self._capacity.seconds_with_capacity > self._settings.start_seconds
+        if self.trouble is None and late and not self.registered_cores():  # who has registered may have to unpack
+            self.note(self._unreached())
+
+    def hindrance(self, tag: str, begin: float) -> LemanError | None:
+        """Why a Spark job that began then is not waited for any longer. Blocks for seconds at the most."""
+        self._capacity.check()
+        if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
+            return self._capacity.busy
+        return self.unusable(tag)
+
+    def unusable(self, tag: str) -> LemanError | None:
+        """Why the workers that run a Spark job cannot run Python, from the first task of it that failed so."""
+        if self.context is None:
+            return None
+        with contextlib.suppress(Exception):  # of Py4J, as above
+            for message, host in failed_tasks(self.context, tag):
+                error = worker_problems.unusable_python(message, host, self._python)
+                if error is not None:
+                    return error
+        return None
+
+    def _unreached(self) -> LemanError:
+        port = self.context.getConf().get("spark.driver.port", "?") if self.context is not None else "?"
+        return worker_problems.unreachable(
+            self._master,
+            self._driver_host,
+            port or "?",
+            self._settings.start_seconds,
+            has_capacity=self._capacity.knows,
+        )
+
+    def _look(self) -> Capacity | None:
+        return None if self.context is None else standalone_capacity.look(self.context, self._master)
