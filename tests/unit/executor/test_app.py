@@ -1,0 +1,54 @@
+"""An executor as it is put together, over a Spark that runs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from core.config import Settings
+from executor.app import ExecutorService
+from executor.spark.address import CallbackAddress
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+
+DEADLINE = 30.0
+
+
+class IdleSpark:
+    """It is there."""
+
+    address = CallbackAddress("127.0.0.1", "127.0.0.1")
+    lacks_archive = False
+    trouble = None
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_it_answers_and_stops(tmp_path, monkeypatch):
+    for peer in ("PLANNER", "COMMIT_COORDINATOR"):
+        monkeypatch.setenv(f"LEMAN_PEERS__{peer}", "127.0.0.1:1")
+
+    async def scenario() -> None:
+        spark, server = IdleSpark(), grpc.aio.server()
+        service = ExecutorService(Settings(), asyncio.Event(), spark)
+        assert await service.start(server) == ["leman.v1.JobService"]
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            jobs = jobs_pb2_grpc.JobServiceStub(channel)
+            listed = await jobs.ListJobs(jobs_pb2.ListJobsRequest(database=str(tmp_path)))
+            assert list(listed.jobs) == []
+            with pytest.raises(grpc.aio.AioRpcError, match="There is no job job-1"):
+                await jobs.GetJob(jobs_pb2.GetJobRequest(database=str(tmp_path), job_id="job-1"))
+        assert service.trouble() is None
+        spark.trouble = SimpleNamespace()
+        assert service.trouble() is spark.trouble
+        await server.stop(None)
+        await service.stop()
+        assert spark.stopped
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
