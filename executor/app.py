@@ -82,7 +82,7 @@ class ExecutorService:
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
         address = self._spark.address
-        self._dispatcher = Dispatcher(address.host, address.bind, address.lane_port)
+        self._dispatcher = Dispatcher(address.host, address.bind, address.dispatcher_port)
         await self._dispatcher.start()
         redis_url = settings.redis.url.get_secret_value()
         reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)

@@ -131,7 +131,7 @@ class CommitClient:
         attempt: Attempt,
         request_id: str,
     ) -> tuple[int, list[FragmentOutcome]]:
-        """(table version or 0, a decision for each fragment). Raises what the coordinator says, as `core.errors`;
+        """(table version or 0, an outcome for each fragment). Raises what the coordinator says, as `core.errors`;
         after Unavailable the outcome is unknown and the same request may be sent again."""
         request = submission_pb2.SubmitCommitRequest(
             uri=header.uri,
@@ -156,7 +156,7 @@ class CommitClient:
             ),
         )
         answer = await self._submit(request)
-        return answer.version, _verdicts(answer)
+        return answer.version, _outcomes(answer)
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
         """Has all earlier attempts at a job refused in one table from now on; its version after that. Raises like
@@ -189,13 +189,12 @@ class CommitClient:
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        """(view's version or 0, a decision for each fragment). `files` with the fragments that they are for. Raises
-        like
-        `replace_column`."""
+        """(view's version or 0, an outcome for each fragment). `files` with the fragments that they are for. Raises
+        like `replace_column`."""
         request = _view_request(plan, attempt, request_id)
         request.fill_placeholders.fragments.extend(_view_files(files))
         answer = await self._submit(request)
-        return answer.version, _verdicts(answer)
+        return answer.version, _outcomes(answer)
 
     async def apply_view_delta(
         self,
@@ -256,5 +255,5 @@ def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[submission_pb2.
     return [submission_pb2.ViewFile(fragment_id=i, file=convert.staged_to_proto(file)) for i, file in files]
 
 
-def _verdicts(answer: submission_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
+def _outcomes(answer: submission_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
     return [FragmentOutcome(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]

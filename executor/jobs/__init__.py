@@ -1,1 +1,1 @@
-"""The life of a job: accepted, planned, worked through in rounds, committed, ended, taken over."""
+"""One job: planned, executed plan by plan, committed, ended; what history and its watchers see of it."""

@@ -50,7 +50,7 @@ class BackfillRun:
         return self._stop.is_set()
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """What a row cost in an earlier job of the same function version."""
+        """See `JobRun`; the first units are made for it."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
@@ -143,6 +143,7 @@ class BackfillRun:
             self.status.note("error", f"the row that is to blame is not stored: {error}")
 
     async def _execute_plans(self, plan: Plan) -> None:
+        """Execute plan after plan until one leaves nothing, or several in a row came to nothing."""
         metrics = self.status.metrics
         idle = overtaken = 0
         while plan.tasks:
@@ -172,7 +173,7 @@ class BackfillRun:
         self.status.update(stalls=tuple(stalls))
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Has what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
+        """Have what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
             if self.cancelling:

@@ -1,6 +1,12 @@
-"""Stores rows once more that were computed for a fragment that is gone, or whose file was replaced.
+"""Stores rows once more that were computed for a fragment that is gone, or whose file was replaced: see `MigratedRows`.
 
-See `MigratedRows`.
+A checkpoint is found by the fragment and the offsets of its rows, and compaction changes both: live rows of several
+fragments are written into a new one, one after the other, and deleted ones are left out.
+
+Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has rows 0 to 5 of it. After it was
+compacted into fragment 9, together with others, the plan says that those rows begin at offset 0 there (`at`). The live
+ones, 0, 1, 3, 4 and 5, take the places 0 to 4: so the values are stored as a checkpoint of fragment 9 with offsets 0 to
+4, and the next plan finds them.
 """
 
 from __future__ import annotations
@@ -36,7 +42,10 @@ class _Source(Protocol):
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """How many checkpoints were stored. What cannot be read any more, or is damaged, is left: it is computed."""
+    """Store what the plan says is stored elsewhere, until `stop` is set; how many checkpoints that were.
+
+    What cannot be read any more, or is damaged, is left: it is computed.
+    """
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
         try:

@@ -22,7 +22,7 @@ _MOST_RECORDS = 200_000
 def store_traced(store: CheckpointStore, plan: Plan) -> None:
     """Adds to what is recorded for each column and function version: one value, so that a plan reads one file.
 
-    Where two jobs add at once, or the store refuses, no value is lost: the next plan follows again.
+    Where two jobs add at once, or the store refuses, no value is lost: the next plan traces them again.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
     for traced in plan.traced:
@@ -31,7 +31,7 @@ def store_traced(store: CheckpointStore, plan: Plan) -> None:
         for part, found in by_version.items():
             _add(store, keys.traced_key(part), found)
     except LemanError as error:
-        _log.warning("followed compactions are not recorded", uri=plan.header.uri, error=str(error))
+        _log.warning("traced compactions are not recorded", uri=plan.header.uri, error=str(error))
 
 
 def _add(store: CheckpointStore, key: str, found: Iterable[TracedFile]) -> None:

@@ -15,7 +15,7 @@ _RATE_SECONDS = 5.0
 
 
 class JobMetrics:
-    """Task results are the truth; hints stand in for units that still run.
+    """Results of units are the truth; progress reports tell of units that still run.
 
     A failed row counts once it is stored, so that nobody computes it again, and then once: by what units said of its
     fragment, until the fragment's file says how many there are. `rows_failed_before` are not among them: failed rows
@@ -95,8 +95,8 @@ class JobMetrics:
         self._failed.report(report)
 
     def outcome(self, outcome: UnitOutcome) -> None:
-        """A unit is done: its results replace its hints. Of one that was `lost` before, another unit does the work, and
-        its failed rows count as that one's."""
+        """A unit is done: its results replace its reports. Of one that was `lost` before, another unit does the
+        work, and its failed rows count as that one's."""
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
         self._running.pop(outcome.unit_id, None)

@@ -68,7 +68,7 @@ def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction
 
 
 def scratch_table(view: str, of: str) -> str:
-    """Name of the table that holds a scratch table."""
+    """Name of a scratch table."""
     return f"{SCRATCH_PREFIX}{view}_{of[:16]}"
 
 

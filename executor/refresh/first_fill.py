@@ -35,7 +35,7 @@ class _Missing:
 
 
 class FirstFill:
-    """Gives values to placeholders, at the source version that they were laid for."""
+    """Gives values to placeholders, at the source version that they were created for."""
 
     def __init__(self, work: RefreshWork) -> None:
         self._work = work
@@ -99,7 +99,7 @@ class FirstFill:
         asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, RefreshResult(source_version=version), rows)
         await self._work.journal.asking(asked)
         begin = time.monotonic()
-        made, verdicts = await patiently(
+        made, outcomes = await patiently(
             self._work.services.commits.fill_placeholders,
             plan,
             list(zip(rows, files, strict=True)),
@@ -108,8 +108,8 @@ class FirstFill:
         )
         crash_point("executor.fill_answered")
         self._work.metrics.commit_seconds += time.monotonic() - begin
-        self._note(asked, made, [v.fragment_id for v in verdicts if v.committed])
-        refused = [v for v in verdicts if not v.committed]
+        self._note(asked, made, [o.fragment_id for o in outcomes if o.committed])
+        refused = [o for o in outcomes if not o.committed]
         if refused:
             raise Aborted(refused[0].reason, refused[0].message)
 
@@ -125,7 +125,7 @@ class FirstFill:
 
 
 def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
-    """Finds the rows of each fragment in the scratch table. The view may have been compacted since that was laid, so
+    """Finds the rows of each fragment in the scratch table. The view may have been compacted since that was created, so
     that rows with values and without lie in one fragment."""
     if scratch is None:
         return {i: _Missing(unset, [ScratchValues(ids, 0)]) for i, (ids, unset) in rows.items()}

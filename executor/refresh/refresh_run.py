@@ -22,7 +22,7 @@ from executor.refresh.first_fill import FirstFill
 from executor.refresh.refresh_work import RefreshWork
 from executor.scheduling.cancelled import Cancelled
 
-_ROUNDS_WITHOUT_END = 6
+_MOST_PLANS = 6
 
 
 class RefreshRun:
@@ -131,7 +131,7 @@ class RefreshRun:
         await run_to_completion(self, self._work.services, self._refreshed(plan))
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
-        await self._rounds(plan)
+        await self._bring_up_to_date(plan)
         await self._work.drop_leftovers(plan)
         await self._see_to_indexes(plan)
         return self._done is JobState.DONE_WITH_ERRORS
@@ -162,14 +162,12 @@ class RefreshRun:
             self.status.update(failed_in=tuple(others))
         await self.status.end(state, error, self._work.services.jobs)
 
-    # rounds
-
-    async def _rounds(self, plan: RefreshPlan) -> None:
+    async def _bring_up_to_date(self, plan: RefreshPlan) -> None:
         why = ""
-        for _ in range(_ROUNDS_WITHOUT_END):
+        for _ in range(_MOST_PLANS):
             self._work.check()
             try:
-                if await self._round(plan):
+                if await self._step(plan):
                     return
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again
@@ -194,7 +192,7 @@ class RefreshRun:
             f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
 
-    async def _round(self, plan: RefreshPlan) -> bool:
+    async def _step(self, plan: RefreshPlan) -> bool:
         """One step towards the target; True when it is reached."""
         if plan.create_placeholders_again:
             await self._create_placeholders_again(plan)
@@ -224,4 +222,6 @@ class RefreshRun:
             request_id=uuid.uuid4().hex,
         )
         crash_point("executor.placeholders_created")
-        self.status.note("commit", f"placeholders were laid for version {plan.target_version} of the source: {version}")
+        self.status.note(
+            "commit", f"placeholders were created for version {plan.target_version} of the source: {version}"
+        )

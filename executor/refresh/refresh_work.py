@@ -86,7 +86,7 @@ class RefreshWork:
         of: str,
         rows: Sequence[Ints],
     ) -> ScratchTable | None:
-        """The scratch table for this work: found, or laid. None where no function is to be called."""
+        """The scratch table for this work: found, or created. None where no function is to be called."""
         self._scratch_in_use = None
         if not functions or not any(map(len, rows)):
             return None

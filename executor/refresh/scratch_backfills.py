@@ -28,7 +28,7 @@ from executor.refresh.journal import Journal
 from executor.refresh.value_reuse import KnownValues
 from executor.scheduling.cancelled import Cancelled
 
-#: The source was cleaned up, or the scratch table is gone or being laid anew by another refresh. A new plan knows.
+#: The source was cleaned up, or the scratch table is gone or being created anew by another refresh. A new plan knows.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: `__source_row_id` is a scratch table's first column.
 _ROW_ID_FIELD = 0

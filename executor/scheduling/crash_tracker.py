@@ -79,7 +79,13 @@ class _Count:
 
 
 class CrashTracker:
-    """Of one round."""
+    """Of the units of one plan.
+
+    Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows are suspects, and go out by
+    themselves in slices of four. The next death names a slice, whose rows are then tried one by one: two deaths over
+    the same row, while it is the only one tried, prove that it is to blame (`proven`). Deaths that name nothing end
+    the job at a limit (`over_crash_limit`).
+    """
 
     def __init__(self) -> None:
         self._heard: dict[str, _Heard] = {}
@@ -151,20 +157,20 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """How often the one row of a loss was in hand when a worker died, or how often it overran."""
+        """How often the one row of a crash was in hand when a worker died, or how often it overran."""
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
 
     def proven(self, crash: Crash) -> bool:
-        """Whether the one row of a loss is to blame. A call that overran is its row's fault. A dead worker may have
+        """Whether the one row of a crash is to blame. A call that overran is its row's fault. A dead worker may have
         been killed by someone else: it takes two while the row was the only one tried."""
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[Place]]:
-        """Rows over which so many workers died in vain that going on makes no sense, and that number."""
+        """Rows over which more workers died than the crash limit allows, and how many did; (0, []): there are none."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:

@@ -20,7 +20,7 @@ class LocalRunner:
         self._running: dict[str, tuple[threading.Event, asyncio.Event]] = {}
 
     async def run_workers(self, unit_source: UnitSource, context: WorkContext, count: int) -> None:
-        """Returns when the feed has no more units. Raises Cancelled."""
+        """Run `count` threads, and return when there are no more units. Raises Cancelled."""
         job_id = context.job_id
         if job_id in self._cancelled:
             raise Cancelled(job_id)
@@ -80,7 +80,7 @@ async def _worker(
 
 
 class _Sink:
-    """Brings hints to the event loop, where they come before the outcome of their unit."""
+    """Brings progress reports to the event loop, where they come before the outcome of their unit."""
 
     def __init__(self, unit_source: UnitSource, loop: asyncio.AbstractEventLoop) -> None:
         self._unit_source = unit_source

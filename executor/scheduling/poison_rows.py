@@ -16,17 +16,20 @@ _MAY = "the function may use too much memory, end its process, or crash in nativ
 
 @dataclass(frozen=True, slots=True)
 class PoisonDecision:
-    """At most one of: the job fails with `error`; the row is `quarantined`; it is tried again after a pause. `row` is
-    the one to blame, if one is."""
+    """What is to be done: at most one of `error`, `quarantined` and `pause` is set."""
 
     error: FailedPrecondition | None = None
+    """The job fails with it."""
     quarantined: RowFailure | None = None
+    """The row is recorded as failed, and not tried again."""
     pause: float = 0.0
+    """Seconds after which the row is tried again."""
     row: RowFailure | None = None
+    """The row to blame for `error`, if one is."""
 
 
 def decide(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) -> PoisonDecision:
-    """After each loss."""
+    """Decide after a crash: blame a row where one is proven, give up where the crash limit is reached, else go on."""
     if crashes.proven(crash):
         return _blame(crash, crashes.times(crash), udf)
     deaths, places = crashes.over_crash_limit()

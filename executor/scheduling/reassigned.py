@@ -1,4 +1,4 @@
-"""Units whose worker is silent: their work was handed out again, to a worker that stands in for it. Pure."""
+"""Units whose worker is silent: their work was given to another worker, which replaces it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from executor.scheduling.crash_tracker import Place
 
 
 class ReassignedUnits:
-    """Those of one round."""
+    """Those of one plan."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
@@ -16,7 +16,7 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """From now on what the worker says of the unit is not counted on, and it gets no other."""
+        """From now on only the unit's complete files count, and the worker gets no other unit."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -26,7 +26,7 @@ class ReassignedUnits:
         return unit_id in self._units
 
     def has_worker(self, worker: str) -> bool:
-        """Whether another worker stands in for this one."""
+        """Whether another worker has replaced this one."""
         return worker in self._workers
 
     def had_rows_of(self, unit: WorkUnit) -> bool:

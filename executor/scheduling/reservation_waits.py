@@ -19,7 +19,7 @@ _LIFETIMES = 3
 
 @dataclass(slots=True)
 class _Wait:
-    """For a fragment: since when, where, and the holds seen last."""
+    """For a fragment: since when, where, and whose reservations were seen last."""
 
     since: float
     rows: RowRange
@@ -28,8 +28,14 @@ class _Wait:
 
 
 class ReservationWaits:
-    """Those of one job, over its rounds. `dead`: holds that count for nothing; `turns`: rounds in a row with a wait.
-    What is waited for longer than `stall_seconds` is worth telling."""
+    """Those of one job, over all its plans. What is waited for longer than `stall_seconds` is worth telling.
+
+    A hold is one reservation as Redis has it, with the moment at which it expires: it is another one after each
+    renewal. `dead`: holds that count for nothing. `turns`: plans in a row that ended with a wait.
+
+    Example: with a lifetime of 60 s a hold that is seen again and again for 180 s was not renewed once. Its job is
+    dead, and the next plan computes the rows all the same.
+    """
 
     def __init__(self, lease_seconds: float, stall_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = _LIFETIMES * lease_seconds
@@ -55,8 +61,8 @@ class ReservationWaits:
         self._waiting.add(result.fragment_id)
 
     def turn(self) -> tuple[list[Stall], list[Stall]]:
-        """A round is over. Returns all waits, and those worth telling: after a while, and each again after twice as
-        long."""
+        """A plan was executed. Returns all waits, and those worth telling: after a while, and each again after twice
+        as long."""
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
         dead = (hold for hold, first in self._first.items() if now - first >= self._patience)

@@ -1,9 +1,13 @@
 """How much work a unit is given, from what earlier ones took. Pure: no I/O, no clock.
 
-A fragment, or a part of one, costs its rows and something that is the same however few they are: storage has to answer
-before the first of them is read and after the last is stored. The two are kept apart. Rows that seemed dear because
-storage answers late would go out in pieces that shrink until nothing but waiting is left; so no piece is smaller than
-a few times what it costs to begin one.
+A part of a fragment costs its rows, and something that is the same however few these are: storage has to answer
+before the first is read and after the last is stored. The two are kept apart. If the wait counted as a cost of rows,
+these would seem dear, units would be cut smaller and wait just as long, and rows would seem dearer still. And no unit
+is made for less than four times what it costs to begin one.
+
+Example: a row takes 1 ms, beginning a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is
+8 + 4 · 0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what
+2,500 rows cost, 500 of which are the wait. With 800 rows left that would be 0.7 s, and 2 s are taken instead.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ _LEAST_FIXED = 4.0
 
 
 class UnitSizes:
-    """Of the units of one plan. `seconds_per_row` is what a row costs on one worker, as far as it is known."""
+    """Of the units of one plan, for `workers` of them. `seconds_per_row`: on one worker; None: not known yet."""
 
     def __init__(self, workers: int, seconds_per_row: float | None) -> None:
         self.workers = workers
@@ -28,7 +32,7 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """What a unit took."""
+        """Learn from what a unit took."""
         self._times += outcome.timings
         self._rows += sum(r.rows_evaluated for r in outcome.results)
         self._parts += sum(bool(r.rows_evaluated or r.staged is not None) for r in outcome.results)
@@ -42,7 +46,7 @@ class UnitSizes:
 
     @property
     def fixed_rows(self) -> int:
-        """The same as a number of rows that cost as much."""
+        """`fixed_seconds` as a number of rows that cost as much."""
         return int(self.fixed_seconds / self.seconds_per_row) if self.seconds_per_row else 0
 
     @property
@@ -56,8 +60,7 @@ class UnitSizes:
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Seconds for the next unit: a share of what is left, which shrinks towards the end (guided self-scheduling),
-        within bounds."""
+        """Seconds for the next unit: half a worker's share of what is left, within bounds."""
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 

@@ -1,12 +1,23 @@
-"""What of a plan is still to be handed out, and in which pieces. Pure: no I/O, no clock.
+"""What of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
 
-Cheap work goes out once, as few coarse units, one for each worker, with a time budget. What a unit cannot finish within
-its budget comes back, and by then the cost of a row is known: the rest goes out in pieces that shrink towards the end,
-so that all workers end together (guided self-scheduling). A fragment that several units computed is assembled from its
-checkpoints by one more unit when its last range is in: so none is cut where most of the time goes into storing.
+Work goes out in three ways:
 
-Rows that a function was called with when its worker died are suspects. They go out by themselves, one range of them at
-a time and in small slices, so that the next death names one row of them; the rest of the unit is innocent.
+1. First units. While nobody knows what a row costs, each worker gets one coarse unit of whole fragments with a budget
+   of a second. Cheap work is done then. What is not comes back, and with it the cost of a row.
+2. Guided units. The rest goes out in units that shrink towards the end, so that all workers end together (guided
+   self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless most of the time goes into
+   storing: what is cut is stored once more.
+3. Assembly. A fragment that several units computed is put together from its checkpoints by one more unit, when its
+   last range is in. Such units need no rows, so they go out before guided ones.
+
+Example: 4 workers, 8 fragments of 100,000 rows, 0.1 ms a row. Each worker gets two fragments, stops after a second with
+10,000 rows in a checkpoint, and gives 190,000 back. The 760,000 rows that are left cost 76 s, so the next unit is made
+for 76 / (2 · 4) = 9.5 s or 95,000 rows, and gets a whole fragment: one that is up to a quarter larger is not cut. Two
+units later 560,000 rows are left, the unit is made for 7 s, and gets 70,000 rows of a fragment.
+
+Suspects: rows that the function had when its worker died. They go out before anything else, alone, one range at a time
+and in small slices, so that the next death names one row of them. The rest of that unit is innocent, and goes out as
+before.
 """
 
 from __future__ import annotations
@@ -28,14 +39,24 @@ _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the n
 
 
 def _first_budget(share: float) -> float:
-    """Seconds for a worker that was dealt 1 / `share` of what workers with work have on average: the others are done
-    sooner, and nothing can be handed to them before it has come back."""
+    """Seconds for a worker that was dealt 1 / `share` of what workers with work have on average.
+
+    One that has more than the others is to come back sooner: these are idle by then, and wait for what it gives back.
+    """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
 
 class WorkQueue:
-    """The work of one plan. `seconds_per_row` is the measured cost of a row on one worker; None: not known yet.
-    `diversity`: units of so many fragments are handed out in turn; 0: always of the one with the most rows left."""
+    """The work of one plan.
+
+    Args:
+        tasks: The fragments of the plan; those whose file is complete are passed over.
+        workers: How many share the work.
+        seconds_per_row: What a row costs on one worker, measured by an earlier plan or job; None: that is not known.
+        task_size: Rows of each unit, where the request says that; 0: chosen.
+        diversity: Units of so many fragments go out in turn; 0: always of the one with the most rows left.
+        first_unit: Units that the job's earlier plans have made: ids go on from there.
+    """
 
     def __init__(
         self,
@@ -58,7 +79,7 @@ class WorkQueue:
         self.outstanding = 0
 
     def spread(self, workers: int) -> None:
-        """From now on there are so many workers to share what is left."""
+        """Share what is left among so many workers from now on."""
         self._workers = self._sizes.workers = workers
 
     @property
@@ -87,7 +108,7 @@ class WorkQueue:
         return self._units
 
     def first_units(self) -> list[WorkUnit]:
-        """Whole fragments dealt to the workers, the largest first; empty where the pieces' size is known or given."""
+        """Deal whole fragments to the workers, the largest first; empty where the size of units is known or given."""
         if self._task_size or self._diversity or self._expensive():
             return []
         hands: list[list[OpenFragment]] = [[] for _ in range(self._workers)]
@@ -110,7 +131,7 @@ class WorkQueue:
         return cost is not None and self.rows_left * cost / self._workers > _FIRST_BUDGET_SECONDS
 
     def take(self) -> WorkUnit | None:
-        """The next unit, or None where nothing can be handed out now."""
+        """Give the next unit out; None where nothing can be given out now."""
         suspect = self._suspect()
         if suspect is not None:
             return suspect
@@ -162,7 +183,7 @@ class WorkQueue:
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
-        """What a unit did: ranges that come back, checkpoints, files; the cost of a row."""
+        """Take in what a unit did: ranges that come back, checkpoints, files, the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
@@ -184,8 +205,13 @@ class WorkQueue:
         held: Sequence[tuple[int, RowRange]] = (),
         stored: Mapping[int, Sequence[CheckpointRef]] | None = None,
     ) -> None:
-        """A unit was lost with its worker: what it had not `stored` is to be done again, and what the function was
-        called with at its death (`held`, by fragment) is suspect."""
+        """Take back a unit that was lost with its worker.
+
+        Args:
+            unit: The unit.
+            held: Rows that the function had when the worker died, by fragment: they are suspects.
+            stored: Checkpoints that the unit had stored, by fragment; all other rows are to be computed again.
+        """
         self._came_back(unit.unit_id)
         for work in unit.works:
             fragment = self._fragments[work.fragment_id]
@@ -204,7 +230,7 @@ class WorkQueue:
             self._open.changed(fragment)
 
     def quarantine(self, row: RowFailure) -> None:
-        """The row is not to be evaluated any more, but recorded as failed. It must be a suspect."""
+        """Have a suspect row recorded as failed instead of evaluated."""
         fragment = self._fragments[row.fragment_id]
         place = RowRange(row.offset, row.offset + 1)
         fragment.quarantined = (*fragment.quarantined, row)
@@ -236,8 +262,7 @@ class WorkQueue:
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """As many of its first missing rows as cost no more than `rows`, or all where it is not worth cutting: what is
-        cut is stored once more."""
+        """As many of its first missing rows as cost no more than `rows`, or all where cutting is not worth it."""
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)

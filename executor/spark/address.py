@@ -23,7 +23,7 @@ class CallbackAddress:
     bind: str
     driver_port: int = 0
     block_port: int = 0
-    lane_port: int = 0
+    dispatcher_port: int = 0
 
     def spark_settings(self) -> dict[str, str]:
         """As Spark is told."""

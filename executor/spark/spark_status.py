@@ -23,11 +23,11 @@ def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
     tracker, store = context.statusTracker(), _store(context)
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
-        for scratch in found.stageIds if found is not None else ():
-            told = tracker.getStageInfo(scratch)
+        for stage in found.stageIds if found is not None else ():
+            told = tracker.getStageInfo(stage)
             if told is None or not told.numFailedTasks:
                 continue
-            for task in _items(store.taskList(scratch, told.currentAttemptId, _MOST_TASKS)):
+            for task in _items(store.taskList(stage, told.currentAttemptId, _MOST_TASKS)):
                 if task.errorMessage().isDefined():
                     yield str(task.errorMessage().get()), str(task.host())
 

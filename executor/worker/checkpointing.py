@@ -19,7 +19,7 @@ from core.row_states import RowState
 from executor.worker.computed_rows import Piece, to_checkpoint
 from executor.worker.unit_runtime import UnitRuntime
 
-#: Rows in the column file are let go of from so many bytes on, where a second of their work made so many.
+#: Rows in the column file skip the checkpoint from so many bytes on, where a second of their work made so many.
 _WIDE_BYTES = 16 << 20
 _WIDE_BYTES_A_SECOND = 64 << 20
 
@@ -29,7 +29,7 @@ class Checkpoints:
     evaluated rows that are nowhere but in the column file.
 
     A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
-    less to compute again than to store once more are *let go of* instead, once they are in the column file: they are
+    less to compute again than to store once more *skip the checkpoint*, once they are in the column file: they are
     safe when that is finished. The work in them and in the next checkpoint is never more than one interval.
     """
 

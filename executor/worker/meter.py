@@ -1,4 +1,4 @@
-"""Counts and times of one unit of work, and the hints it sends while it runs."""
+"""Counts and times of one unit of work, and the progress reports that it sends while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult, InFlightRows, ProgressReport, Timings
 from core.ports import ProgressSink
 
-_HINT_SECONDS = 0.25
+_REPORT_SECONDS = 0.25
 #: What takes longer to read or store than this is waiting for storage to answer, not for bytes.
 _BYTES_A_SECOND = 100e6
 
@@ -34,7 +34,7 @@ class Meter:
         self._unit_id = unit_id
         self._sink = sink
         self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write", "load", "fixed"), 0.0)
-        self._hinted = time.monotonic()
+        self._reported = time.monotonic()
         self.fragment = FragmentCounts()
         self._done = FragmentCounts()
         self._fragment_id = -1
@@ -115,7 +115,7 @@ class Meter:
         """Rows were given to the function; it did not get through `failed` of them."""
         self.fragment.evaluated += rows
         self.fragment.failed += failed
-        if time.monotonic() - self._hinted >= _HINT_SECONDS:
+        if time.monotonic() - self._reported >= _REPORT_SECONDS:
             self.report()
 
     def safe(self, rows: int, failed: int) -> None:
@@ -123,7 +123,7 @@ class Meter:
         self.fragment.safe += rows
         self.fragment.failed_safe += failed
 
-    def holds(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
+    def calling(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
         """The function is about to be called with these rows."""
         self._sink.in_flight(InFlightRows(fragment_id, tuple(ranges)))
 
@@ -136,8 +136,8 @@ class Meter:
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref))
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Tells the executor how far the unit is; the sums, so that a lost hint is made good by the next."""
-        self._hinted = time.monotonic()
+        """Tells the executor how far the unit is; the sums, so that a lost report is made good by the next."""
+        self._reported = time.monotonic()
         sums = self._sums()
         self._sink.send(
             ProgressReport(

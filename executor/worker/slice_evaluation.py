@@ -78,7 +78,7 @@ class Evaluation:
         evaluator = self._runtime.evaluator()
         if self.began is None:
             self.began = self._runtime.clock()
-        self._meter.holds(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
+        self._meter.calling(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
 
         def call() -> tuple[Evaluated, float]:
             begin = time.perf_counter()

@@ -41,7 +41,7 @@ _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorConnection:
-    """A blocking connection to the executor; also the sink for hints."""
+    """A blocking connection to the executor; also the sink for progress reports."""
 
     _socket: socket.socket
     _saying: threading.Lock = field(default_factory=threading.Lock)

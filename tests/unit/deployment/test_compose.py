@@ -122,7 +122,7 @@ def test_with_the_profile_spark_workers_are_told_the_executors_name(monkeypatch,
     monkeypatch.setattr(address, "_is_ours", lambda host: resolves and host == "executor")
     found = callback_address(settings.spark)
     assert (found.host, found.bind) == ("executor", "executor" if resolves else "0.0.0.0")
-    ports = (found.driver_port, found.block_port, found.lane_port)
+    ports = (found.driver_port, found.block_port, found.dispatcher_port)
     assert ports == (7100, 7101, 7102)
     assert settings.server.port not in ports
     assert found.host in SERVICES

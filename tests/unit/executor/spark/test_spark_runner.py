@@ -136,7 +136,7 @@ def test_cancelled_before_it_began(runner):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
 
-def test_every_job_runs_the_same_frame_with_an_worker_task_of_its_own(runner, session):
+def test_every_job_runs_the_same_frame_with_a_worker_task_of_its_own(runner, session):
     session.finish.set()
     asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
     asyncio.run(runner.run_workers(ExecutorEndpoint("h", 2, "job-2", "other"), CONTEXT, 2))
