@@ -1,4 +1,4 @@
-"""What the documents name is there: files, folders, modules, tests, settings, links, headings, decision records."""
+"""What documents name is there: files, modules, tests, settings, RPCs, reasons, links, headings, decision records."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ DOCUMENTS = sorted(
 )
 FILES = frozenset(path for folder in FOLDERS for path in (ROOT / folder).rglob("*")) | frozenset(ROOT.iterdir())
 NAMES = frozenset(path.name for path in FILES)
+#: A constant of a test.
+OF_TESTS = {"COMPACTION_IS_FREE"}
 #: In a database, not in this repository.
 STORED = {"service.json", "_leman/service.json", "lake/_leman/service.json"}
 
@@ -28,6 +30,7 @@ FILE = re.compile(r"[\w/.-]+\.(?:py|md|proto|toml|ya?ml|json|txt|in)")
 MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks'))})(?:\.\w+)+)")
 TEST = re.compile(r"`(test_\w+)`")
 SETTING = re.compile(r"LEMAN_[A-Z]+__[A-Z_]+")
+REASON = re.compile(r"`([A-Z]{3,}_[A-Z_]{3,})`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ENTRY = re.compile(r"^\*\*(.+?)\*\* –", re.MULTILINE)
 
@@ -97,6 +100,19 @@ def test_every_setting_that_is_named_exists():
 
     assert len(named) > 20
     assert named - known - {"LEMAN_SECTION__KEY"} == set()
+
+
+def test_every_rpc_and_every_reason_that_is_named_exists():
+    protos = "\n".join(path.read_text() for path in FILES if path.suffix == ".proto")
+    bodies = dict(re.findall(r"^service (\w+) \{(.*?)^\}", protos, re.DOTALL | re.MULTILINE))
+    code = "\n".join(path.read_text() for path in FILES if path.suffix == ".py" and "tests" not in path.parts)
+    words = set(re.findall(r"\b[A-Z][A-Z_]+\b", protos + code))
+
+    for document in DOCUMENTS:
+        text = text_of(document)
+        for service, rpc in re.findall(r"`(\w+Service)\.(\w+)`", text):
+            assert f"rpc {rpc}(" in bodies[service], document
+        assert {name for name in REASON.findall(text) if not name.startswith("LEMAN_")} - words <= OF_TESTS, document
 
 
 def test_decision_records_are_numbered_without_gaps():
