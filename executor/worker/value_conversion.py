@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from core.udf.nested_types import holds, rebuilt, without_extensions
+from executor.worker.castable_types import LISTS, castable
 
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -28,7 +29,6 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
 _NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
-_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
@@ -57,7 +57,7 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         _check_json(array)
         return array
-    if not _castable(array.type, kind):
+    if not castable(array.type, kind):
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
     made = array.cast(kind)
     _check_json(made)
@@ -98,7 +98,7 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
     if not pt.is_nested(kind) and not pt.is_temporal(kind):
         return False
     present = [value for value in values if value is not None]
-    if any(is_list(kind) for is_list in _LISTS):
+    if any(is_list(kind) for is_list in LISTS):
         return _lists_may_lose(present, kind.value_type)
     if pt.is_struct(kind):
         return _structs_may_lose(present, kind)
@@ -246,7 +246,7 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
     (pt.is_integer, _integer_fault),
     (pt.is_floating, _float_fault),
     *((is_kind, _temporal_fault) for is_kind in _TEMPORAL),
-    *((is_list, _list_fault) for is_list in _LISTS),
+    *((is_list, _list_fault) for is_list in LISTS),
     (pt.is_struct, _struct_fault),
     (pt.is_map, _map_fault),
 ]
@@ -257,7 +257,7 @@ def _check_json(array: pa.Array) -> None:
     or store null for NaN."""
     if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
         return
-    if any(is_list(array.type) for is_list in _LISTS):
+    if any(is_list(array.type) for is_list in LISTS):
         _check_json(_items(array))
     elif pt.is_struct(array.type):
         for child in array.flatten():
@@ -288,7 +288,7 @@ def _infinities(array: pa.Array) -> int:
         return _infinities(array.storage)
     if not holds(without_extensions(array.type), pt.is_floating):
         return 0
-    if any(is_list(array.type) for is_list in _LISTS):
+    if any(is_list(array.type) for is_list in LISTS):
         return _infinities(_items(array))
     if pt.is_struct(array.type):
         return sum(_infinities(child) for child in array.flatten())
@@ -296,45 +296,3 @@ def _infinities(array: pa.Array) -> int:
         return 0
     wide = array.cast(pa.float32()) if pt.is_float16(array.type) else array
     return int(pc.sum(pc.is_inf(wide)).as_py() or 0)
-
-
-def _castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether two types hold the same sort of values."""
-    if pt.is_null(source) or source == target:
-        return True
-    if isinstance(source, pa.BaseExtensionType):
-        return _castable(source.storage_type, target)
-    if isinstance(target, pa.BaseExtensionType):
-        return _castable(source, target.storage_type)
-    if pt.is_dictionary(source) or pt.is_dictionary(target):
-        inner = source.value_type if pt.is_dictionary(source) else source
-        return _castable(inner, target.value_type if pt.is_dictionary(target) else target)
-    if any(is_list(target) for is_list in _LISTS):
-        return any(is_list(source) for is_list in _LISTS) and _castable(source.value_type, target.value_type)
-    if pt.is_struct(target):
-        fields = {field.name: field.type for field in target}
-        return pt.is_struct(source) and all(f.name in fields and _castable(f.type, fields[f.name]) for f in source)
-    if pt.is_map(target):
-        inside = pt.is_map(source) and _castable(source.key_type, target.key_type)
-        return bool(inside and _castable(source.item_type, target.item_type))
-    return _same_sort(source, target)
-
-
-def _same_sort(source: pa.DataType, target: pa.DataType) -> bool:
-    if pt.is_timestamp(target):
-        zoned = pt.is_timestamp(source) and (source.tz is None) == (target.tz is None)
-        return zoned or (pt.is_date(source) and target.tz is None)
-    if pt.is_decimal(target):
-        return bool(pt.is_decimal(source) or pt.is_integer(source))
-    if pt.is_integer(target) or pt.is_floating(target):
-        return bool(pt.is_integer(source) or pt.is_floating(source) or pt.is_decimal(source))
-    for sort in (pt.is_date, pt.is_time, pt.is_duration):
-        if sort(target):
-            return bool(sort(source))
-    return _is_text_or_bytes(source) and _is_text_or_bytes(target)
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-    wide = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)
-    return bool(text or wide or pt.is_fixed_size_binary(kind))
