@@ -18,27 +18,21 @@ from leman._backfill import BackfillParameters
 from leman._database import Database, connect
 from leman._future import JobFuture
 from leman._garbage import CheckpointCollection, StoredFile
-from leman._model import (
-    ComputedColumn,
-    IndexCoverage,
-    Job,
-    JobError,
-    JobEvent,
-    JobState,
-    KeptRows,
-    Progress,
-    ReasonCount,
-    RefreshResult,
-    RowError,
-    RowStates,
-    Stall,
-    TableInfo,
-    UdfInfo,
-)
+from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
 from leman._plan import FragmentDecision, Plan
 from leman._query import Query
 from leman._sql import SqlExpression, sql
 from leman._table import Table
+from leman._table_model import (
+    ComputedColumn,
+    IndexCoverage,
+    KeptRows,
+    ReasonCount,
+    RowError,
+    RowStates,
+    TableInfo,
+    UdfInfo,
+)
 from leman._udf import UDF, udf
 from leman._verify import Finding, Verification, Verified
 from leman._view import View

@@ -14,13 +14,13 @@ from leman import _wire, local
 from leman._boundary import boundary
 from leman._channel import Remote, Services
 from leman._embedded import Embedded
-from leman._future import JobFuture, wait
-from leman._model import Job, Progress, RowError, UdfInfo
+from leman._future import JobFuture, retry_job, wait
+from leman._job_model import Job, Progress
 from leman._paging import list_errors, pages
 from leman._query import Query, create_view
 from leman._registration import Registration
-from leman._retry import retry_job
 from leman._table import Table, check_name
+from leman._table_model import RowError, UdfInfo
 from leman._udf import UDF
 from leman._verify import Verification, verify
 from leman._view import View

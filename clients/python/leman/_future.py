@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -11,11 +12,11 @@ import grpc
 from leman import _wire
 from leman._boundary import boundary
 from leman._channel import Services
-from leman._model import Job, JobEvent, JobState, Progress
+from leman._job_model import Job, JobEvent, JobState, Progress
 from leman._patience import Patience
 from leman._registration import Registration
 from leman._udf import UDF
-from leman.errors import DeadlineExceeded, JobCancelled, JobFailed
+from leman.errors import DeadlineExceeded, InvalidArgument, JobCancelled, JobFailed
 from leman.progress import Display, errors_command, make_display, result_line
 from leman.v1 import jobs_pb2
 
@@ -63,8 +64,6 @@ class JobFuture:
     @boundary
     def retry(self, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
         """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
-        from leman._retry import retry_job  # noqa: PLC0415 - it makes futures
-
         registration = Registration(self._services, self._database)
         return retry_job(self._services, registration, self._database, self.job_id, udf, keep_others=keep_others)
 
@@ -129,6 +128,28 @@ class JobFuture:
         code: grpc.StatusCode = failure.code()
         if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
             self._services.wait_or_raise("executor", failure, patience)
+
+
+def retry_job(
+    services: Services,
+    registration: Registration,
+    database: str,
+    job_id: str,
+    udf: UDF | str | None,
+    *,
+    keep_others: bool,
+) -> JobFuture:
+    """See `Database.retry_job_async`."""
+    if keep_others and udf is None:
+        raise InvalidArgument("keep_others needs udf=: with the same function all other rows stay as they are anyway")
+    found = None if udf is None else registration.resolve(udf)
+    request = jobs_pb2.RetryJobRequest(
+        database=database, job_id=job_id, keep_others=keep_others, request_id=uuid.uuid4().hex
+    )
+    if found is not None:
+        request.udf_name, request.udf_version = found.name, found.version
+    job = _wire.job(services.jobs.RetryJob(request).job)
+    return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 
 
 def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:

@@ -7,7 +7,7 @@ from typing import Any
 
 from leman import _wire
 from leman._channel import Services
-from leman._model import RowError
+from leman._table_model import RowError
 from leman.v1 import jobs_pb2
 
 PAGE = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leman._model import KeptRows, ReasonCount
+from leman._table_model import KeptRows, ReasonCount
 
 REASONS = {
     "REUSED": "written by this function version, or by one whose values are kept, from these inputs",

@@ -15,14 +15,15 @@ from leman._boundary import boundary
 from leman._channel import Services
 from leman._future import JobFuture, wait
 from leman._garbage import CheckpointCollection, StoredFile
-from leman._model import IndexCoverage, Progress, RowError, RowStates, TableInfo
+from leman._job_model import Progress
 from leman._paging import list_errors
 from leman._plan import Plan
 from leman._query import Query
 from leman._registration import Registration
-from leman._retry import failed_rows_of_job, row_states, rows_in_state
+from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
+from leman._table_model import IndexCoverage, RowError, RowStates, TableInfo
 from leman._udf import UDF
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2

@@ -12,7 +12,7 @@ import pyarrow as pa
 from leman import _wire
 from leman._boundary import boundary
 from leman._future import JobFuture, check_ended, follow
-from leman._model import JobState, Progress, RefreshResult
+from leman._job_model import JobState, Progress, RefreshResult
 from leman._registration import Registration
 from leman._sql import SqlExpression
 from leman._table import NewColumn, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from leman._model import TableInfo
+from leman._table_model import TableInfo
 
 RefreshPolicy = Literal["auto", "incremental", "full"]
 """`incremental` refuses where only a full refresh is right; `full` computes every row anew."""

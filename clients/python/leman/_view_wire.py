@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leman import _wire
-from leman._model import TableInfo
+from leman._table_model import TableInfo
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2

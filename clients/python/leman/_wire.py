@@ -11,24 +11,18 @@ import pyarrow as pa
 from google.protobuf import timestamp_pb2
 
 from leman import _status
-from leman._model import (
+from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
+from leman._plan import FragmentDecision, Plan
+from leman._table_model import (
     ComputedColumn,
     IndexCoverage,
-    Job,
-    JobError,
-    JobEvent,
-    JobState,
     KeptRows,
-    Progress,
     ReasonCount,
-    RefreshResult,
     RowError,
     RowStates,
-    Stall,
     TableInfo,
     UdfInfo,
 )
-from leman._plan import FragmentDecision, Plan
 from leman._types import is_blob
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leman._future import JobFuture, check_ended, follow
-from leman._model import Job, JobState
+from leman._job_model import Job, JobState
 from leman.cli._options import (
     ColumnArgument,
     DatabaseArgument,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leman._model import RowStates
+from leman._table_model import RowStates
 from leman._view_model import ViewInfo
 from leman.cli._options import (
     DatabaseArgument,

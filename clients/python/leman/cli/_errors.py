@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from leman._model import RowError
+from leman._table_model import RowError
 from leman.cli._output import print_json, print_line, print_table
 
 _HEAD = 80

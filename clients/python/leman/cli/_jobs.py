@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leman._model import Job
+from leman._job_model import Job
 from leman.cli._backfill import end, follow_job
 from leman.cli._errors import group_errors, print_groups
 from leman.cli._options import (

@@ -1,4 +1,4 @@
-"""What the services tell: jobs, plans, failed rows."""
+"""What the services tell about jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
+from leman._table_model import IndexCoverage, ReasonCount
 
 
 class JobState(enum.StrEnum):
@@ -64,42 +64,6 @@ class Progress:
     commits: int = 0
     rows_computed: int = 0
     rows_failed_before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonCount:
-    """Fragments with one reason (`MISSING`, `REUSED`, `UDF_CHANGED`, …), and their rows."""
-
-    reason: str
-    fragments: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Rows with values of an earlier version of the column's function, which the column keeps."""
-
-    udf_name: str
-    udf_version: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowStates:
-    """Rows of a computed column by what is known of their value; deleted rows are not counted.
-
-    `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
-    NULL; `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on
-    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: never
-    computed, or stale; the next backfill computes them.
-    """
-
-    version: int
-    computed: int
-    null: int
-    failed: int
-    not_computed: int
-    kept: tuple[KeptRows, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,28 +165,6 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexCoverage:
-    """How much of a table one of its indexes covers; `str` of it is a sentence. A search takes what is covered from the
-    index and scans the rest; a fast search leaves the rest out."""
-
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    fragments: int
-    fragments_covered: int
-    rows_left_out: int
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether a fast search by it misses rows."""
-        return self.rows_left_out > 0
-
-    def __str__(self) -> str:
-        covered = f"index {self.name} covers {self.fragments_covered:,} of {self.fragments:,} fragments"
-        return f"{covered}, a fast search misses {self.rows_left_out:,} rows" if self.is_stale else covered
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
@@ -259,78 +201,3 @@ class Job:
     def target(self) -> str:
         """What it fills: `table.column`, or the name of a view."""
         return f"{self.table}.{self.column}" if self.column else self.table
-
-
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """A row for which the function failed.
-
-    `row_address` is fragment id << 32 | physical offset, in the version that the job read; of a refresh, both are those
-    of the view's source. `row_id` is -1 where the table's row ids are not stable. `attempt`: how often the function was
-    called for the row.
-    """
-
-    job_id: str
-    column: str
-    row_address: int
-    row_id: int
-    error_type: str
-    error_message: str
-    traceback: str
-    attempt: int
-    udf_version: str
-
-    @property
-    def fragment_id(self) -> int:
-        """The fragment that the row is in."""
-        return self.row_address >> 32
-
-    @property
-    def offset(self) -> int:
-        """Its physical offset there: deleted rows are counted."""
-        return self.row_address & 0xFFFFFFFF
-
-    def __str__(self) -> str:
-        place = f"fragment {self.fragment_id}, row {self.offset}"
-        return f"{self.column}, {place}: {self.error_type}: {self.error_message}"
-
-
-@dataclass(frozen=True, slots=True)
-class UdfInfo:
-    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`.
-    `options`: those of `leman.udf` that were given."""
-
-    name: str
-    version: str
-    kind: str
-    input_columns: tuple[str, ...]
-    data_type: pa.DataType
-    stateful: bool
-    sql_expression: str = ""
-    options: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedColumn:
-    """A column of a table and the function that computes it from other columns. `kept_versions`: earlier functions,
-    `name@version`, whose values it keeps."""
-
-    name: str
-    udf_name: str
-    udf_version: str
-    input_columns: tuple[str, ...]
-    kept_versions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TableInfo:
-    """A table as it stands now. `row_count` leaves deleted rows out."""
-
-    name: str
-    uri: str
-    version: int
-    row_count: int
-    fragment_count: int
-    schema: pa.Schema
-    computed_columns: tuple[ComputedColumn, ...]
-    stable_row_ids: bool

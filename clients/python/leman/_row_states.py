@@ -1,18 +1,13 @@
-"""Trying failed rows again, and finding them."""
+"""Rows of a computed column by what is known of their values."""
 
 from __future__ import annotations
 
-import uuid
-
 from leman import _wire
 from leman._channel import Services
-from leman._future import JobFuture
-from leman._model import RowStates
 from leman._paging import list_errors
-from leman._registration import Registration
-from leman._udf import UDF
+from leman._table_model import RowStates
 from leman.errors import InvalidArgument
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman.v1 import catalog_pb2, planner_pb2
 
 STATES = {
     "computed": planner_pb2.ROW_STATE_COMPUTED,
@@ -23,28 +18,6 @@ STATES = {
 """What `Table.rows_in_state` can be asked for."""
 
 _PAGE = 100_000
-
-
-def retry_job(
-    services: Services,
-    registration: Registration,
-    database: str,
-    job_id: str,
-    udf: UDF | str | None,
-    *,
-    keep_others: bool,
-) -> JobFuture:
-    """See `Database.retry_job_async`."""
-    if keep_others and udf is None:
-        raise InvalidArgument("keep_others needs udf=: with the same function all other rows stay as they are anyway")
-    found = None if udf is None else registration.resolve(udf)
-    request = jobs_pb2.RetryJobRequest(
-        database=database, job_id=job_id, keep_others=keep_others, request_id=uuid.uuid4().hex
-    )
-    if found is not None:
-        request.udf_name, request.udf_version = found.name, found.version
-    job = _wire.job(services.jobs.RetryJob(request).job)
-    return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 
 
 def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> RowStates:
