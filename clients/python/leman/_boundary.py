@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -30,6 +32,14 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
         raise failure.with_traceback(None) from None
 
     return call
+
+
+def warn(text: str) -> None:
+    """Warn at the line outside the SDK that called it."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("leman."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def _generator(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:

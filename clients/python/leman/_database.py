@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from leman import _wire, local
-from leman._boundary import boundary
+from leman._boundary import boundary, warn
 from leman._channel import Remote, Services
 from leman._embedded import Embedded
 from leman._future import JobFuture, retry_job, wait
 from leman._job_model import Job, Progress
+from leman._names import check_name
 from leman._paging import list_errors, pages
-from leman._query import Query, create_view
+from leman._query import Query
 from leman._registration import Registration
-from leman._table import Table, check_name
+from leman._table import Table
 from leman._table_model import RowError, UdfInfo
 from leman._udf import UDF
 from leman._verify import Verification, verify
-from leman._view import View
+from leman._view import View, create_view
 from leman._view_model import VIEW_KEY
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
@@ -138,10 +138,7 @@ class Database:
             raise InvalidArgument(f"mode is 'create' or 'overwrite', not {mode!r}")
         _check_rows(max_rows_per_file)
         if not enable_stable_row_ids:
-            warnings.warn(
-                f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again",
-                stacklevel=3,
-            )
+            warn(f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again")
         local.create_table(
             self._table_uri(name),
             data,
@@ -152,8 +149,8 @@ class Database:
         return self._table(name)
 
     @boundary
-    def open_table(self, name: str) -> Table:
-        """A table; a `View` where it is one. Raises TableNotFound."""
+    def open_table(self, name: str) -> Table | Any:
+        """A table; a `View` where it is one, which a type checker lets pass as a table. Raises TableNotFound."""
         table = self._table(check_name(name, "table"))
         metadata = table.describe().schema.metadata or {}
         return self._view(name) if VIEW_KEY in metadata else table
@@ -165,6 +162,7 @@ class Database:
         view.describe()
         return view
 
+    @boundary
     def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View:
         """Makes a view: a placeholder for each row of the source that the query's filter matches. No function is
         called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
@@ -175,7 +173,10 @@ class Database:
         InvalidArgument whose `reason` is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or
         RESERVED_NAME.
         """
-        return create_view(self, name, query, max_rows_per_fragment)
+        view, told = create_view(self._services, self._registration, self.uri, name, query, max_rows_per_fragment)
+        for text in told:
+            warn(text)
+        return view
 
     @boundary
     def drop_view(self, name: str, *, force: bool = False) -> None:
@@ -246,7 +247,7 @@ class Database:
             found += [_wire.job(item) for item in page.jobs]
             damage |= dict.fromkeys(page.warnings)
         for text in damage:
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warn(text)
         return found
 
     def job(self, job_id: str) -> Job:

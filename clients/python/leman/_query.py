@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
-from leman._boundary import boundary
+from leman._registration import Registration
 from leman._signature import check_columns
+from leman._table_model import TableInfo
 from leman._udf import UDF
 from leman._view_wire import count
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2
 
-if TYPE_CHECKING:
-    from leman._database import Database
-    from leman._table import Table
-    from leman._view import View
-
 QueryColumn = UDF | str | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the source's columns that take the place of its inputs."""
+
+
+View_co = TypeVar("View_co", covariant=True)
+
+
+class Source(Protocol):
+    """What a query is over: a table or a view."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def describe(self) -> TableInfo:
+        """Tell what it is now."""
+        ...
+
+    def ref(self) -> catalog_pb2.TableRef:
+        """Name it on the wire."""
+        ...
+
+
+class ViewMaker(Protocol[View_co]):
+    """What a view is made in: a database."""
+
+    def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View_co:
+        """Make a view of the query."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +65,7 @@ class Query:
     A view made of it holds one row for each row of the table that the filter matches.
     """
 
-    table: Table
+    table: Source
     filter: str = ""
     columns: tuple[tuple[str, str], ...] = ()
     expressions: tuple[tuple[str, str], ...] = ()
@@ -104,10 +126,10 @@ class Query:
         return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(
-        self, conn: Database, view_name: str, max_rows_per_fragment: int | None = None
-    ) -> View:
+        self, conn: ViewMaker[View_co], view_name: str, max_rows_per_fragment: int | None = None
+    ) -> View_co:
         """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
-        return create_view(conn, view_name, self, max_rows_per_fragment)
+        return conn.create_materialized_view(view_name, self, max_rows_per_fragment)
 
     def __repr__(self) -> str:
         return f"<leman.Query of {self.table.name}>"
@@ -129,36 +151,14 @@ def _check_seed(seed: Any) -> None:
         raise InvalidArgument(f"seed is a whole number, not {seed!r}")
 
 
-@boundary
-def create_view(database: Database, name: Any, query: Any, max_rows_per_fragment: int | None) -> View:
-    """Makes a view of placeholders; see `Database.create_materialized_view`."""
-    from leman._view import View  # noqa: PLC0415 - a view is a table, which makes queries
-
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a view is named by a str, not {name!r}")
-    if not isinstance(query, Query):
-        raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")
-    request = catalog_pb2.CreateMaterializedViewRequest(
-        database=database.uri,
-        name=name,
-        query=_to_wire(query, database),
-        max_rows_per_fragment=count("max_rows_per_fragment", max_rows_per_fragment),
-        request_id=uuid.uuid4().hex,
-    )
-    answer = database._services.catalog.CreateMaterializedView(request)
-    for text in answer.warnings:
-        warnings.warn(text, UserWarning, stacklevel=4)
-    return View(database._services, database._registration, database.uri, name)
-
-
-def _to_wire(query: Query, database: Database) -> catalog_pb2.ViewQuery:
+def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQuery:
     """The query, its functions registered in the view's database once all is checked that can be checked here."""
     table = query.table.describe()
     for column in query.functions:
         if isinstance(column.function, UDF):
             column.function.check_inputs(table.schema, column.inputs or column.function.input_columns)
     message = catalog_pb2.ViewQuery(
-        source=query.table._ref(),
+        source=query.table.ref(),
         where=query.filter,
         shuffle=query.seed is not None,
         shuffle_seed=query.seed or 0,
@@ -171,6 +171,6 @@ def _to_wire(query: Query, database: Database) -> catalog_pb2.ViewQuery:
     for name, expression in [*columns, *query.expressions]:
         message.columns.add(name=name, expression=expression)
     for column in query.functions:
-        found = database._registration.resolve(column.function)
+        found = registration.resolve(column.function)
         message.functions.add(name=column.name, udf_name=found.name, udf_version=found.version, inputs=column.inputs)
     return message

@@ -2,79 +2,41 @@
 
 from __future__ import annotations
 
-import datetime
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from leman import _garbage, _wire, local
+from leman import _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
-from leman._channel import Services
 from leman._future import JobFuture, wait
-from leman._garbage import CheckpointCollection, StoredFile
 from leman._job_model import Progress
-from leman._paging import list_errors
+from leman._names import check_name
 from leman._plan import Plan
-from leman._query import Query
-from leman._registration import Registration
+from leman._relation import Relation
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
-from leman._table_model import IndexCoverage, RowError, RowStates, TableInfo
+from leman._table_model import RowStates
 from leman._udf import UDF
-from leman.errors import InvalidArgument, NotSupported
-from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
+from leman.errors import InvalidArgument
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 if TYPE_CHECKING:
-    import lance
+    pass
 
 _A_DAY = 86400.0
 NewColumn = UDF | str | SqlExpression | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs."""
 
 
-class Table:
+class Table(Relation):
     """A table of a database. Holds no state: every answer is of now."""
-
-    def __init__(self, services: Services, registration: Registration, database: str, name: str) -> None:
-        self.name = name
-        self.uri = f"{database}/{name}.lance"
-        self._services = services
-        self._registration = registration
-        self._database = database
 
     def __repr__(self) -> str:
         return f"<leman.Table {self.name} in {self._database}>"
-
-    @boundary
-    def describe(self) -> TableInfo:
-        """Schema, version, rows and computed columns. Raises TableNotFound."""
-        request = catalog_pb2.DescribeTableRequest(table=self._ref())
-        return _wire.table_info(self.name, self._services.catalog.DescribeTable(request))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        return self.describe().schema
-
-    @property
-    def version(self) -> int:
-        """The latest version."""
-        return self.describe().version
-
-    def count_rows(self) -> int:
-        """Rows, without deleted ones."""
-        return self.describe().row_count
-
-    @boundary
-    def to_lance(self, version: int | None = None) -> lance.LanceDataset:
-        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
-
-        Raises TableNotFound, VersionNotFound."""
-        return local.open_table(self.uri, version)
 
     @boundary
     def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
@@ -90,13 +52,6 @@ class Table:
         """
         local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
 
-    def search(self, query: None = None) -> Query:
-        """A query over this table's rows, of which a view can be made. `query`: None, as search by vector or text is no
-        part of a view."""
-        if query is not None:
-            raise NotSupported("search by vector or text is not supported: search(None) takes all rows")
-        return Query(self)
-
     @boundary
     def add_columns(self, columns: Mapping[str, NewColumn]) -> int:
         """Adds computed columns, all NULL, without writing data; `backfill` computes them. All are added,
@@ -109,7 +64,7 @@ class Table:
 
         Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AddColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AddColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
         request.columns.extend(self._wanted("add_columns", columns))
         return self._services.catalog.AddColumns(request).version
 
@@ -128,7 +83,7 @@ class Table:
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
         request.columns.extend(self._wanted("alter_columns", columns))
         for wanted in request.columns:
             wanted.keep_values = keep_values
@@ -177,14 +132,6 @@ class Table:
         return _wire.plan(self.name, self._services.planner.ExplainPlan(request))
 
     @boundary
-    def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
-        """The rows of a job for which the function failed, by row address; at most `limit` of them.
-
-        Raises JobNotFound.
-        """
-        return list_errors(self._services, self._database, job_id, column_name, limit)
-
-    @boundary
     def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> list[int]:
         """Row addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now, in the latest
         version: those that a retry would try again, wherever compaction has moved them.
@@ -201,14 +148,14 @@ class Table:
         column = self._services.jobs.GetJob(request).job.backfill.column
         if column_name not in (None, column):
             return []
-        rows = rows_in_state(self._services, self._ref(), column, "failed")
+        rows = rows_in_state(self._services, self.ref(), column, "failed")
         return failed_rows_of_job(self._services, self._database, job_id, column, rows)
 
     @boundary
     def row_states(self, column: str) -> RowStates:
         """Tells rows that are computed (with NULL or another value), that failed, and that were never computed, apart:
         how many there are of each. Raises TableNotFound, ColumnNotDefined."""
-        return row_states(self._services, self._ref(), check_name(column, "column"))
+        return row_states(self._services, self.ref(), check_name(column, "column"))
 
     @boundary
     def rows_in_state(self, column: str, state: str) -> list[int]:
@@ -217,50 +164,13 @@ class Table:
 
         Raises TableNotFound, ColumnNotDefined, InvalidArgument.
         """
-        return list(rows_in_state(self._services, self._ref(), check_name(column, "column"), state))
-
-    @boundary
-    def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
-        """Brings the indexes of the table up to date, those on any of `columns` (None: all), and tells what they cover
-        then. A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in
-        none: a search still finds them by scanning, a fast search does not.
-
-        Takes as long as Lance needs for the rows that are left out, and no time where none are. Raises TableNotFound.
-        """
-        if isinstance(columns, str):
-            raise InvalidArgument(f"columns is a list of names, not {columns!r}")
-        request = commit_pb2.OptimizeIndicesRequest(uri=self.uri, columns=columns or ())
-        answer = self._services.commits.OptimizeIndices(request, timeout=_A_DAY)
-        return tuple(_wire.index_coverage(index) for index in answer.indices)
-
-    @boundary
-    def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
-        """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
-        them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
-        request = _garbage.make_request(self.uri, None, limit, dry_run=True, include_kept=True)
-        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=True).files
-
-    @boundary
-    def collect_checkpoints(
-        self, *, older_than: str | datetime.timedelta | None = None, dry_run: bool = False, limit: int = 1000
-    ) -> CheckpointCollection:
-        """Deletes checkpoints, fragment records and staged column files that nothing can need any more.
-
-        `older_than`: garbage written later than so long ago stays; a timedelta or text such as `12h`; default 7 days.
-        Column files stay for a day at the least, except with 0 while no job of the table is open: that says that
-        nothing writes to the table now. `dry_run`: only say what would go. `limit`: how many files are named.
-
-        What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
-        ended may need always stays. Raises TableNotFound, InvalidArgument.
-        """
-        request = _garbage.make_request(self.uri, older_than, limit, dry_run=dry_run, include_kept=False)
-        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
+        return list(rows_in_state(self._services, self.ref(), check_name(column, "column"), state))
 
     def _spec(self, column: str, udf: UDF | str | None, options: BackfillOptions) -> planner_pb2.BackfillSpec:
         check_name(column, "column")
         found = None if udf is None else self._registration.resolve(udf)
         name, version = (found.name, found.version) if found is not None else ("", "")
-        return options.spec(self._ref(), column, name, version)
+        return options.spec(self.ref(), column, name, version)
 
     def _wanted(self, method: str, columns: Mapping[str, NewColumn]) -> list[catalog_pb2.NewColumn]:
         """The columns on the wire, their functions registered once all is checked that can be checked here."""
@@ -284,9 +194,6 @@ class Table:
                 )
         return wanted
 
-    def _ref(self) -> catalog_pb2.TableRef:
-        return catalog_pb2.TableRef(database=self._database, table=self.name)
-
 
 def _taken_apart(name: str, value: Any) -> tuple[UDF | SqlExpression, list[str]]:
     if isinstance(value, str | SqlExpression):
@@ -301,10 +208,3 @@ def _taken_apart(name: str, value: Any) -> tuple[UDF | SqlExpression, list[str]]
             f" or a SQL expression, not {value!r}"
         )
     return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []
-
-
-def check_name(name: Any, what: str) -> str:
-    """`name`. Raises InvalidArgument for what can be the name of nothing; the services know the finer rules."""
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a {what} is named by a str, not {name!r}")
-    return name

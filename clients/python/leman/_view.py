@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from leman import _wire
 from leman._boundary import boundary
+from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
 from leman._job_model import JobState, Progress, RefreshResult
+from leman._query import Query, query_message
 from leman._registration import Registration
+from leman._relation import Relation
 from leman._sql import SqlExpression
-from leman._table import NewColumn, Table
+from leman._udf import UDF
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
-from leman._view_wire import refresh_plan, refresh_spec, view_info
-from leman.errors import FailedPrecondition, Internal, InvalidArgument, NotSupported, TableNotFound
+from leman._view_wire import count, refresh_plan, refresh_spec, view_info
+from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
@@ -28,7 +31,11 @@ IS_SET = "__is_set"
 INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
 
 
-class View(Table):
+ViewFunctionColumn = UDF | tuple[UDF, Sequence[str]]
+"""A function, or a function and the source's columns that take the place of its inputs."""
+
+
+class View(Relation):
     """A view of a database. Holds no state: every answer is of now. Rows without values are not shown."""
 
     def __repr__(self) -> str:
@@ -103,7 +110,7 @@ class View(Table):
     ) -> JobFuture:
         """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. Raises what
         planning it raises."""
-        spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, concurrency)
+        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency)
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(refresh=spec, request_id=uuid.uuid4().hex)
         job = _wire.job(self._services.jobs.CreateJob(request).job)
@@ -117,7 +124,7 @@ class View(Table):
         policy: RefreshPolicy = "auto",
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
-        spec = refresh_spec(self._ref(), src_version, max_rows_per_fragment, policy, None)
+        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None)
         answer = self._services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
         return refresh_plan(self.name, answer)
 
@@ -142,44 +149,16 @@ class View(Table):
             seen.add(here.uri)
             found.append(here)
 
-    def add(self, data: Any, *, max_rows_per_file: int | None = None) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: a view's rows come from its source."""
-        raise NotSupported(f"'{self.name}' is a view: add rows to its source, and refresh it")
-
-    def add_columns(self, columns: Mapping[str, NewColumn]) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: a view's columns come from its query."""
-        raise NotSupported(f"'{self.name}' is a view: make another one whose query has the column")
-
-    def row_states(self, column: str) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: see `describe` and `get_errors`."""
-        raise self._without_states()
-
-    def rows_in_state(self, column: str, state: str) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: see `describe` and `get_errors`."""
-        raise self._without_states()
-
-    def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> NoReturn:  # noqa: ARG002 - as in Table
-        """Raises NotSupported: see `get_errors`."""
-        raise self._without_states()
-
-    def _without_states(self) -> NotSupported:
-        return NotSupported(
-            f"'{self.name}' is a view and keeps no states of its rows: describe() counts those without values, "
-            "get_errors() lists those that a refresh failed on"
-        )
-
     @boundary
-    def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
+    def alter_columns(self, columns: Mapping[str, ViewFunctionColumn]) -> int:
         """Gives function columns of the view other functions: all of them or none. The next refresh computes these
         columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
-        `(function, [columns of the source])`. Returns the version of the view with the change. `keep_values` is for
-        tables: all values of a view's column are of one function.
+        `(function, [columns of the source])`. Returns the version of the view with the change. All values of a
+        view's column are of one function.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        if keep_values:
-            raise NotSupported(f"'{self.name}' is a view: all values of a column are of one function")
-        request = catalog_pb2.AlterColumnsRequest(table=self._ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())
             if isinstance(udf, str | SqlExpression):
@@ -203,6 +182,25 @@ class View(Table):
     def _materialized(self) -> catalog_pb2.MaterializedView:
         request = catalog_pb2.GetMaterializedViewRequest(database=self._database, name=self.name)
         return self._services.catalog.GetMaterializedView(request).view
+
+
+def create_view(
+    services: Services, registration: Registration, database: str, name: Any, query: Any, rows: int | None
+) -> tuple[View, list[str]]:
+    """Make a view of placeholders; also what its maker should know. See `Database.create_materialized_view`."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"a view is named by a str, not {name!r}")
+    if not isinstance(query, Query):
+        raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")
+    request = catalog_pb2.CreateMaterializedViewRequest(
+        database=database,
+        name=name,
+        query=query_message(query, registration),
+        max_rows_per_fragment=count("max_rows_per_fragment", rows),
+        request_id=uuid.uuid4().hex,
+    )
+    answer = services.catalog.CreateMaterializedView(request)
+    return View(services, registration, database, name), list(answer.warnings)
 
 
 def _check_cascade(src_version: int | None) -> None:

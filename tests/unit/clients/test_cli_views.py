@@ -166,3 +166,11 @@ def test_states_of_a_views_rows_are_not_kept(run, db, views):  # noqa: F811
     code, _, err = run("tables", "show", db, "adults", "--states")
     assert code == 1
     assert "is a view and keeps no states of its rows" in err
+
+
+@pytest.mark.parametrize("command", ["backfill", "plan"])
+def test_columns_of_a_view_are_not_backfilled(run, db, fake, views, command):  # noqa: F811
+    code, _, err = run(command, db, "adults", "n")
+    assert code == 1
+    assert "`leman refresh` computes its columns" in err
+    assert not fake.named("CreateJob")

@@ -217,10 +217,15 @@ def test_to_arrow_shows_set_rows_and_no_internal_columns(view, tmp_path):
         view.to_arrow(columns=["__is_set"])
 
 
-@pytest.mark.parametrize("change", [lambda v: v.add([{"a": 1}]), lambda v: v.add_columns({})])
-def test_a_view_is_changed_by_its_source_only(view, change):
-    with pytest.raises(NotImplementedError, match="is a view"):
-        change(view)
+@pytest.mark.parametrize("change", ["add", "add_columns", "backfill", "backfill_async"])
+def test_a_view_is_changed_by_its_source_only(view, docs, change):
+    assert hasattr(docs, change)
+    assert not hasattr(view, change)
+
+
+def test_a_view_is_no_table(view, docs):
+    assert not isinstance(view, leman.Table)
+    assert not isinstance(docs, leman.View)
 
 
 def test_another_function_for_a_column(view, fake):

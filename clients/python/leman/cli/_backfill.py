@@ -17,6 +17,7 @@ from leman.cli._options import (
     TlsOption,
     TokenOption,
     open_database,
+    plain_table,
 )
 from leman.cli._output import note, print_json, print_line
 from leman.errors import JobCancelled, JobFailed
@@ -51,7 +52,7 @@ def plan(  # noqa: PLR0913 - a command's options, all by name
 ) -> None:
     """Shows what a backfill would compute, what it would reuse, and why. Changes nothing."""
     with open_database(db, endpoint, token, tls_ca) as database:
-        found = database.open_table(table).plan_backfill(
+        found = plain_table(database, table).plan_backfill(
             column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
         )
     if as_json:
@@ -89,7 +90,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
 ) -> None:
     """Computes the missing and stale values of a column."""
     with open_database(db, endpoint, token, tls_ca) as database:
-        future = database.open_table(table).backfill_async(
+        future = plain_table(database, table).backfill_async(
             column,
             udf=udf,
             where=where,

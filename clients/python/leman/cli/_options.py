@@ -9,7 +9,9 @@ import typer
 
 from leman._database import Database, connect, database_uri
 from leman._embedded import Embedded
+from leman._table import Table
 from leman.cli._output import note
+from leman.errors import FailedPrecondition
 
 DatabaseArgument = Annotated[str, typer.Argument(metavar="DB", help="Path or uri of the database.")]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
@@ -23,6 +25,14 @@ EndpointOption = Annotated[
 TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
 TlsOption = Annotated[str | None, typer.Option("--tls-ca", help="PEM file to check the services' certificates with.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
+
+
+def plain_table(database: Database, name: str) -> Table:
+    """Open what is a table and no view. Raises FailedPrecondition (IS_A_VIEW)."""
+    opened = database.open_table(name)
+    if isinstance(opened, Table):
+        return opened
+    raise FailedPrecondition(f"'{name}' is a view: `leman refresh` computes its columns", reason="IS_A_VIEW")
 
 
 def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:

@@ -1,0 +1,119 @@
+"""What tables and views have in common."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from leman import _garbage, _wire, local
+from leman._boundary import boundary
+from leman._channel import Services
+from leman._garbage import CheckpointCollection, StoredFile
+from leman._paging import list_errors
+from leman._query import Query
+from leman._registration import Registration
+from leman._table_model import IndexCoverage, RowError, TableInfo
+from leman.errors import InvalidArgument, NotSupported
+from leman.v1 import catalog_pb2, commit_pb2
+
+if TYPE_CHECKING:
+    import lance
+
+_A_DAY = 86400.0
+
+
+class Relation:
+    """A table or a view of a database. Holds no state: every answer is of now."""
+
+    def __init__(self, services: Services, registration: Registration, database: str, name: str) -> None:
+        self.name = name
+        self.uri = f"{database}/{name}.lance"
+        self._services = services
+        self._registration = registration
+        self._database = database
+
+    @boundary
+    def describe(self) -> TableInfo:
+        """Schema, version, rows and computed columns. Raises TableNotFound."""
+        request = catalog_pb2.DescribeTableRequest(table=self.ref())
+        return _wire.table_info(self.name, self._services.catalog.DescribeTable(request))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.describe().schema
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return self.describe().version
+
+    def count_rows(self) -> int:
+        """Rows, without deleted ones."""
+        return self.describe().row_count
+
+    @boundary
+    def to_lance(self, version: int | None = None) -> lance.LanceDataset:
+        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
+
+        Raises TableNotFound, VersionNotFound."""
+        return local.open_table(self.uri, version)
+
+    def search(self, query: None = None) -> Query:
+        """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no
+        part of a view."""
+        if query is not None:
+            raise NotSupported("search by vector or text is not supported: search(None) takes all rows")
+        return Query(self)
+
+    @boundary
+    def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
+        """The rows of a job for which the function failed, by row address; at most `limit` of them.
+
+        Raises JobNotFound.
+        """
+        return list_errors(self._services, self._database, job_id, column_name, limit)
+
+    @boundary
+    def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
+        """Brings the indexes of the table up to date, those on any of `columns` (None: all), and tells what they cover
+        then. A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in
+        none: a search still finds them by scanning, a fast search does not.
+
+        Takes as long as Lance needs for the rows that are left out, and no time where none are. Raises TableNotFound.
+        """
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is a list of names, not {columns!r}")
+        request = commit_pb2.OptimizeIndicesRequest(uri=self.uri, columns=columns or ())
+        answer = self._services.commits.OptimizeIndices(request, timeout=_A_DAY)
+        return tuple(_wire.index_coverage(index) for index in answer.indices)
+
+    @boundary
+    def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
+        """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
+        them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
+        request = _garbage.make_request(self.uri, None, limit, dry_run=True, include_kept=True)
+        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=True).files
+
+    @boundary
+    def collect_checkpoints(
+        self, *, older_than: str | datetime.timedelta | None = None, dry_run: bool = False, limit: int = 1000
+    ) -> CheckpointCollection:
+        """Deletes checkpoints, fragment records and staged column files that nothing can need any more.
+
+        `older_than`: garbage written later than so long ago stays; a timedelta or text such as `12h`; default 7 days.
+        Column files stay for a day at the least, except with 0 while no job of the table is open: that says that
+        nothing writes to the table now. `dry_run`: only say what would go. `limit`: how many files are named.
+
+        What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
+        ended may need always stays. Raises TableNotFound, InvalidArgument.
+        """
+        request = _garbage.make_request(self.uri, older_than, limit, dry_run=dry_run, include_kept=False)
+        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
+
+    def ref(self) -> catalog_pb2.TableRef:
+        """Name it on the wire."""
+        return catalog_pb2.TableRef(database=self._database, table=self.name)
