@@ -36,5 +36,5 @@ class Activity:
         return 0.0 if self._running else time.monotonic() - self._last
 
     async def quiet(self) -> None:
-        """Returns as soon as no call runs."""
+        """Return as soon as no call runs."""
         await self._quiet.wait()

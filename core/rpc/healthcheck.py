@@ -36,7 +36,7 @@ def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> s
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Checks once; says on standard error what is wrong."""
+    """Check once; say on standard error what is wrong."""
     parser = argparse.ArgumentParser(prog="python -m core.rpc.healthcheck", description="Is the service there serving?")
     parser.add_argument("address", metavar="HOST:PORT")
     wrong = check(parser.parse_args(argv).address, ca_path=os.environ.get("LEMAN_PEERS__TLS_CA", ""))

@@ -153,7 +153,7 @@ class _Call:
         self._write_line()
 
     async def fail(self, error: Exception) -> NoReturn:
-        """Ends the call with the status of an error."""
+        """End the call with the status of an error."""
         if isinstance(error, grpc.aio.AbortError):
             self._outcome = {"code": self._context.code().name}
             raise error

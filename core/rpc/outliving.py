@@ -47,7 +47,7 @@ class Outliving:
             raise
 
     async def stop(self) -> None:
-        """Ends what is still at work."""
+        """End what is still at work."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

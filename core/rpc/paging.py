@@ -41,7 +41,7 @@ class Page:
 
 
 def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE) -> Page:
-    """Takes `page_size` and `page_token` of a request apart.
+    """Take `page_size` and `page_token` of a request apart.
 
     `most`: items in a page at the most. `scope` names the listing with all that narrows it, for example
     `ListJobs /data/lake docs`: a token of another listing is refused. Raises InvalidArgument (BAD_PAGE_TOKEN,

@@ -49,11 +49,11 @@ class Service(Protocol):
     """The gRPC services of one process."""
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Adds its servicers to the server, which starts afterwards; returns their full names."""
+        """Add its servicers to the server, which starts afterwards; return their full names."""
         ...
 
     async def stop(self) -> None:
-        """Ends what runs in the background. Called when no call runs any more, also after a failed start."""
+        """End what runs in the background. Called when no call runs any more, also after a failed start."""
         ...
 
 
@@ -103,7 +103,7 @@ class RunningServer:
         return self.activity.idle_seconds()
 
     async def tell_fitness(self) -> None:
-        """Says to health what the service says of itself, until it is cancelled."""
+        """Say to health what the service says of itself, until it is cancelled."""
         service, was_fit = self.service, True
         while isinstance(service, MayBeUnfit):
             fit = service.trouble() is None
@@ -115,7 +115,7 @@ class RunningServer:
             await asyncio.sleep(_FITNESS_SECONDS)
 
     async def stop(self) -> None:
-        """Drains: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, those too that go on
+        """Drain: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, those too that go on
         without their callers; then nothing."""
         await self.health.enter_graceful_shutdown()
         self.draining.set()
@@ -133,7 +133,7 @@ class RunningServer:
 
 
 async def start_server(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> RunningServer:
-    """Binds and starts the server of service `name`.
+    """Bind and start the server of service `name`.
 
     Raises InvalidArgument (INSECURE_BIND, ANONYMOUS_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the
     service's own start raises.
@@ -166,7 +166,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
-    """Runs service `name` until SIGTERM or SIGINT, then stops it gracefully."""
+    """Run service `name` until SIGTERM or SIGINT, then stop it gracefully."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -214,7 +214,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
 
 
 async def _report_idle(running: RunningServer, name: str) -> None:
-    """Tells the embedded supervisor, line by line, for how long nobody has needed this service."""
+    """Tell the embedded supervisor, line by line, for how long nobody has needed this service."""
     limit = running.settings.embedded.idle_seconds
     if not running.settings.embedded.database or not limit:
         return

@@ -77,7 +77,7 @@ class Services:
         return Patience(self._patience)
 
     def look_again(self) -> bool:
-        """Asks the locator once more; True when the services have moved, or were started anew."""
+        """Ask the locator once more; True when the services have moved, or were started anew."""
         found = self._locator.locate()
         with self._lock:
             if found == self._endpoints:
@@ -87,7 +87,7 @@ class Services:
             return True
 
     def close(self) -> None:
-        """Closes all channels; calls fail from now on."""
+        """Close all channels; calls fail from now on."""
         with self._lock:
             self._closed = True
             for channel in self._channels.values():
@@ -146,7 +146,7 @@ class Remote:
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
-        """Asks the endpoint; when it does not answer, what it said before still holds."""
+        """Ask the endpoint; when it does not answer, what it said before still holds."""
         info = ask(self._endpoint, self._given, timeout=1.0 if self._known else FIRST_CONTACT)
         if isinstance(info, grpc.RpcError):
             if self._known is None:

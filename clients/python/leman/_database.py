@@ -39,7 +39,7 @@ def connect(
     token: str | None = None,
     tls_ca: str | None = None,
 ) -> Database:
-    """Opens a database, which is created with its first table.
+    """Open a database, which is created with its first table.
 
     Without `endpoint` it is a local folder, and its own services run on this machine: they are found, or
     started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
@@ -112,7 +112,7 @@ class Database:
         return f"<leman.Database {self.uri}>"
 
     def close(self) -> None:
-        """Closes the connections. Jobs go on, and so do embedded services, until they are idle."""
+        """Close the connections. Jobs go on, and so do embedded services, until they are idle."""
         self._services.close()
 
     @boundary
@@ -125,7 +125,7 @@ class Database:
         enable_stable_row_ids: bool = True,
         max_rows_per_file: int | None = None,
     ) -> Table:
-        """Writes a table and opens it. Needs `leman[lance]`.
+        """Write a table and open it. Needs `leman[lance]`.
 
         `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, a
         DataFrame. `max_rows_per_file`: rows in a fragment at the most. Without stable row ids an update or
@@ -164,7 +164,7 @@ class Database:
 
     @boundary
     def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View:
-        """Makes a view: a placeholder for each row of the source that the query's filter matches. No function is
+        """Make a view: a placeholder for each row of the source that the query's filter matches. No function is
         called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
         services reach. `max_rows_per_fragment`: rows in a fragment at the most. Its functions are registered here.
 
@@ -180,7 +180,7 @@ class Database:
 
     @boundary
     def drop_view(self, name: str, *, force: bool = False) -> None:
-        """Removes a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
+        """Remove a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
         fails. The source and the registered functions stay.
 
         A view that is the source of another view of this database is not dropped, unless with `force`: the other one
@@ -195,7 +195,7 @@ class Database:
     def verify(
         self, *, resume_token: str = "", progress: Callable[[Verification], object] | None = None
     ) -> Verification:
-        """Reads all that the database keeps, compares it with the digests of what was written, and says what does not
+        """Read all that the database keeps, compare it with the digests of what was written, and say what does not
         match: functions and their bundles, metadata of columns and views, job history, checkpoints, and every file that
         was committed. Changes nothing. Files that others or a compaction wrote have no digest: it is seen that they
         are there and can be read, and they count as not verifiable.
@@ -274,7 +274,7 @@ class Database:
 
     @boundary
     def retry_job_async(self, job_id: str, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
-        """Calls the function again for the rows of an ended job's column that are marked as failed, and for no others.
+        """Call the function again for the rows of an ended job's column that are marked as failed, and for no others.
         They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
         since counts as not computed: a plain backfill computes it. The job's `where` holds for its retry.
 

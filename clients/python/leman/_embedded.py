@@ -159,7 +159,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor in a session of its own: it outlives this process and ends when idle."""
+    """Start the supervisor in a session of its own: it outlives this process and ends when idle."""
     command = [sys.executable, "-P", "-m", "embedded", "--database", database]
     with log.open("ab") as output:
         child = subprocess.Popen(

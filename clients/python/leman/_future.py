@@ -57,7 +57,7 @@ class JobFuture:
 
     @boundary
     def cancel(self) -> JobState:
-        """Asks it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
+        """Ask it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
         request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
         return _wire.job(self._services.jobs.CancelJob(request).job).state
 
@@ -69,7 +69,7 @@ class JobFuture:
 
     @boundary
     def result(self, timeout: float | None = None) -> str:
-        """Waits for the end and returns the job's id.
+        """Wait for the end and return the job's id.
 
         A job that ended as DONE_WITH_ERRORS returns too. Raises JobFailed, JobCancelled, and
         DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
@@ -153,7 +153,7 @@ def retry_job(
 
 
 def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
-    """Shows a job until its end and returns it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`."""
+    """Show a job until its end and return it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`."""
     last: Job | None = None
     try:
         with display:
@@ -168,7 +168,7 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 
 def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:
-    """Shows a job until its end, with a warning in the log where rows failed. Raises as `check_ended`."""
+    """Show a job until its end, with a warning in the log where rows failed. Raises as `check_ended`."""
     display = make_display(progress, name)
     job = follow(future, display)
     if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:

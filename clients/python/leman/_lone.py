@@ -30,7 +30,7 @@ class _Here:
 
 @contextlib.contextmanager
 def lone_coordinator() -> Iterator[Services]:
-    """Runs one as a child of this process, on loopback, under a token that nobody else knows. It keeps no files.
+    """Run one as a child of this process, on loopback, under a token that nobody else knows. It keeps no files.
 
     Raises StartFailed.
     """

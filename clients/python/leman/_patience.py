@@ -17,7 +17,7 @@ class Patience:
         self._next = _FIRST_PAUSE
 
     def pause(self, at_least: float = 0.0) -> bool:
-        """Waits; False, without waiting, when the time is used up."""
+        """Wait; False, without waiting, when the time is used up."""
         wanted = max(at_least, self._next * random.uniform(0.5, 1.0))
         if time.monotonic() + wanted > self._end:
             return False

@@ -122,7 +122,7 @@ class Query:
         return dataclasses.replace(self, most=_rows("limit", rows))
 
     def offset(self, rows: int) -> Self:
-        """Leaves out so many rows, the first by row id of the table."""
+        """Leave out so many rows, the first by row id of the table."""
         return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(

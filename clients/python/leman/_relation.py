@@ -79,7 +79,7 @@ class Relation:
 
     @boundary
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
-        """Brings the indexes of the table up to date, those on any of `columns` (None: all), and tells what they cover
+        """Bring the indexes of the table up to date, those on any of `columns` (None: all), and tell what they cover
         then. A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in
         none: a search still finds them by scanning, a fast search does not.
 
@@ -102,7 +102,7 @@ class Relation:
     def collect_checkpoints(
         self, *, older_than: str | datetime.timedelta | None = None, dry_run: bool = False, limit: int = 1000
     ) -> CheckpointCollection:
-        """Deletes checkpoints, fragment records and staged column files that nothing can need any more.
+        """Delete checkpoints, fragment records and staged column files that nothing can need any more.
 
         `older_than`: garbage written later than so long ago stays; a timedelta or text such as `12h`; default 7 days.
         Column files stay for a day at the least, except with 0 while no job of the table is open: that says that

@@ -45,7 +45,7 @@ class Table(Relation):
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
-        """Appends rows; `data` as in `Database.create_table`. Needs `leman[lance]`.
+        """Append rows; `data` as in `Database.create_table`. Needs `leman[lance]`.
 
         Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
         Raises ColumnNotFound, TypeMismatch.
@@ -54,7 +54,7 @@ class Table(Relation):
 
     @boundary
     def add_columns(self, columns: Mapping[str, NewColumn]) -> int:
-        """Adds computed columns, all NULL, without writing data; `backfill` computes them. All are added,
+        """Add computed columns, all NULL, without writing data; `backfill` computes them. All are added,
         or none.
 
         `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
@@ -70,7 +70,7 @@ class Table(Relation):
 
     @boundary
     def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
-        """Gives computed columns other functions: all of them or none. Their values stay and are stale: the next
+        """Give computed columns other functions: all of them or none. Their values stay and are stale: the next
         `backfill` computes them again. With the earlier function again, those that were not computed again since are
         current.
 
@@ -98,7 +98,7 @@ class Table(Relation):
         progress: bool | Callable[[Progress], object] | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> str:
-        """Computes the missing and stale values of a column, waits, and returns the job's id.
+        """Compute the missing and stale values of a column, wait, and return the job's id.
 
         `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
         column's own. `progress`: None shows it (a live display on a terminal, lines otherwise, on standard
@@ -153,7 +153,7 @@ class Table(Relation):
 
     @boundary
     def row_states(self, column: str) -> RowStates:
-        """Tells rows that are computed (with NULL or another value), that failed, and that were never computed, apart:
+        """Tell rows that are computed (with NULL or another value), that failed, and that were never computed, apart:
         how many there are of each. Raises TableNotFound, ColumnNotDefined."""
         return row_states(self._services, self.ref(), check_name(column, "column"))
 

@@ -242,7 +242,7 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     memory: int | str | None = None,
     blob: bool = False,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
-    """Makes a function, or a class with `__call__`, into one that computes a column.
+    """Make a function, or a class with `__call__`, into one that computes a column.
 
     How it is called follows from its annotations: Python types or none (*scalar*: once a row, with Python
     values), `pa.Array` or a subclass (*array*: once a batch, one array for each column, returns an array of

@@ -71,7 +71,7 @@ class View(Relation):
         optimize_indices: bool = False,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
-        """Brings the view to a version of its source, waits, and tells what that took.
+        """Bring the view to a version of its source, wait, and tell what that took.
 
         `src_version`: which one, forward or back; None: the latest. `max_rows_per_fragment`: rows in each new fragment.
         `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
@@ -151,7 +151,7 @@ class View(Relation):
 
     @boundary
     def alter_columns(self, columns: Mapping[str, ViewFunctionColumn]) -> int:
-        """Gives function columns of the view other functions: all of them or none. The next refresh computes these
+        """Give function columns of the view other functions: all of them or none. The next refresh computes these
         columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
         `(function, [columns of the source])`. Returns the version of the view with the change. All values of a
         view's column are of one function.

@@ -62,7 +62,7 @@ def read_table(uri: str, columns: list[str] | None, where: str | None) -> pa.Tab
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
-    """Writes a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
+    """Write a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
     FailedPrecondition (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), Unavailable."""
     lance = _lance()
     rows = _plain_rows(as_arrow(data))
@@ -91,7 +91,7 @@ def _plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBa
 
 
 def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
-    """Appends rows. Columns that are left out become NULL.
+    """Append rows. Columns that are left out become NULL.
 
     Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit,
     TableNotFound, Unavailable.

@@ -44,10 +44,10 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the display, whatever became of the job."""
+        """End the display, whatever became of the job."""
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """Takes the job as it stands, and what happened since the last call."""
+        """Take the job as it stands, and what happened since the last call."""
 
 
 class CallbackDisplay(Display):
@@ -108,7 +108,7 @@ class LiveDisplay(Display):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes the bar away."""
+        """Take the bar away."""
         self._timer.cancel()
         with self._lock:
             self._closed = True

@@ -14,7 +14,7 @@ OK, FAILED, USAGE, WITH_ERRORS = 0, 1, 2, 3
 
 
 def main() -> None:
-    """Runs one command and exits. Errors are told in a line or two on standard error, never as a traceback."""
+    """Run one command and exit. Errors are told in a line or two on standard error, never as a traceback."""
     try:
         app(prog_name="leman")
     except LemanError as error:

@@ -50,7 +50,7 @@ def plan(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows what a backfill would compute, what it would reuse, and why. Changes nothing."""
+    """Show what a backfill would compute, what it would reuse, and why. Changes nothing."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = plain_table(database, table).plan_backfill(
             column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
@@ -88,7 +88,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Computes the missing and stale values of a column."""
+    """Compute the missing and stale values of a column."""
     with open_database(db, endpoint, token, tls_ca) as database:
         future = plain_table(database, table).backfill_async(
             column,
@@ -116,12 +116,12 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
 
 
 def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True) -> Job:
-    """Shows a job on standard error until its end; `cancel`: whether Ctrl-C cancels it."""
+    """Show a job on standard error until its end; `cancel`: whether Ctrl-C cancels it."""
     return follow(future, make_display(False if quiet else None, name), cancel=cancel)
 
 
 def end(job: Job, *, as_json: bool) -> None:
-    """Tells how a job stands as the exit code, and with `as_json` as a document. Raises JobFailed, JobCancelled."""
+    """Tell how a job stands as the exit code, and with `as_json` as a document. Raises JobFailed, JobCancelled."""
     if as_json:
         print_json(job)
     try:

@@ -34,7 +34,7 @@ def tables_ls(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists the tables of a database."""
+    """List the tables of a database."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = [database.open_table(name).describe() for name in database.table_names()]
     if as_json:
@@ -61,7 +61,7 @@ def tables_optimize_indices(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Brings the indexes of a table or view up to date, so that a fast search misses nothing."""
+    """Bring the indexes of a table or view up to date, so that a fast search misses nothing."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_table(table).optimize_indices(column)
     if as_json:
@@ -88,7 +88,7 @@ def tables_show(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows the columns of a table and what computes them."""
+    """Show the columns of a table and what computes them."""
     with open_database(db, endpoint, token, tls_ca) as database:
         opened = database.open_table(table)
         found = opened.describe()
@@ -132,7 +132,7 @@ def udfs_ls(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists the registered functions of a database, newest version first."""
+    """List the registered functions of a database, newest version first."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.udfs()
     if as_json:
@@ -157,7 +157,7 @@ def udfs_show(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows a registered function with its options: one version, or else the newest."""
+    """Show a registered function with its options: one version, or else the newest."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.udf(name)
     if as_json:

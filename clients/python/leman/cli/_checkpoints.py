@@ -36,7 +36,7 @@ def checkpoints_ls(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists checkpoints, fragment records and staged column files: what each is for, and whether it is needed."""
+    """List checkpoints, fragment records and staged column files: what each is for, and whether it is needed."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_table(table).checkpoints(limit=limit)
     if as_json:
@@ -58,7 +58,7 @@ def checkpoints_gc(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deletes checkpoints and staged files of a table that nothing can need any more."""
+    """Delete checkpoints and staged files of a table that nothing can need any more."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_table(table).collect_checkpoints(older_than=older_than, dry_run=dry_run, limit=limit)
     if as_json:

@@ -37,7 +37,7 @@ def ls(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists jobs, newest first."""
+    """List jobs, newest first."""
     with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         found = database.jobs(table, limit)
@@ -60,7 +60,7 @@ def show(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows one job."""
+    """Show one job."""
     with open_database(db, endpoint, token, tls_ca) as database:
         job = database.job(job_id)
     if as_json:
@@ -80,7 +80,7 @@ def watch(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follows a job until its end. Ctrl-C ends the watching, not the job."""
+    """Follow a job until its end. Ctrl-C ends the watching, not the job."""
     with open_database(db, endpoint, token, tls_ca) as database:
         future = database.job_future(job_id)
         job = future.job()
@@ -98,7 +98,7 @@ def cancel(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Asks a job to stop. What it has finished is kept."""
+    """Ask a job to stop. What it has finished is kept."""
     with open_database(db, endpoint, token, tls_ca) as database:
         future = database.job_future(job_id)
         state = future.cancel()
@@ -126,7 +126,7 @@ def retry(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Computes the failed rows of a job's column again. With another function and without --keep-others, all rows."""
+    """Compute the failed rows of a job's column again. With another function and without --keep-others, all rows."""
     with open_database(db, endpoint, token, tls_ca) as database:
         future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others)
         job = future.job()

@@ -34,7 +34,7 @@ def note(text: str) -> None:
 
 
 def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> int:
-    """Tells an error on standard error, with --json as a document on standard output too. Returns `code`."""
+    """Tell an error on standard error, with --json as a document on standard output too. Returns `code`."""
     first, *rest = message.strip().splitlines() or ["no message"]
     note(f"{first} [{reason}]")
     if rest:

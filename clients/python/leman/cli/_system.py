@@ -19,7 +19,7 @@ config = typer.Typer(help="Shows the settings of the services.", no_args_is_help
 
 
 def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")]) -> None:
-    """Runs the services of a local database until Ctrl-C, with their own Redis and Spark."""
+    """Run the services of a local database until Ctrl-C, with their own Redis and Spark."""
     uri = database_uri(path)
     if "://" in uri:
         raise InvalidArgument("leman up serves a local folder")
@@ -49,7 +49,7 @@ def demo(
 def pack_env(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write the archive.")] = "leman-env.tar.gz",
 ) -> None:
-    """Packs this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
+    """Pack this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
     _services_package()
     command = [sys.executable, "-P", "-m", "executor.spark.pack_env", file]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
@@ -57,7 +57,7 @@ def pack_env(
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
-    """Lists every setting of the services with its value, where that comes from, and its meaning."""
+    """List every setting of the services with its value, where that comes from, and its meaning."""
     _services_package()
     command = [sys.executable, "-P", "-m", "core.config", *(["--json"] if as_json else [])]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
@@ -65,7 +65,7 @@ def config_show(*, as_json: JsonOption = False) -> None:
 
 @config.command("clean")
 def config_clean() -> None:
-    """Deletes the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
+    """Delete the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
     _services_package()
     command = [sys.executable, "-P", "-m", "core.class_archives", "--clean"]
     raise typer.Exit(subprocess.run(command, check=False).returncode)

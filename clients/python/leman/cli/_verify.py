@@ -36,7 +36,7 @@ def verify(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compares all that a database keeps with what was written. Changes nothing. Exit code 3: there are findings."""
+    """Compare all that a database keeps with what was written. Changes nothing. Exit code 3: there are findings."""
     seen = [Verification(resume_token=resume)]
     try:
         with _services(db, endpoint, token, tls_ca) as (services, uri), _shown(quiet=as_json) as show:

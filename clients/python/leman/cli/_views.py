@@ -41,7 +41,7 @@ def views_ls(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lists the views of a database."""
+    """List the views of a database."""
     with open_database(db, endpoint, token, tls_ca) as database:
         tables = [database.open_table(name) for name in database.table_names()]
         found = [table.describe() for table in tables if isinstance(table, View)]
@@ -65,7 +65,7 @@ def views_show(
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows what a view holds, and which version of its source it is right for."""
+    """Show what a view holds, and which version of its source it is right for."""
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_view(view).describe()
     if as_json:
@@ -112,7 +112,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes a view. It has no values before `leman refresh`."""
+    """Make a view. It has no values before `leman refresh`."""
     with open_database(db, endpoint, token, tls_ca) as database:
         query = _source(database, source, source_db).search(None)
         query = query.where(where) if where is not None else query
@@ -142,7 +142,7 @@ def views_drop(
     token: TokenOption = None,
     tls_ca: TlsOption = None,
 ) -> None:
-    """Removes a view. Its source and its functions stay."""
+    """Remove a view. Its source and its functions stay."""
     with open_database(db, endpoint, token, tls_ca) as database:
         database.drop_view(view, force=force)
     print_line(f"{view} is dropped")
@@ -166,7 +166,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Brings a view to the latest version of its source."""
+    """Bring a view to the latest version of its source."""
     if plan and optimize_indices:
         raise InvalidArgument("--plan goes without --optimize-indices")
     if cascade and (src_version is not None or plan or no_wait):
