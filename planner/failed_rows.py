@@ -10,6 +10,7 @@ import numpy.typing as npt
 from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
 from core.domain.ranges import RowRange
+from core.domain.row_address import addresses_of, fragments_of
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
@@ -54,12 +55,12 @@ def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: Fr
 
 def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:
     """How many of the rows a filter matches; empty where it cannot be evaluated for them."""
-    bases = [(fragment_id << 32) + offsets for fragment_id, offsets in rows.items()]
+    bases = [addresses_of(fragment_id, offsets) for fragment_id, offsets in rows.items()]
     try:
         found = reader.matching(np.concatenate(bases).tolist(), where)
     except (Unavailable, FailedPrecondition):  # the backfill says so itself, where it comes to that row
         return {}
-    fragments, counts = np.unique(np.array(found, np.int64) >> 32, return_counts=True)
+    fragments, counts = np.unique(fragments_of(np.array(found, np.int64)), return_counts=True)
     return {**dict.fromkeys(rows, 0), **dict(zip(fragments.tolist(), counts.tolist(), strict=True))}
 
 

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from core import row_states
 from core.domain.plan import BackfillSpec, KeptRows, ValueState
 from core.domain.ranges import RowRange
+from core.domain.row_address import RowAddress, addresses_of
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
 from planner.failed_rows import states_of
 from planner.plan_reader import PlanReader
 from planner.reuse_decision import FragmentStatus
-
-_OFFSET_MASK = (1 << 32) - 1
 
 Mask = npt.NDArray[np.bool_]
 
@@ -60,8 +59,7 @@ class StatesReader:
                 alive = mask & live
                 counts[state] += int(alive.sum())
                 if state is listed:
-                    base = fragment.fragment_id << 32
-                    addresses.extend((base + np.flatnonzero(alive)).tolist())
+                    addresses.extend(addresses_of(fragment.fragment_id, np.flatnonzero(alive)).tolist())
             computed = states[live & (row_states.kinds(states) == RowState.COMPUTED)]
             kept += np.bincount(row_states.versions(computed), minlength=len(kept))[: len(kept)]
         return ColumnStates(
@@ -80,8 +78,9 @@ class StatesReader:
         """Stable row ids of addresses, which ascend; -1 for each where the table has none."""
         reader = FragmentReader(found.uri, found.version)
         ids: list[int] = []
-        for fragment_id, group in itertools.groupby(addresses, key=lambda address: address >> 32):
-            ids += reader.row_ids(fragment_id, [address & _OFFSET_MASK for address in group])
+        places = map(RowAddress.from_int, addresses)
+        for fragment_id, group in itertools.groupby(places, key=lambda place: place.fragment_id):
+            ids += reader.row_ids(fragment_id, [place.offset for place in group])
         return ids
 
 

@@ -21,6 +21,7 @@ from lance.schema import LanceSchema
 from commit_coordinator.lance_io.table_handle import InstallableFile, commit_outcomes, laid_out_as
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
+from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_files, commit_history
@@ -34,7 +35,6 @@ LAST_REQUEST = "leman::view::last_request"
 _TIMEOUT = timedelta(seconds=300)
 #: Lance's mark for a field of a file that another file replaces.
 _REPLACED = -2
-_OFFSET_MASK = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], 
     if not len(addresses):
         return
     ordered = np.sort(addresses)
-    ids, starts = np.unique(ordered >> 32, return_index=True)
-    for fragment_id, offsets in zip(ids.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):
+    ids, starts = np.unique(fragments_of(ordered), return_index=True)
+    for fragment_id, offsets in zip(ids.tolist(), np.split(offsets_of(ordered), starts[1:]), strict=True):
         fragment = dataset.get_fragment(fragment_id)
         if fragment is None:
             raise FailedPrecondition("FRAGMENT_GONE", f"Fragment {fragment_id} has rows to be evicted and is not there")

@@ -21,6 +21,7 @@ from commit_coordinator.views.requests import (
     ViewRequest,
 )
 from core.crash_points import crash_point
+from core.domain.row_address import fragments_of, offsets_of
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import IS_SET, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
@@ -145,8 +146,9 @@ def _usable(file: Checked) -> InstallableFile:
 def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
     """The view is at the version that was planned from: what does not fit now is a mistake of the caller."""
     evicted: dict[int, int] = {}
-    for address in work.evicted.tolist():
-        evicted[address >> 32] = max(evicted.get(address >> 32, 0), address & (1 << 32) - 1)
+    places = zip(fragments_of(work.evicted).tolist(), offsets_of(work.evicted).tolist(), strict=True)
+    for fragment_id, offset in places:
+        evicted[fragment_id] = max(evicted.get(fragment_id, 0), offset)
     wanted = {*evicted, *(file.fragment_id for file in request.swapped)}
     found = {f.fragment_id: f.physical_rows for f in table.current(wanted).fragments}
     for fragment_id in wanted:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from core.domain.plan import CheckpointRef, InputSource, StagedFile
+from core.domain.plan import CheckpointRef, FragmentTask, InputSource, StagedFile
 from core.domain.ranges import RowRange
+from core.domain.row_address import RowAddress
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 
 
@@ -100,37 +102,61 @@ class RowFailure:
 
     @property
     def row_address(self) -> int:
-        return self.fragment_id << 32 | self.offset
+        """As Lance writes it."""
+        return RowAddress(self.fragment_id, self.offset).to_int()
 
-    def at(self, row_id: int, row_address: int) -> RowFailure:
+    def at(self, row_id: int, address: RowAddress) -> RowFailure:
         """The failure as that of this row."""
-        return replace(self, row_id=row_id, fragment_id=row_address >> 32, offset=row_address & 0xFFFFFFFF)
+        return replace(self, row_id=row_id, fragment_id=address.fragment_id, offset=address.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentWork:
-    """A unit's share of one fragment. `finish`: this unit writes the column file, as no one else works on the rest.
-    `quarantined`: rows that are recorded as failed without being evaluated; `row_states`: those of the current file
-    where it carries none itself."""
+    """A unit's share of one fragment."""
 
-    fragment_id: int
-    physical_rows: int
-    deleted_rows: int
-    fingerprint: str
-    checkpoint_prefix: str
-    input_files: tuple[str, ...]
-    current_file: str
-    extend_current: bool
+    task: FragmentTask
+    """What the plan says of the fragment, without the rows that are missing and their checkpoints: a share has its own,
+    and what every unit carries has to travel (see `of`)."""
+
     ranges: tuple[RowRange, ...]
-    checkpoints: tuple[CheckpointRef, ...]
+    """The rows to be computed."""
+
     finish: bool
+    """This unit writes the column file, as no one else works on the rest."""
+
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    """Those that reach into the ranges; of the whole fragment for the unit that finishes it."""
+
     quarantined: tuple[RowFailure, ...] = ()
-    row_states: bytes = b""
+    """Rows that are recorded as failed without being evaluated."""
+
+    @classmethod
+    def of(
+        cls,
+        task: FragmentTask,
+        ranges: Sequence[RowRange],
+        *,
+        finish: bool,
+        checkpoints: Sequence[CheckpointRef] = (),
+        quarantined: tuple[RowFailure, ...] = (),
+    ) -> FragmentWork:
+        """A share of what the plan wants."""
+        bare = task._replace(missing=(), checkpoints=())
+        return cls(bare, tuple(ranges), finish, tuple(checkpoints), quarantined)
+
+    @property
+    def fragment_id(self) -> int:
+        return self.task.fragment_id
 
     @property
     def scope(self) -> str:
         """What its ranges are reserved under."""
-        return f"{self.fragment_id}:{self.fingerprint}"
+        return scope_of(self.task)
+
+
+def scope_of(task: FragmentTask) -> str:
+    """What rows of a fragment are reserved under: its values, as this version of the function computes them."""
+    return f"{task.fragment_id}:{task.fingerprint}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
+from core.domain.row_address import RowAddress, fragments_of, offsets_of
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import deletions
 from core.lance_io.boundary import LANCE_ERRORS, using_storage
@@ -34,7 +35,6 @@ _EXPRESSIONS_AHEAD = 8
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
-_OFFSET_MASK = (1 << 32) - 1
 _BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
@@ -135,9 +135,9 @@ class FragmentReader:
             scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
             for batch in scanner.to_batches():
                 addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
-                fragments = addresses >> 32
+                fragments, offsets = fragments_of(addresses), offsets_of(addresses)
                 for fragment_id in np.unique(fragments).tolist():
-                    found.setdefault(fragment_id, []).append(addresses[fragments == fragment_id] & _OFFSET_MASK)
+                    found.setdefault(fragment_id, []).append(offsets[fragments == fragment_id])
         return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
@@ -162,10 +162,10 @@ class FragmentReader:
         with self._reading_row_ids():
             return deletions.deletions(fragment)
 
-    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
         """(row id, row address) of physical offsets: see `row_ids`."""
         ids = self.row_ids(fragment_id, offsets)
-        return [(i, fragment_id << 32 | offset) for i, offset in zip(ids, offsets, strict=True)]
+        return [(i, RowAddress(fragment_id, offset)) for i, offset in zip(ids, offsets, strict=True)]
 
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
         """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
@@ -218,13 +218,13 @@ class FragmentReader:
             at = end
 
     def _filtered(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
-        base = fragment_id << 32
+        base = RowAddress(fragment_id, 0).to_int()
         for piece in chunks(covered, CHUNK_ROWS):
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
             asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
             for batch in _judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
-                offsets = batch.column("_rowaddr").to_numpy().astype(np.int64) & _OFFSET_MASK
+                offsets = offsets_of(batch.column("_rowaddr").to_numpy().astype(np.int64))
                 if len(offsets):
                     end = int(offsets[-1]) + 1
                     yield Chunk(RowRange(at, end), offsets, batch.select(list(columns)))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from core.domain.plan import FragmentTask
-from core.domain.work import WorkContext
+from core.domain.work import WorkContext, scope_of
 from executor.jobs.ports import ReservationKeeping
 
 
@@ -21,7 +21,7 @@ class LeftReservations:
     def note_staged(self, task: FragmentTask) -> None:
         """A fragment's file is complete, and waits for its commit."""
         if self._context.where:
-            self._scopes[task.fragment_id] = f"{task.fragment_id}:{task.fingerprint}"
+            self._scopes[task.fragment_id] = scope_of(task)
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
         """Renew them, three times in a lifetime, until `done`."""

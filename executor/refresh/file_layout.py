@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import SCRATCH_PREFIX, RefreshPlan, ResolvedFunction
 
 #: A fragment of new rows is split when every slot would have at least so many rows, or beyond the other number.
@@ -40,13 +41,13 @@ def split(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
 
 
 def touched(addresses: Ints) -> list[Touched]:
-    """Groups ascending row addresses (fragment << 32 | offset) by fragment."""
+    """Groups ascending row addresses (`core.domain.row_address`) by fragment."""
     if not len(addresses):
         return []
-    fragments = addresses >> 32
+    fragments, offsets = fragments_of(addresses), offsets_of(addresses)
     starts = np.flatnonzero(np.diff(fragments, prepend=-1))
     ends = [*starts[1:], len(addresses)]
-    return [Touched(int(fragments[a]), addresses[a:b] & 0xFFFFFFFF, int(a)) for a, b in zip(starts, ends, strict=True)]
+    return [Touched(int(fragments[a]), offsets[a:b], int(a)) for a, b in zip(starts, ends, strict=True)]
 
 
 def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ints]) -> str:

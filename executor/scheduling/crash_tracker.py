@@ -180,7 +180,7 @@ class CrashTracker:
 
 def rows_in_flight(unit: WorkUnit) -> list[Place]:
     """The rows of a unit: all of a fragment that is only to be assembled."""
-    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.physical_rows),)]
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 
 
 def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:

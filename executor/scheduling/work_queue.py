@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, merge, subtract, total
-from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit, scope_of
 from executor.scheduling.open_fragments import OpenFragment, OpenFragments
 from executor.scheduling.unit_sizes import UnitSizes
 
@@ -100,7 +100,7 @@ class WorkQueue:
     @property
     def scopes_out(self) -> list[str]:
         """What units that are out, or were lost, may have reserved."""
-        return [f"{f.task.fragment_id}:{f.task.fingerprint}" for f in self._fragments.values() if f.out or f.lost]
+        return [scope_of(f.task) for f in self._fragments.values() if f.out or f.lost]
 
     @property
     def units_made(self) -> int:
@@ -279,24 +279,15 @@ class WorkQueue:
         return self._work(fragment, taken)
 
     def _work(self, fragment: OpenFragment, ranges: Sequence[RowRange], *, alone: bool = False) -> FragmentWork:
-        task = fragment.task
         finish = not (fragment.missing or fragment.out or fragment.busy or fragment.suspects or alone)
         fragment.out += 1
         self._open.changed(fragment)
-        return FragmentWork(
-            task.fragment_id,
-            task.physical_rows,
-            task.deleted_rows,
-            task.fingerprint,
-            task.checkpoint_prefix,
-            task.input_files,
-            task.current_file,
-            task.extend_current,
-            tuple(ranges),
-            tuple(fragment.checkpoints if finish else _within(fragment.checkpoints, ranges)),
-            finish,
-            tuple(f for f in fragment.quarantined if any(r.start <= f.offset < r.end for r in ranges)),
-            task.row_states,
+        return FragmentWork.of(
+            fragment.task,
+            ranges,
+            finish=finish,
+            checkpoints=fragment.checkpoints if finish else _within(fragment.checkpoints, ranges),
+            quarantined=tuple(f for f in fragment.quarantined if any(r.start <= f.offset < r.end for r in ranges)),
         )
 
     def _unit(self, works: Sequence[FragmentWork], budget_seconds: float) -> WorkUnit:

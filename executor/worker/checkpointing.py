@@ -123,7 +123,7 @@ class Checkpoints:
         if not covered.rows:
             return
         work, meter = self._work, self._runtime.meter
-        key = keys.range_key(work.checkpoint_prefix, work.fragment_id, covered)
+        key = keys.range_key(work.task.checkpoint_prefix, work.fragment_id, covered)
         with meter.checkpointing() as taken:
             self.store_failures()
             # deleted rows first: a partial file has them as computed
@@ -139,7 +139,7 @@ class Checkpoints:
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
         """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
-        if not self._work.deleted_rows:
+        if not self._work.task.deleted_rows:
             return []
         offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))
         states = np.full(len(offsets), RowState.DELETED, np.uint8)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from core import row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
+from core.domain.row_address import addresses_of, offsets_of
 from core.lance_io.concatenation import joined
 from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
@@ -19,7 +20,6 @@ from core.row_states import RowState, States
 
 ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
-_OFFSET_MASK = (1 << 32) - 1
 _CACHED = 2
 _CACHED_BYTES = 64 << 20
 _STEP_BYTES = 32 << 20
@@ -74,7 +74,7 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
     offsets = np.concatenate([p.offsets for p in pieces]) if pieces else np.empty(0, np.int64)
     columns = {
         column: values,
-        ROW_ADDRESS: pa.array(offsets.astype(np.uint64) | np.uint64(fragment_id << 32)),
+        ROW_ADDRESS: pa.array(addresses_of(fragment_id, offsets).astype(np.uint64)),
     }
     if any(p.states is not None for p in pieces):
         columns[ROW_STATE] = pa.array(
@@ -88,7 +88,7 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
 
 def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> Piece:
     """The other way round. `kind`: type of the column, where it is not that of the stored values."""
-    offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) & _OFFSET_MASK
+    offsets = offsets_of(batch.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     states = None
     if ROW_STATE in batch.schema.names:
         states = batch.column(ROW_STATE).to_numpy()

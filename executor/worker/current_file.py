@@ -46,8 +46,8 @@ class CurrentFile:
         accepted = context.versions or (own,)
         self.filters = row_states.seen_from(row_states.decode_summary(buffer), own, accepted).filters
         states = self._states = row_states.decode_for(buffer, own, accepted)
-        if work.deleted_rows:  # nothing is left of them to be told, or to be copied
-            live = reader.live(work.fragment_id, RowRange(0, work.physical_rows))
+        if work.task.deleted_rows:  # nothing is left of them to be told, or to be copied
+            live = reader.live(work.fragment_id, RowRange(0, work.task.physical_rows))
             states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
         self._failed = row_states.kinds(states) == RowState.FAILED
         again = self._failed if context.failed_only else self._failed & (row_states.versions(states) > 0)
@@ -90,11 +90,11 @@ class CurrentFile:
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
     """The stored states, and the version that they are of."""
-    own = keys.function_of(work.fingerprint)
-    if not (work.extend_current and work.current_file):
+    own = keys.function_of(work.task.fingerprint)
+    if not (work.task.extend_current and work.task.current_file):
         return None, own
-    if work.row_states:
-        return work.row_states, own
-    name = keys.parse_column_file_name(work.current_file)
-    buffer = column_files.read_states_buffer(context.uri, work.current_file)
+    if work.task.row_states:
+        return work.task.row_states, own
+    name = keys.parse_column_file_name(work.task.current_file)
+    buffer = column_files.read_states_buffer(context.uri, work.task.current_file)
     return buffer, own if name is None else name.function_part

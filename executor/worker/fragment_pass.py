@@ -99,7 +99,7 @@ class FragmentPass:
     def _check_covered(self, work: FragmentWork) -> None:
         """A fragment is finished only when every row is computed here or stored: never a NULL in place of a value."""
         stored = [r.range for r in work.checkpoints if r.settles]
-        open_ranges = subtract([RowRange(0, work.physical_rows)], [*work.ranges, *stored])
+        open_ranges = subtract([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
             raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
 
@@ -121,14 +121,14 @@ class FragmentPass:
         if writer is None:
             raise RuntimeError("finish without a writer")
         with self._meter.writing() as taken:
-            deletions = self._reader.deletions(work.fragment_id) if work.deleted_rows else None
+            deletions = self._reader.deletions(work.fragment_id) if work.task.deleted_rows else None
             staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:])
         self._meter.waited(taken(), staged.size_bytes)
         crash_point("worker.file_written")
         record = self._record(staged, writer)
         with self._meter.checkpointing() as taken:
             self._checkpoints.store_failures()
-            self._runtime.store[keys.record_key(work.checkpoint_prefix, work.fragment_id)] = record.to_batch()
+            self._runtime.store[keys.record_key(work.task.checkpoint_prefix, work.fragment_id)] = record.to_batch()
         self._meter.waited(taken(), 0)
         crash_point("worker.record_stored")
         counts = self._meter.fragment
@@ -140,16 +140,16 @@ class FragmentPass:
         work, context = self._work, self._context
         return FragmentRecord(
             file=staged.file,
-            src_data_files=work.input_files,
+            src_data_files=work.task.input_files,
             output_field_ids=context.output_field_ids,
             column_id=context.column_id,
-            fingerprint=work.fingerprint,
+            fingerprint=work.task.fingerprint,
             size_bytes=staged.size_bytes,
             digest=staged.digest,
             physical_rows=staged.physical_rows,
             rows_computed=staged.rows_computed,
             rows_failed=staged.rows_failed,
-            replaces=work.current_file,
+            replaces=work.task.current_file,
             states=writer.row_states,
             rows_older=writer.rows_older,
         )
@@ -160,7 +160,7 @@ class FragmentPass:
             return self._current.filters
         if not self._context.selective:
             return frozenset()
-        return self._current.filters | {keys.filter_id(self._work.checkpoint_prefix)}
+        return self._current.filters | {keys.filter_id(self._work.task.checkpoint_prefix)}
 
     # segments
 
@@ -267,12 +267,12 @@ class FragmentPass:
 
     def _new_writer(self) -> FragmentWriter:
         work, context = self._work, self._context
-        keeps_others = bool(work.current_file) and (context.selective or work.extend_current)
+        keeps_others = bool(work.task.current_file) and (context.selective or work.task.extend_current)
         return FragmentWriter(
             context.uri,
             self._field,
-            work.fingerprint,
-            work.physical_rows,
+            work.task.fingerprint,
+            work.task.physical_rows,
             existing=self._existing if keeps_others else None,
             live=self._live,
             selective=context.selective or context.failed_only,
@@ -283,7 +283,7 @@ class FragmentPass:
         return self._reader.values(self._work.fragment_id, covered, self._field.name)
 
     def _live(self, covered: RowRange) -> npt.NDArray[np.bool_]:
-        if not self._work.deleted_rows:
+        if not self._work.task.deleted_rows:
             return np.ones(covered.rows, np.bool_)
         return self._reader.live(self._work.fragment_id, covered)
 
@@ -299,5 +299,5 @@ def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
             yield RowRange(at, covered.start), False
         yield covered, True
         at = covered.end
-    if at < work.physical_rows:
-        yield RowRange(at, work.physical_rows), False
+    if at < work.task.physical_rows:
+        yield RowRange(at, work.task.physical_rows), False

@@ -64,7 +64,7 @@ class RowSource:
 
     def _matching(self, covered: RowRange) -> Iterator[Chunk]:
         work, context = self._work, self._context
-        deletions = work.deleted_rows > 0
+        deletions = work.task.deleted_rows > 0
         if context.udf.kind is UdfKind.SQL:
             return SqlSource(self._reader, context).read(work.fragment_id, covered, deletions=deletions)
         return self._reader.read(

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from core.domain.plan import InputSource
 from core.domain.ranges import RowRange
+from core.domain.row_address import RowAddress
 from core.domain.view import SOURCE_ROW_ID
 from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.views.source import SourceRows, plain
@@ -50,7 +51,7 @@ class SourcedReader(FragmentReader):
             yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
             at = piece.end
 
-    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
         """(row id, row address) in the source, as `FragmentReader.located`: nobody knows the scratch table's."""
         if not offsets:
             return []
@@ -58,7 +59,9 @@ class SourcedReader(FragmentReader):
         ids = self._ids(fragment_id, RowRange(low, max(offsets) + 1))[np.asarray(offsets) - low]
         addresses = self._source.take(ids, {_ADDRESS: _ADDRESS}).column(_ADDRESS).to_pylist()
         stable = self._source.stable_row_ids
-        return [(int(i) if stable else -1, address) for i, address in zip(ids, addresses, strict=True)]
+        return [
+            (int(i) if stable else -1, RowAddress.from_int(address)) for i, address in zip(ids, addresses, strict=True)
+        ]
 
     def _ids(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.int64]:
         values = self.values(fragment_id, covered, SOURCE_ROW_ID)

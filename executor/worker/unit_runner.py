@@ -219,14 +219,16 @@ class UnitRunner:
         """Whether a job with another filter has installed another file for the column than the plan saw."""
         if not (self._context.where and self._context.of_latest):
             return False
-        return current_file(self._context.uri, work.fragment_id, self._context.output_field_ids) != work.current_file
+        return (
+            current_file(self._context.uri, work.fragment_id, self._context.output_field_ids) != work.task.current_file
+        )
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """A column file that another job, or a dead attempt, finished since the plan was made."""
-        record = read_record(self._store, keys.record_key(work.checkpoint_prefix, work.fragment_id))
-        if record is None or record.fingerprint != work.fingerprint or record.replaces != work.current_file:
+        record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
+        if record is None or record.fingerprint != work.task.fingerprint or record.replaces != work.task.current_file:
             return None
-        if record.column_id != self._context.column_id or record.physical_rows != work.physical_rows:
+        if record.column_id != self._context.column_id or record.physical_rows != work.task.physical_rows:
             return None
         return FragmentResult(work.fragment_id, staged=record.staged)
 
@@ -234,9 +236,9 @@ class UnitRunner:
         """Checkpoints of the same request that came after the plan and reach into the work."""
         known = {r.key for r in work.checkpoints}
         found = []
-        for key in self._store.list_keys(work.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
+        for key in self._store.list_keys(work.task.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
             parsed = keys.parse_range_key(key)
-            if parsed is None or parsed.prefix != work.checkpoint_prefix or key in known:
+            if parsed is None or parsed.prefix != work.task.checkpoint_prefix or key in known:
                 continue
             if any(parsed.range.intersect(r) for r in work.ranges):
                 found.append(CheckpointRef(key, parsed.range))

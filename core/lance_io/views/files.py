@@ -16,6 +16,7 @@ from lance.file import LanceFileWriter
 
 from core import whole_files
 from core.domain.plan import StagedFile
+from core.domain.row_address import addresses_of, fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.boundary import using_storage
@@ -210,8 +211,8 @@ def bytes_beside(uri: str, name: str) -> bytes | None:
 
 
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
-    """Stores which rows (view fragment << 32 | offset) are to be evicted: (file name, digest)."""
-    table = pa.table([pa.array(addresses >> 32), pa.array(addresses & (1 << 32) - 1)], schema=_EVICTIONS)
+    """Stores which rows of the view are to be evicted: (file name, digest)."""
+    table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _EVICTIONS) as writer:
         writer.write_table(table)
@@ -230,7 +231,7 @@ def read_evictions(uri: str, name: str, digest: str) -> Ids:
         raise DataLoss("FILE_DAMAGED", f"Evictions {name} changed after they were written")
     table = pa.ipc.open_file(content).read_all()
     fragments, offsets = (np.asarray(table.column(c).to_numpy(), np.int64) for c in _EVICTIONS.names)
-    return np.asarray(fragments << 32 | offsets, np.int64)
+    return np.asarray(addresses_of(fragments, offsets), np.int64)
 
 
 def remove_evictions(uri: str, name: str) -> None:

@@ -9,6 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from core.domain.row_address import RowAddress
 from core.lance_io.concatenation import one_batch
 from core.lance_io.panics import panics_as_errors
 from core.views.rows import Ids, contains
@@ -16,7 +17,6 @@ from core.views.rows import Ids, contains
 #: Name of the row ids among values that are read.
 ROW_ID = "__leman_row_id"
 
-_OFFSET_MASK = (1 << 32) - 1
 #: Rows that are scanned, at the least, and for each that is wanted, at the most.
 _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
@@ -38,7 +38,9 @@ class RangeScan:
             return None
         with panics_as_errors():
             ends = self._dataset._take_rows(pa.array(wanted[[0, -1]], pa.uint64()), columns=["_rowaddr"])
-            first, last = (int(address) for address in [*ends.column("_rowaddr").to_pylist(), -1, -1][:2])
+            first, last = (
+                RowAddress.from_int(int(number)) for number in [*ends.column("_rowaddr").to_pylist(), -1, -1][:2]
+            )
             pieces = self._pieces(first, last)
             rows = sum(end - start for _, start, end in pieces)
             if not rows or rows > _SPARSEST * len(wanted) or len(pieces) > 1 + rows // _LEAST_SCAN:
@@ -51,18 +53,18 @@ class RangeScan:
         chosen = np.flatnonzero(contains(wanted, ids))
         return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
 
-    def _pieces(self, first: int, last: int) -> list[tuple[lance.LanceFragment, int, int]]:
+    def _pieces(self, first: RowAddress, last: RowAddress) -> list[tuple[lance.LanceFragment, int, int]]:
         """The rows from one address to another, in the order of the table: fragments, each with a range of its rows.
         None of them where rows of these fragments were deleted: offsets and limits would be off."""
         order, places = self._order
-        begin, end = places.get(first >> 32), places.get(last >> 32)
+        begin, end = places.get(first.fragment_id), places.get(last.fragment_id)
         if begin is None or end is None or any(f.num_deletions for f in order[begin : end + 1]):
             return []
         return [
             (
                 fragment,
-                first & _OFFSET_MASK if place == begin else 0,
-                (last & _OFFSET_MASK) + 1 if place == end else fragment.physical_rows,
+                first.offset if place == begin else 0,
+                last.offset + 1 if place == end else fragment.physical_rows,
             )
             for place, fragment in enumerate(order[begin : end + 1], begin)
         ]

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.boundary import LANCE_ERRORS, using_storage
@@ -28,7 +29,6 @@ from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids, Mask
 
 _ROWS = 1 << 16
-_OFFSET_MASK = (1 << 32) - 1
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
@@ -37,7 +37,7 @@ _MATCHES = "__leman_matches"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFacts:
-    """Live rows, in no certain order: row id, address (fragment << 32 | physical offset), and the version in which the
+    """Live rows, in no certain order: row id, address, and the version in which the
     row was updated last. Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves
     it."""
 
@@ -47,11 +47,11 @@ class RowFacts:
 
     @property
     def fragment_ids(self) -> Ids:
-        return self.addresses >> 32
+        return fragments_of(self.addresses)
 
     @property
     def offsets(self) -> Ids:
-        return self.addresses & _OFFSET_MASK
+        return offsets_of(self.addresses)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import xxhash
 from lance.fragment import RowIdMeta, RowIdSequence
 
+from core.domain.row_address import addresses_of
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
@@ -100,7 +101,7 @@ class SourceRecord:
             wanted &= ids < high
         if stored.deleted:
             wanted &= ~np.unpackbits(np.frombuffer(zlib.decompress(stored.deleted), np.uint8), count=rows).astype(bool)
-        return ids[wanted], (fragment_id << 32 | np.arange(rows, dtype=np.int64))[wanted]
+        return ids[wanted], addresses_of(fragment_id, np.flatnonzero(wanted))
 
 
 def write(view: str, query: ViewQuery, source: str, version: int, before: str = "") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from core.domain.compactions import CompactionHistory
+from core.domain.row_address import addresses_of
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import compactions
@@ -35,7 +36,7 @@ class Ancestry:
     def state(self, fragment: Fragment) -> State:
         return tuple(fragment.file_of(i) for i in self._fields)
 
-    def follow(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
+    def trace(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
         """Learns what these fragments were made of, and what that was made of, up to fragments at which it ends."""
         files = {self._file(self.fragments[i]) for i in fragment_ids if i in self.fragments} - {""}
         if not files:
@@ -88,7 +89,7 @@ class Ancestry:
         if found is None:
             return NO_ROWS
         ids, offsets = (column.astype(np.int64) for column in found)
-        return RowFacts(ids, fragment_id << 32 | offsets, np.full(len(ids), -1, np.int64))
+        return RowFacts(ids, addresses_of(fragment_id, offsets), np.full(len(ids), -1, np.int64))
 
     def _alive(self, version: int, fragment_id: int) -> RowFacts:
         key = (version, fragment_id)
@@ -121,7 +122,7 @@ class Origins:
         found = np.zeros(len(now), np.bool_)
         asked = [i for i in np.unique(now.fragment_ids).tolist() if i in self._new.fragments]
         unknown = [i for i in asked if i not in self._found]
-        self._new.follow(unknown, lambda f: self._other_offsets(f, patched) is not None)
+        self._new.trace(unknown, lambda f: self._other_offsets(f, patched) is not None)
         for fragment_id in asked:
             here = np.flatnonzero(now.fragment_ids == fragment_id)
             for origin, ids in self._origins_of(fragment_id, patched).items():
@@ -160,8 +161,8 @@ def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFact
     """For each of the rows, the same ones in both: did compactions alone move it to both places, out of one? So it is
     where a version was restored after a compaction, and compacted again."""
     found = np.zeros(len(here), np.bool_)
-    for lineage, rows in ((one, here), (other, there)):
-        lineage.follow(np.unique(rows.fragment_ids).tolist(), lambda _: False)
+    for ancestry, rows in ((one, here), (other, there)):
+        ancestry.trace(np.unique(rows.fragment_ids).tolist(), lambda _: False)
     for a, b in {*zip(here.fragment_ids.tolist(), there.fragment_ids.tolist(), strict=True)}:
         both = np.flatnonzero((here.fragment_ids == a) & (there.fragment_ids == b))
         ids, states = here.ids[both], other.ancestors(b)

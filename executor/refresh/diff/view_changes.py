@@ -34,7 +34,7 @@ class RowOutcome:
     """What a refresh does to a view's rows.
 
     `append`: source ids in their final order. `recompute_ids` are rows that stay where they are, at
-    `recompute_addresses` (view fragment << 32 | physical offset, ascending), with other values. `evict_addresses` are
+    `recompute_addresses` (of the view, ascending), with other values. `evict_addresses` are
     ascending; `evict_ids` are the same rows, sorted by id. `source_rows_read` counts rows of the source whose filter
     columns were read.
     """

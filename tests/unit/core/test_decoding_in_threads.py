@@ -39,7 +39,7 @@ PLACES = {
         "job_records.decode('{}')",
         "job_id",
     ),
-    "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "fragment_id"),
+    "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "task"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
         "import msgspec; from executor.jobs import row_errors",

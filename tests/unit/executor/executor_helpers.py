@@ -16,6 +16,7 @@ import pyarrow as pa
 from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.domain.plan import FragmentTask, Reason
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from core.domain.work import (
@@ -89,20 +90,18 @@ class Lab:
         deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
         udf = context.udf
         family = keys.KeyFamily(udf.name, udf.version, COLUMN, self.uri)
-        work = FragmentWork(
+        task = FragmentTask(
             fragment_id,
             metadata.physical_rows,
             deleted,
+            Reason.MISSING,
             keys.fingerprint(udf.name, udf.version, COLUMN_ID, [(0, files[0])]),
             family.prefix(context.where, [(0, files[0])]),
             tuple(files[:1]),
-            "",
-            False,
-            tuple(RowRange(*r) for r in ranges),
-            (),
-            True,
         )
-        return replace(work, **changes)
+        own = {name: changes.pop(name) for name in ("finish", "checkpoints", "quarantined") if name in changes}
+        work = FragmentWork(task._replace(**changes), tuple(RowRange(*r) for r in ranges), finish=True)
+        return replace(work, **own)
 
     def run(
         self,

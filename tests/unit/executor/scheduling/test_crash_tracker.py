@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.domain.plan import CheckpointRef
+from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult, FragmentWork, InFlightRows, WorkUnit
 from executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
@@ -12,7 +12,9 @@ def unit(*parts: tuple[int, int, int], name: str = "u", slice_rows: int = 0) -> 
     """Of (fragment, start, end); an empty range: the fragment is only to be assembled."""
     works = [
         FragmentWork(
-            fragment, 100, 0, "", "", (), "", False, (RowRange(start, end),) if end > start else (), (), finish=True
+            FragmentTask(fragment, 100, 0, Reason.MISSING, "", "", ()),
+            (RowRange(start, end),) if end > start else (),
+            finish=True,
         )
         for fragment, start, end in parts
     ]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import CheckpointRef, FragmentTask
+from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, chunks, merge, subtract, total
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
@@ -84,7 +84,9 @@ class World:
             self._range(unit, work, rows, refs)
         known = [r.range for r in work.checkpoints]
         if work.finish:
-            assert not subtract([RowRange(0, work.physical_rows)], [*known, *work.ranges]), "finished with rows unknown"
+            assert not subtract([RowRange(0, work.task.physical_rows)], [*known, *work.ranges]), (
+                "finished with rows unknown"
+            )
             self.finished.add(work.fragment_id)
             self.crashes.settled(work.fragment_id)
         staged = object() if work.finish else None
@@ -156,7 +158,7 @@ def lose_three_times(udf: UdfDefinition, overran: float = 0.0):
     crashes = CrashTracker()
     decisions = []
     for n in range(DEATHS):
-        work = FragmentWork(3, 10, 0, "", "", (), "", False, (RowRange(4, 5),), (), True)
+        work = FragmentWork(FragmentTask(3, 10, 0, Reason.MISSING, "", "", ()), (RowRange(4, 5),), finish=True)
         unit = WorkUnit(f"u{n}", (work,), slice_rows=min(n, 1))  # the first one was not suspect yet
         crashes.heard(unit.unit_id, InFlightRows(3, (RowRange(4, 5),), overran_seconds=overran))
         decisions.append(decide(crashes.lost(unit), crashes, udf))
@@ -202,7 +204,8 @@ def test_retry_goes_before_the_next_rule():
 
 def test_a_row_that_is_not_alone_is_not_blamed():
     crashes = CrashTracker()
-    unit = WorkUnit("u", (FragmentWork(0, 10, 0, "", "", (), "", False, (RowRange(0, 10),), (), True),))
+    task = FragmentTask(0, 10, 0, Reason.MISSING, "", "", ())
+    unit = WorkUnit("u", (FragmentWork(task, (RowRange(0, 10),), finish=True),))
     for _ in range(DEATHS):
         crashes.heard("u", InFlightRows(0, (RowRange(0, 1),)))
         crash = crashes.lost(unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.domain.job import Stall
+from core.domain.plan import FragmentTask, Reason
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, InFlightRows, WorkUnit
 from executor.scheduling.crash_tracker import CrashTracker
@@ -12,7 +13,7 @@ ROUNDS, SECONDS = 6, 5.0
 
 
 def unit(name: str = "u1") -> WorkUnit:
-    work = FragmentWork(3, 100, 0, "f" * 32, "p", (), "", False, (RowRange(10, 50),), (), False)
+    work = FragmentWork(FragmentTask(3, 100, 0, Reason.MISSING, "f" * 32, "p", ()), (RowRange(10, 50),), finish=False)
     return WorkUnit(name, (work,))
 
 

@@ -50,7 +50,7 @@ class Simulation:
             staged = None
             known = [r.range for r in work.checkpoints]
             if work.finish and not left:
-                whole = [RowRange(0, work.physical_rows)]
+                whole = [RowRange(0, work.task.physical_rows)]
                 assert not subtract(whole, [*known, *did]), "finished with rows unknown"
                 self.finished.add(work.fragment_id)
                 staged = object()

@@ -288,7 +288,7 @@ def test_ranges_of_another_job_are_left_to_it(lab, tmp_path):
     double, seen = logging(tmp_path)
     context = lab.context(lab.udf(double))
     work = lab.work(context, 0, [(0, 20)])
-    lab.reservations.reserve(f"0:{work.fingerprint}", [RowRange(5, 9)], "job-2")
+    lab.reservations.reserve(f"0:{work.task.fingerprint}", [RowRange(5, 9)], "job-2")
     outcome = lab.run(context, work)
     (result,) = outcome.results
     assert result.busy == (RowRange(5, 9),)
