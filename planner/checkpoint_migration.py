@@ -1,7 +1,14 @@
-"""Stored work that a plan cannot use where it lies: checkpoints and finished files of fragments that compaction took
-away, and files that another function's replaced. Says what is to be stored anew, and where; see `MigratedRows`.
+"""Decides which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
 
-A file that was replaced is not installed again: `cleanup_old_versions` may delete it at any moment.
+A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
+function's replaced. Their rows are stored once more, as checkpoints under the fragments that have them now
+(`MigratedRows`); the next plan finds them there. A file that was replaced is not installed again:
+`cleanup_old_versions` may delete it at any moment.
+
+Where a row went: the live rows of the old fragments lie in the new one in their order. Fragment 0 has rows 0 to 9 of
+which 3 is deleted, fragment 1 rows 0 to 4, and both became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
+covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13. Where fragment 7 was compacted
+again, the walk goes on from it.
 """
 
 from __future__ import annotations
@@ -44,13 +51,16 @@ class CheckpointReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A fragment that is to get rows. `missing` None: it is gone too, and hands them on to others. `follows`: what was
-    committed before the compaction is known to hold still."""
+    """A fragment that is to get rows."""
 
     fragment: Fragment
     sources: str
+
     missing: tuple[RowRange, ...] | None
-    follows: bool = False
+    """The rows that it lacks; None: it is gone too, and others have its rows by now."""
+
+    is_traced: bool = False
+    """What was committed before the compaction is known to hold still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +74,23 @@ class _Source:
 
 @dataclass(slots=True)
 class _Move:
-    """Where a fragment's rows went. `at`: the offset of its first live row, which may lie before or after the target's
-    rows. `before` and `live`: where some of its rows are deleted."""
+    """Where a fragment's rows went."""
 
     fragment: Fragment
+
     at: int
+    """The new offset of its first live row; less than 0 where another fragment has the first ones."""
+
     before: int = 0
+    """The version that tells which of its rows were live; 0: all."""
+
     live: Live | None = None
+    """Which of its rows were, once that is read."""
+
     _ranks: list[int] = field(default_factory=list)
 
     def rank(self, offset: int) -> int:
-        """The new offset of the first live row from an old offset on."""
+        """Return the new offset of the first live row from an old offset on."""
         if self.live is None:
             return self.at + offset
         if not self._ranks:
@@ -83,7 +99,7 @@ class _Move:
 
 
 class CheckpointMigrator:
-    """For one plan, which was made from the stored work."""
+    """Decides for one plan, which was made from the stored work."""
 
     def __init__(self, resolved: ResolvedRequest, stored_work: StoredWork, reader: CheckpointReader) -> None:
         self._resolved = resolved
@@ -99,12 +115,13 @@ class CheckpointMigrator:
 
     @cached_property
     def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
-        """Ranges that need not be migrated: read when there is something to be migrated at all."""
+        """What is stored where the plan finds it, so that its ranges are left out; put together only where there is
+        something to be migrated."""
         found = (stored.key for checkpoints in self._stored_work.found.values() for stored in checkpoints)
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Iterable[FragmentStatus]) -> Iterator[MigratedRows]:
-        """From files that were replaced, or that are another column's by now."""
+        """Rows of files that were replaced, or that are another column's by now."""
         tasks = {task.fragment_id: task for task in plan.tasks if task.missing}
         for status in statuses:
             task = tasks.get(status.fragment.fragment_id)
@@ -112,12 +129,12 @@ class CheckpointMigrator:
                 continue
             target = _Target(status.fragment, status.sources, task.missing)
             for source in self._files(status.fragment, status.sources, status.current_file):
-                yield from self._carry(source, target, _Move(status.fragment, 0))
+                yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
-        """From fragments that were compacted, each to the one that has its rows next."""
+        """Rows of fragments that were compacted, each for the one that has them next."""
         by_id = {status.fragment.fragment_id: status for status in statuses}
         waiting = []
         for task in plan.tasks:
@@ -135,10 +152,10 @@ class CheckpointMigrator:
                 if move.fragment.fragment_id not in seen:
                     seen.add(move.fragment.fragment_id)
                     sources = keys.sources(self._resolved.input_pairs(move.fragment))
-                    waiting.append(_Target(move.fragment, sources, None, target.follows))
+                    waiting.append(_Target(move.fragment, sources, None, target.is_traced))
 
     def _moves(self, rewrite: Rewrite, fragment: Fragment) -> Iterator[_Move]:
-        """Of the old fragments; none where the new one is not as compaction made it."""
+        """Where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
         made, before = rewrite.place_of(origin(self._resolved, fragment))
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
         rows = sum(old.live_rows for old in rewrite.old)
@@ -153,9 +170,9 @@ class CheckpointMigrator:
     def _from(self, move: _Move, target: _Target) -> Iterator[MigratedRows]:
         old = move.fragment
         status = next(inspect_fragment(self._resolved, (old,)))
-        if target.follows and status.reason is Reason.REUSED:
+        if target.is_traced and status.reason is Reason.REUSED:
             return
-        known = status.current_file if target.follows else ""
+        known = status.current_file if target.is_traced else ""
         files = list(self._files(old, status.sources, known))
         whole = [source for source in files if source.filter_id == _NO_FILTER]  # that has what checkpoints have
         sources = whole[:1] or [*files, *self._checkpoints(old, status.sources)]
@@ -168,7 +185,7 @@ class CheckpointMigrator:
             if asked and source.filter_id == keys.md5_of_few(asked):
                 now = keys.md5_of_few(self._resolved.filter_identity(target.fragment))
                 source = _Source(source.key, now, source.ranges)  # noqa: PLW2901 the same filter, by its new files
-            yield from self._carry(source, target, move)
+            yield from self._migrated(source, target, move)
 
     def _checkpoints(self, old: Fragment, sources: str) -> Iterator[_Source]:
         for stored in self._stored.get((sources, old.fragment_id), ()):
@@ -180,11 +197,11 @@ class CheckpointMigrator:
             record = self._reader.record(key) if covered is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
-            # rows of earlier versions are not migrated: the column may keep other ones by now
+            # rows of earlier versions are left: the column may keep other ones by now
             settled = record.rows_computed + record.rows_failed
             whole = not record.rows_older and settled >= record.physical_rows
             ranges = tuple(chunks(RowRange(0, record.physical_rows), CHUNK_ROWS))
-            # which of the rows were asked for under which filter is not known any more: none is settled by them
+            # which rows a filter asked for is forgotten by now, so that they are stored under a filter of their own
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
@@ -198,7 +215,7 @@ class CheckpointMigrator:
             and tuple(sorted(record.src_data_files)) == self._resolved.input_files(fragment)
         )
 
-    def _carry(self, source: _Source, target: _Target, move: _Move) -> Iterator[MigratedRows]:
+    def _migrated(self, source: _Source, target: _Target, move: _Move) -> Iterator[MigratedRows]:
         whole = RowRange(0, target.fragment.physical_rows)
         prefix = self._resolved.family.prefix_under(source.filter_id, target.sources)
         known = [
@@ -215,14 +232,14 @@ class CheckpointMigrator:
                 continue
             fragment_id = target.fragment.fragment_id
             yield MigratedRows(
-                fragment_id,
-                keys.range_key(prefix, fragment_id, covered),
-                covered,
-                source.key,
-                move.fragment.fragment_id,
-                rows,
-                at,
-                move.before,
+                fragment_id=fragment_id,
+                key=keys.range_key(prefix, fragment_id, covered),
+                covered=covered,
+                source=source.key,
+                from_fragment=move.fragment.fragment_id,
+                from_rows=rows,
+                at=at,
+                before=move.before,
             )
 
 

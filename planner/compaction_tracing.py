@@ -1,5 +1,11 @@
-"""Follows compactions where the column's files have names that say nothing, and where work lies that was stored for
-fragments of before; reads only what that takes."""
+"""Reads what compaction tracing and checkpoint migration need, and no more.
+
+Two questions take the history of compactions. Which rows of a fragment are computed, where its file has a name that
+says nothing (`row_tracing` decides)? And where did rows go for which checkpoints or finished files are stored under a
+fragment that is gone (`checkpoint_migration` decides)? A table without either costs no look at its history.
+
+What an earlier run recorded of a file comes first: then the history is not read for it, which may be cleaned by now.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +37,18 @@ _log = structlog.get_logger(__name__)
 def trace_files(
     resolved: ResolvedRequest, statuses: list[FragmentStatus], store: CheckpointStore
 ) -> list[FragmentStatus]:
-    """The sights in the same order; those of compacted fragments with what is known of their rows."""
+    """Return the statuses in the same order; those of compacted fragments with what is known of their rows.
+
+    With files a.lance (recorded by an earlier run) and b.lance that compaction wrote, the history is read back to the
+    commit that wrote b.lance, and on where the fragments that went into it were compacted too.
+    """
     archive = _Archive(resolved, store)
     wanted = [status for status in statuses if unnamed(resolved, status)]
     files = {status.current_file for status in wanted if archive.record(status) is None}
     more = further(resolved, lambda status: archive.record(status) is not None)
     compactions = _trace(resolved, more, files) if files else CompactionHistory()
     tracer = RowTracer(resolved, compactions, archive)
-    return [tracer.follow(status) if unnamed(resolved, status) else status for status in statuses]
+    return [tracer.trace(status) if unnamed(resolved, status) else status for status in statuses]
 
 
 def migrated(
@@ -48,16 +58,16 @@ def migrated(
     stored_work: StoredWork,
     store: CheckpointStore,
 ) -> tuple[MigratedRows, ...]:
-    """What the plan's fragments lack and what is stored elsewhere."""
-    carrier = CheckpointMigrator(resolved, stored_work, _CheckpointReader(resolved, store, stored_work.records))
-    found = list(carrier.replaced(plan, statuses))
+    """Return what the plan's fragments lack and what is stored elsewhere."""
+    migrator = CheckpointMigrator(resolved, stored_work, _CheckpointReader(resolved, store, stored_work.records))
+    found = list(migrator.replaced(plan, statuses))
     if stored_work.gone:
         by_id = {fragment.fragment_id: fragment for fragment in resolved.table.fragments}
         files = {origin(resolved, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
         compactions = (
             _trace(resolved, lambda fragment: origin(resolved, fragment), files) if files else CompactionHistory()
         )
-        found += carrier.moved(plan, statuses, compactions)
+        found += migrator.moved(plan, statuses, compactions)
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
@@ -89,7 +99,7 @@ class _OldVersions:
 
 
 class _CheckpointReader(_OldVersions):
-    """See `planner.checkpoint_migration.Shelf`."""
+    """See `planner.checkpoint_migration.CheckpointReader`."""
 
     def __init__(self, resolved: ResolvedRequest, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
         super().__init__(resolved.table.uri)

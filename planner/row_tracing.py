@@ -1,8 +1,12 @@
-"""What became of computed rows when compaction moved them. Pure: the archive is asked for what has to be read.
+"""Tells which rows of a compacted fragment are computed. Pure: the archive is asked for what has to be read.
 
-A compacted fragment holds the live rows of older ones, in their order. Which of them are settled is known of the older
-fragments: by the names of their files, by row states, by what an earlier run recorded, or, where they were made by a
-compaction themselves, in the same way once more.
+A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
+of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
+recorded, or, where a compaction made them too, in the same way once more.
+
+Fragment 0 (rows a b c, all computed by this version, b deleted) and fragment 1 (rows d e, nothing computed) became
+fragment 5, which holds a c d e. Its states are those of the live rows, one fragment after the other: computed,
+computed, untouched, untouched. The plan then wants rows 2 and 3 of fragment 5, and no others.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ class _Rows:
 
 
 class RowTracer:
-    """Follows the fragments of one question along one trail."""
+    """Traces the fragments of one request along one history of compactions."""
 
     def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
         self._resolved = resolved
@@ -80,8 +84,8 @@ class RowTracer:
         self._archive = archive
         self._made: dict[int, _Rows | None] = {}
 
-    def follow(self, status: FragmentStatus) -> FragmentStatus:
-        """The sight of a compacted fragment, with what is known of its rows, or with the reason why nothing is."""
+    def trace(self, status: FragmentStatus) -> FragmentStatus:
+        """Return the status of a compacted fragment with what is known of its rows, or why nothing is."""
         record = self._archive.record(status)
         rows = self._recorded(status, record) if record is not None else self._compacted(status)
         if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
@@ -99,7 +103,7 @@ class RowTracer:
         return status._replace(reason=reason, moved=moved)
 
     def _rows(self, status: FragmentStatus) -> _Rows:
-        """Of an older fragment, deleted rows included."""
+        """The rows of an older fragment, deleted ones included."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.of_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -134,7 +138,11 @@ class RowTracer:
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
 
     def _compacted(self, status: FragmentStatus) -> _Rows:
-        """Rows of a fragment that a compaction made, if that is what made it."""
+        """The rows of a fragment by those that a compaction made it of.
+
+        They are external writes where no compaction is known of the file, and count as lost where the history is too
+        short to tell. A file that an update gave the fragment later makes its inputs other ones.
+        """
         fragment, file = status.fragment, status.current_file
         rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
@@ -154,7 +162,9 @@ class RowTracer:
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
-        """The live rows of the old fragments, one after the other; None where they are not those of the new ones."""
+        """Join the live rows of the old fragments, one after the other; None where they are not as many as those of
+        the new ones. A new fragment's rows are cut out of them: of 100 live rows that became fragments of 60 and 40
+        rows, the second has rows 60 to 100."""
         parts: list[_Rows] = []
         for status in inspect_fragment(self._resolved, rewrite.old):
             part = self._alive(rewrite, status)

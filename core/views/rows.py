@@ -104,7 +104,8 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which of the matching rows, sorted by id, a view holds. `limit` None: no end."""
+    """Which of the matching rows, sorted by id, a view holds: `offset` of them are left out, then `limit` taken (None:
+    all)."""
 
     offset: int = 0
     limit: int | None = None
@@ -114,24 +115,34 @@ class Bounds:
         return self.offset > 0 or self.limit is not None
 
     def cut(self, ids: Ids) -> Ids:
-        """Of all matching ids, sorted."""
+        """Return what a view holds of all matching ids, sorted."""
         return ids[self.offset :] if self.limit is None else ids[self.offset : self.offset + self.limit]
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """Matching rows at the target on either side of what a view knows: at most `count` ids, sorted; the greatest ones
-    `below` an id, or the least ones `above` it."""
+    """Finds matching rows at the target on either side of what a view knows: given an id and a count, at most so many
+    ids, sorted; the greatest ones `below` it, or the least ones `above` it."""
 
     below: Callable[[int, int], Ids]
     above: Callable[[int, int], Ids]
 
 
 def window(held: Ids, change: Membership, bounds: Bounds, beyond: Beyond) -> Ids:
-    """The rows at the target of a view with offset or limit, sorted. `held`: all that it has, sorted and at least one.
+    """Return the rows that a view with offset or limit holds at the target, sorted.
 
-    Between the first and the last of them the view knows which rows matched; below there were exactly `offset`; above
-    there were none, unless the limit was reached.
+    Between the first and the last of its rows the view knows which rows matched. Below there were exactly `offset`;
+    above there were none, unless the limit was reached. So only what moves over an edge has to be looked for.
+
+    With offset 2 and limit 3 over the matching ids 1 2 | 5 6 9 | 12 the view holds 5 6 9. If 1 stops matching, one less
+    lies below: 5 moves below the edge, and the next one `above` 9 comes in: 6 9 12. If 0 matches anew, one more lies
+    below: the greatest one `below` 5 comes in, and 9 falls out at the end: 2 5 6.
+
+    Args:
+        held: all rows that it has, sorted; at least one.
+        change: how the set of matching rows changes, below and between them.
+        bounds: offset and limit.
+        beyond: finds matching rows outside of what the view knows.
     """
     low, high = int(held[0]), int(held[-1])
     full = bounds.limit is not None and len(held) >= bounds.limit
