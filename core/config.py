@@ -1,7 +1,7 @@
 """Settings of the services: one typed object, read from the environment.
 
 Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
-`LEMAN_WRITER__STALL_IDLE_ROUNDS=6`. A name that is not one of them is refused, so that a misspelt setting
+`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that is not one of them is refused, so that a misspelt setting
 never goes unnoticed. `python -m core.config` lists all of them with value, origin and meaning; secrets are
 masked.
 """
@@ -184,9 +184,9 @@ class Executor(_Section):
 class Writer(_Section):
     """When a column file's writer counts as stalled."""
 
-    stall_idle_rounds: int = Field(default=6, ge=1)
+    stall_idle_checks: int = Field(default=6, ge=1)
     """Rounds without a new batch after which a writer is reported with what it waits for."""
-    stall_round_seconds: float = Field(default=5.0, gt=0)
+    stall_check_seconds: float = Field(default=5.0, gt=0)
     """Length of such a round in seconds."""
 
 

@@ -170,7 +170,7 @@ def traced_key(function_part_: str) -> str:
 
     The column's name is no part of it: a rename moves no row.
     """
-    return f"followed-{function_part_}"
+    return f"traced-{function_part_}"
 
 
 def parse_range_key(key: str) -> RangeKey | None:

@@ -54,12 +54,12 @@ _PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
 
 
 def inspect(resolved: ResolvedRequest) -> list[FragmentStatus]:
-    """One sight a fragment, in the order of the manifest."""
+    """One status a fragment, in the order of the manifest."""
     return list(inspect_fragment(resolved, resolved.table.fragments))
 
 
 def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
-    """The sights of some fragments, not necessarily of the table's latest version."""
+    """The statuses of some fragments, not necessarily of the table's latest version."""
     function = keys.function_part(resolved.udf.name, resolved.udf.version, resolved.output.column_id)
     output_ids = frozenset(resolved.output.field.field_ids)
     for fragment in fragments:

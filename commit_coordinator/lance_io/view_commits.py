@@ -111,7 +111,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
     CommitConflict and CommitUnclear.
     """
     made = with_request(schema, request_id)
-    properties = commit_history.view_properties(request_id, job_id, "LayPlaceholders", len(files))
+    properties = commit_history.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
     with commit_outcomes(uri):
         if files:
             template = _template(made)

@@ -41,14 +41,14 @@ def create(work: Prepared) -> CommitResult:
         _discard(work)
         raise view_commits.exists(request.uri)
     if made is not None:
-        return CommitResult(view_commits.complete_creation(request.uri), operation="LayPlaceholders")
+        return CommitResult(view_commits.complete_creation(request.uri), operation="CreatePlaceholders")
     if work.error is not None:
         raise work.error
     if work.schema is None:
         raise CommitConflict(f"the table {request.uri} was there and is gone")
     crash_point("coordinator.placeholders_staged")
     version = view_commits.create_view(request.uri, work.schema, work.placeholders, request.request_id, request.job_id)
-    return CommitResult(version, operation="LayPlaceholders")
+    return CommitResult(version, operation="CreatePlaceholders")
 
 
 def change(table: TableHandle, work: Prepared) -> CommitResult:
@@ -67,7 +67,7 @@ def change(table: TableHandle, work: Prepared) -> CommitResult:
 def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersRequest | ApplyDeltaRequest) -> CommitResult:
     base = _base(table, request)
     done = _done(table, request)
-    operation = "SpliceView" if isinstance(request, ApplyDeltaRequest) else "LayPlaceholders"
+    operation = "ApplyViewDelta" if isinstance(request, ApplyDeltaRequest) else "CreatePlaceholders"
     if done:
         return CommitResult(done, operation=operation)
     if work.error is not None:

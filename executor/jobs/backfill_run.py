@@ -39,7 +39,7 @@ class BackfillRun:
         self._planned = False
         writer = services.settings.writer
         self._waits = ReservationWaits(
-            services.settings.executor.reservation_ttl_seconds, writer.stall_idle_rounds * writer.stall_round_seconds
+            services.settings.executor.reservation_ttl_seconds, writer.stall_idle_checks * writer.stall_check_seconds
         )
         if job.attempt > 1:
             self.status.metrics.go_on(job.progress)

@@ -68,7 +68,7 @@ class PlanExecution:
         interval = settings.executor.commit_interval_seconds
         self._committer = Committer(services.commits, plan, status, self._left, interval_seconds=interval)
         crashes = CrashTracker()
-        self._watch = WorkerWatch(settings.writer.stall_idle_rounds, settings.writer.stall_round_seconds, crashes)
+        self._watch = WorkerWatch(settings.writer.stall_idle_checks, settings.writer.stall_check_seconds, crashes)
         self._units = PlanUnits(
             status,
             plan,
@@ -161,8 +161,8 @@ class PlanExecution:
         self._committer.close()
 
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:
-        """Look every `stall_round_seconds` what does not move, until the job is done."""
-        seconds = self._services.settings.writer.stall_round_seconds
+        """Look every `stall_check_seconds` what does not move, until the job is done."""
+        seconds = self._services.settings.writer.stall_check_seconds
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
             await self._grow_with_cluster()
             self._tell_busy()

@@ -50,7 +50,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         redis_url=settings.redis.url.get_secret_value(),
         lease_seconds=settings.executor.reservation_ttl_seconds,
         threads=spec.intra_applier_concurrency or 1,
-        beat_seconds=settings.writer.stall_round_seconds / 2,
+        beat_seconds=settings.writer.stall_check_seconds / 2,
         failed_only=header.failed_only,
         versions=header.versions,
         attempt=job.attempt,

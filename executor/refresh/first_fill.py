@@ -65,7 +65,9 @@ class FirstFill:
             await self._work.fill(scratch, plan.functions, install)
         await install()
         if missing:
-            raise Internal("STAGE_INCOMPLETE", f"{len(missing)} fragments of the scratch table were not computed")
+            raise Internal(
+                "SCRATCH_TABLE_INCOMPLETE", f"{len(missing)} fragments of the scratch table were not computed"
+            )
         await self._work.drop_scratch()
 
     async def _complete(

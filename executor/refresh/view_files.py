@@ -75,7 +75,7 @@ class ViewWriter:
     """One thread's access to a view, its source at one version, and the scratch table (None: no function is to be
     read).
 
-    Raises Aborted (STAGE_TAKEN)."""
+    Raises Aborted (SCRATCH_TABLE_TAKEN)."""
 
     def __init__(
         self, plan: RefreshPlan, source_version: int, scratch: ScratchTable | None, functions: Sequence[str]

@@ -179,7 +179,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
     message = f"No row has values yet: {_count(len(state.unset), 'fragment')} of placeholders"
     if other:
         message += f", laid anew for version {case.target.version} of the source"
-    elif again := bool(rows) and not _laid_by(case.view, rows):
+    elif again := bool(rows) and not _created_by(case.view, rows):
         message += f", laid anew with {rows} rows in each"
         return _Decision(
             RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, create_placeholders_again=again
@@ -187,7 +187,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
     return _Decision(RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, create_placeholders_again=other)
 
 
-def _laid_by(view: TableSnapshot, rows: int) -> bool:
+def _created_by(view: TableSnapshot, rows: int) -> bool:
     """Whether the fragments have exactly so many rows each, the last one the rest."""
     sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])

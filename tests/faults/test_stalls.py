@@ -28,8 +28,8 @@ CANCEL_SECONDS = 5.0
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One of its own, in which a stall is noticed after seconds."""
     stalls = {
-        "LEMAN_WRITER__STALL_IDLE_ROUNDS": str(ROUNDS),
-        "LEMAN_WRITER__STALL_ROUND_SECONDS": str(ROUND_SECONDS),
+        "LEMAN_WRITER__STALL_IDLE_CHECKS": str(ROUNDS),
+        "LEMAN_WRITER__STALL_CHECK_SECONDS": str(ROUND_SECONDS),
     }
     with armed_lake(tmp_path_factory.mktemp("stalls"), **stalls) as running:
         yield running

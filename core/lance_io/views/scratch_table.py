@@ -67,13 +67,13 @@ class ScratchTable:
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
-        """The same scratch table, opened anew, with what was committed since. Raises Aborted (STAGE_TAKEN) where it is
+        """The same scratch table, opened anew, with what was committed since. Raises Aborted (SCRATCH_TABLE_TAKEN) where it is
         gone, or another refresh put one of its own in its place."""
         try:
             found = ScratchTable(self.uri)
         except NotFound as error:
             raise taken(self.uri, error) from None
-        if found._laid_as != self._laid_as:
+        if found._created_as != self._created_as:
             raise taken(self.uri, "it was laid anew")
         return found
 
@@ -85,7 +85,7 @@ class ScratchTable:
             return False
 
     @property
-    def _laid_as(self) -> tuple[object, ...]:
+    def _created_as(self) -> tuple[object, ...]:
         """What no two scratch tables share: files have names of their own."""
         rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
         return rows, self.rows
@@ -146,7 +146,7 @@ class ScratchTable:
         return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted (STAGE_TAKEN) where they
+        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted (SCRATCH_TABLE_TAKEN) where they
         were not computed: a scratch table that another process lays meanwhile in the place of this one has none yet."""
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
@@ -192,7 +192,7 @@ def _holds(ascending: RowIds, ids: RowIds) -> bool:
 def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
     """Makes a scratch table: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to
     their functions. A scratch table of other work at the same place is dropped; one of the same work is shared, where
-    two refreshes lay it at once. Raises Aborted (STAGE_TAKEN) where another process does so."""
+    two refreshes lay it at once. Raises Aborted (SCRATCH_TABLE_TAKEN) where another process does so."""
     with _LAYING:
         found = find_for(uri, digest, parts)
         if found is not None:
@@ -210,7 +210,7 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
 def taken(uri: str, why: object) -> Aborted:
     """The error for a scratch table that another process lays or drops at the same time."""
     return Aborted(
-        "STAGE_TAKEN", f"The scratch table {uri} cannot be used, perhaps for another refresh of the view: {why}"
+        "SCRATCH_TABLE_TAKEN", f"The scratch table {uri} cannot be used, perhaps for another refresh of the view: {why}"
     )
 
 

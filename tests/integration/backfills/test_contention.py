@@ -76,7 +76,7 @@ class Contest:
             update={
                 "redis": defaults.redis.model_copy(update={"url": SecretStr(server.url)}),
                 "executor": defaults.executor.model_copy(update={"reservation_ttl_seconds": LEASE_SECONDS}),
-                "writer": defaults.writer.model_copy(update={"stall_idle_rounds": 1, "stall_round_seconds": 0.5}),
+                "writer": defaults.writer.model_copy(update={"stall_idle_checks": 1, "stall_check_seconds": 0.5}),
             }
         )
 

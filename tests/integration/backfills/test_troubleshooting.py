@@ -268,5 +268,5 @@ def test_concurrent_backfill_version_conflicts(db, tmp_path):
 def test_related_configuration():
     """How long a worker may stand still, and how often a commit is tried."""
     settings = Settings()
-    assert (settings.writer.stall_idle_rounds, settings.writer.stall_round_seconds) == (6, 5.0)
+    assert (settings.writer.stall_idle_checks, settings.writer.stall_check_seconds) == (6, 5.0)
     assert settings.commit.version_conflict_max_retries == 10

@@ -337,9 +337,9 @@ def test_history_shows_what_was_done(view):
     one(view.delta(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[1 << 32]))
     records, _ = commit_history.list_commits(view.uri, 0, 10)
     assert [(r.operation, r.fragments) for r in records] == [
-        ("SpliceView", 2),
+        ("ApplyViewDelta", 2),
         ("DataReplacement", 2),
-        ("LayPlaceholders", 2),
+        ("CreatePlaceholders", 2),
     ]
     assert records[0].job_ids == ("job",)
 

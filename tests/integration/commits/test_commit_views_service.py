@@ -73,11 +73,11 @@ def test_a_view_is_made_filled_changed_and_its_history_told(view):
     assert (made.version, list(made.outcomes)) == (2, [])
     assert [o.status for o in filled.outcomes] == [Outcome.STATUS_COMMITTED] * 2
     assert one.version == again.version == applied.version == view.open().version
-    assert one.operation == again.operation == "SpliceView"
+    assert one.operation == again.operation == "ApplyViewDelta"
     assert [(c.operation, c.fragments, list(c.request_ids)) for c in commits] == [
-        ("SpliceView", 2, ["delta"]),
+        ("ApplyViewDelta", 2, ["delta"]),
         ("DataReplacement", 2, ["fill"]),
-        ("LayPlaceholders", 2, ["make"]),
+        ("CreatePlaceholders", 2, ["make"]),
     ]
     assert view.rows()["x"] == [1, 1, 1, *[1] * 8, *(i * 10 for i in range(12, 20)), 1000]
 

@@ -27,17 +27,17 @@ def shown() -> dict[str, config.SettingInfo]:
 def test_defaults_hold_without_an_environment():
     settings = config.load()
     assert settings.server.host == "127.0.0.1"
-    assert settings.writer.stall_idle_rounds == 6
+    assert settings.writer.stall_idle_checks == 6
     assert settings.commit.version_conflict_max_retries == 10
     assert settings.server.token.get_secret_value() == ""
 
 
 def test_the_environment_wins(monkeypatch):
-    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "3")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_CHECKS", "3")
     monkeypatch.setenv("LEMAN_SPARK__CONF", '{"spark.ui.enabled": "true"}')
     monkeypatch.setenv("LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS", "0.5")
     settings = config.load()
-    assert settings.writer.stall_idle_rounds == 3
+    assert settings.writer.stall_idle_checks == 3
     assert settings.spark.conf == {"spark.ui.enabled": "true"}
     assert settings.executor.checkpoint_interval_seconds == 0.5
 
@@ -46,7 +46,7 @@ def test_the_environment_wins(monkeypatch):
     ("name", "value"),
     [
         ("LEMAN_WRITER__STALL_IDEL_ROUNDS", "3"),
-        ("LEMAN_WRITTER__STALL_IDLE_ROUNDS", "3"),
+        ("LEMAN_WRITTER__STALL_IDLE_CHECKS", "3"),
         ("LEMAN_SERVER__PORT", "70000"),
         ("LEMAN_SERVER__PORT", "http"),
         ("LEMAN_LOG__LEVEL", "loud"),

@@ -149,8 +149,8 @@ class Job(_message.Message):
 
     @_builtins.property
     def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
-        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_ROUNDS rounds of
-        LEMAN_WRITER__STALL_ROUND_SECONDS). Each was an event of kind `stall` too.
+        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at intervals of
+        LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
         """
 
     @_builtins.property

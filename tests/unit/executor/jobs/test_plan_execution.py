@@ -229,7 +229,7 @@ def test_a_plan_execution_is_over_when_its_work_is_not_when_spark_says_so():
 
 
 def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeypatch):
-    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_CHECK_SECONDS", "0.02")
 
     async def scenario() -> tuple[list[int], tuple[Any, int]]:
         spark = GrowingSpark()
@@ -288,8 +288,8 @@ def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
 
 
 def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
-    monkeypatch.setenv("LEMAN_WRITER__STALL_ROUND_SECONDS", "0.02")
-    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_ROUNDS", "2")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_CHECK_SECONDS", "0.02")
+    monkeypatch.setenv("LEMAN_WRITER__STALL_IDLE_CHECKS", "2")
 
     async def scenario() -> JobStatus:
         spark, status = FullSpark(), JobStatus(JOB)
