@@ -67,8 +67,8 @@ class ScratchTable:
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
-        """The same scratch table, opened anew, with what was committed since. Raises Aborted (SCRATCH_TABLE_TAKEN) where it is
-        gone, or another refresh put one of its own in its place."""
+        """The same scratch table, opened anew, with what was committed since. Raises Aborted
+        (SCRATCH_TABLE_TAKEN) where it is gone, or another refresh put one of its own in its place."""
         try:
             found = ScratchTable(self.uri)
         except NotFound as error:
@@ -146,8 +146,8 @@ class ScratchTable:
         return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted (SCRATCH_TABLE_TAKEN) where they
-        were not computed: a scratch table that another process lays meanwhile in the place of this one has none yet."""
+        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted
+        (SCRATCH_TABLE_TAKEN) where they were not computed: a scratch table that another process lays meanwhile in the place of this one has none yet."""
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
         ends = np.cumsum(self.rows)
