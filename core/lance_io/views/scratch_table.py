@@ -146,8 +146,11 @@ class ScratchTable:
         return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Values by position in the whole scratch table; blobs as their bytes. Raises Aborted
-        (SCRATCH_TABLE_TAKEN) where they were not computed: a scratch table that another process lays meanwhile in the place of this one has none yet."""
+        """Return values by position in the whole scratch table; blobs as their bytes.
+
+        Raises Aborted (SCRATCH_TABLE_TAKEN) where they were not computed: a table that another process makes meanwhile
+        in the place of this one has none yet.
+        """
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
         ends = np.cumsum(self.rows)
