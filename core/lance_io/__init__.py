@@ -1,4 +1,4 @@
-"""The only rooms that import lance, with `core.checkpoints`."""
+"""Storage adapters over Lance. Only these, `core.checkpoints` and the like rooms of single services import lance."""
 
 import os
 
