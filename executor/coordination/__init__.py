@@ -1,1 +1,1 @@
-"""Live state that may be lost at any time: reservations and leases. The only room that imports redis."""
+"""Live state that may be lost at any time: reservations and leases. The only package that imports redis."""

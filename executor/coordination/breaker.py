@@ -1,4 +1,4 @@
-"""A circuit breaker, so that a Redis that hangs costs one short timeout now and then, not one for every call."""
+"""A circuit breaker: a Redis that hangs costs one short timeout now and then, instead of one for every call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Breaker:
-    """After a failure, calls are answered with the fallback until `pause_seconds` have passed."""
+    """Answers calls with the fallback after a failure, until `pause_seconds` have passed."""
 
     def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._pause = pause_seconds
@@ -22,7 +22,7 @@ class Breaker:
         self._closed_from = 0.0
 
     def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
-        """`operation()`, or `fallback()` where Redis cannot be reached or was not a moment ago."""
+        """Return `operation()`, or `fallback()` where Redis cannot be reached or could not be a moment ago."""
         if self._clock() < self._closed_from:
             return fallback()
         try:
@@ -35,5 +35,5 @@ class Breaker:
 
 
 def connect(url: str, timeout_seconds: float) -> redis.Redis:
-    """A client that gives up after `timeout_seconds` and does not retry by itself."""
+    """Return a client that gives up after `timeout_seconds` and does not retry by itself."""
     return redis.Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None)

@@ -1,6 +1,6 @@
 """Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
 
-A lease is a hint: who has a job is written in its history (decision 16).
+A lease does not decide who has a job: that is written in the job's history (decision 16).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 _log = structlog.get_logger(__name__)
 
-#: Lifetimes for which what does not expire as a lease does is taken for one.
+#: Lifetimes after which a key that does not expire as a lease does is taken away and the lease is free.
 _LIFETIMES = 3
 #: Lifetimes for which Redis cannot be asked before a job is taken over all the same, the first time.
 _LIFETIMES_UNKNOWN = 6
@@ -36,16 +36,26 @@ return 0
 
 
 class Answer(enum.Enum):
-    """What is known of a lease. `OURS`: nobody else has it. `UNKNOWN`: Redis cannot be asked."""
+    """What is known of a lease."""
 
+    #: This executor has it, and nobody else.
     OURS = "ours"
+    #: Another executor has it.
     HELD = "held"
+    #: Redis cannot be asked.
     UNKNOWN = "unknown"
 
 
 class JobLeases:
-    """Leases of one executor, `owner`. `alone`: nobody else ever serves its database, so that whatever is unknown is
-    free."""
+    """The leases of one executor.
+
+    Args:
+        url: Redis; empty: there is none.
+        owner: The executor.
+        lease_seconds: Lifetime of a lease that is not renewed.
+        alone: Whether no other executor ever serves its database, so that a lease of which nothing is known is free.
+        clock: Returns seconds.
+    """
 
     def __init__(
         self,
@@ -64,15 +74,22 @@ class JobLeases:
         self.lease_seconds = lease_seconds
 
     def patience(self, attempt: int, *, lost: bool) -> float:
-        """Seconds for which nothing has to be known of the lease before a job is taken over that had so many attempts.
-        `lost`: this executor had it once, and another one took it over."""
+        """Return for how many seconds nothing has to be known of the lease before the job is taken over.
+
+        Args:
+            attempt: The number of attempts that the job had.
+            lost: Whether this executor had the lease once, and another one took it over.
+        """
         if self._alone and not lost:
             return 0.0
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
     async def acquire(self, job_id: str) -> Answer:
-        """Takes the lease if it is free. One that does not expire is no executor's: asked for again and again, it is
-        taken after a few lifetimes."""
+        """Take the lease if it is free.
+
+        A key that does not expire is no executor's: if it is still there after a few lifetimes of asking, it is deleted
+        and the lease is taken.
+        """
         if self._client is None:
             return Answer.UNKNOWN
         try:
@@ -93,8 +110,12 @@ class JobLeases:
         return self._clock() - since >= _LIFETIMES * self.lease_seconds
 
     async def renew(self, job_id: str) -> bool:
-        """Keeps the lease, or takes it again where Redis lost it. False: whether the job is still ours has to be asked
-        elsewhere, as the lease was gone, is another one's, or nothing is known of it."""
+        """Keep the lease, or take it again where Redis lost it.
+
+        Returns:
+            False where it has to be asked elsewhere whether the job is still ours: the lease was gone, is another
+            executor's, or nothing is known of it.
+        """
         if self._client is None:
             return True
         try:
@@ -106,7 +127,7 @@ class JobLeases:
         return False
 
     async def release(self, job_id: str) -> None:
-        """Gives the lease up."""
+        """Give the lease up."""
         self._stuck_since.pop(job_id, None)
         if self._client is None:
             return
@@ -116,7 +137,7 @@ class JobLeases:
             _log.debug("lease not released", job_id=job_id, error=str(error))
 
     async def close(self) -> None:
-        """Drops the connection."""
+        """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
 

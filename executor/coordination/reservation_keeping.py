@@ -1,4 +1,4 @@
-"""Keeps and gives back reservations from an event loop."""
+"""Renews and gives back reservations from an event loop."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from core.rpc.blocking import BlockingPool
 
 
 class PooledReservations:
-    """See `executor.jobs.ports.ReservationKeeping`."""
+    """Reservations whose calls run in a pool of threads; an `executor.jobs.ports.ReservationKeeping`."""
 
     def __init__(self, reservations: Reservations, pool: BlockingPool) -> None:
         self._reservations = reservations
         self._pool = pool
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
-        """As the port says."""
+        """Renew what the holder has in the scopes."""
         await self._pool.run(self._reservations.renew, scopes, holder)
 
     async def release(self, holder: str, scopes: Sequence[str]) -> None:
-        """As the port says."""
+        """Give back what the holder has in the scopes."""
         await self._pool.run(self._reservations.release_all, scopes, holder)

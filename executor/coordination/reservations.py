@@ -1,13 +1,13 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A lock saves work, never correctness: a holder that pauses past its lease gives two owners, and both write
-attempt-unique files that the coordinator checks. What a dead holder had expires after the lease.
+A reservation saves work; correctness does not rest on it. A holder that pauses past its lease makes two owners, and
+both write attempt-unique files that the coordinator checks. What a dead holder had expires after the lease.
 
-A holder is an attempt at a job, `job#attempt`: one of its workers takes over at once what another one, dead, held for
-it, or what an earlier attempt holds, whose workers learn that when they renew.
+A holder is an attempt at a job, `job#attempt`. One of its workers takes over at once what another worker, dead, held
+for it, and also what an earlier attempt holds; the workers of that attempt learn it when they renew.
 
-Whether a reservation is alive is not for Redis's clock alone to say, which may be set back, nor for a key that somebody
-else wrote: who waits for one sees whether it is renewed, and ignores it where it is not for a few lifetimes.
+Redis's clock, which may be set back, cannot alone say whether a reservation is alive; nor can a key that somebody else
+wrote. So whoever waits for a reservation looks whether it is renewed, and ignores it if it is not for a few lifetimes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from executor.coordination.breaker import Breaker, connect
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600
 
-# A field's holder, as job and attempt.
+# Splits a field's holder into job and attempt.
 _HOLDER = """
 local function holder_of(text)
   local job, attempt = string.match(text, '^(.*)#(%d+)$')
@@ -34,8 +34,8 @@ end
 """
 
 # KEYS: ranges hash, finished set (of holders). ARGV: holder, lease in ms, how many holds are ignored, these, then start
-# and end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". What
-# is no such field counts for nothing.
+# and end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". Fields
+# of any other form count for nothing.
 # Answer: {others_finished, overtaken, {now-busy "start-end", ...}, {hold, ...}}.
 _RESERVE = (
     _HOLDER
@@ -132,7 +132,7 @@ return 1
 
 
 class GrantAll:
-    """Without Redis: jobs run, without sharing."""
+    """What there is without Redis: every range is granted, and jobs run without sharing work."""
 
     def reserve(
         self,
@@ -144,18 +144,18 @@ class GrantAll:
         return Grant(tuple(wanted), (), others_finished=True)
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:  # noqa: ARG002
-        """Nothing is held, by nobody else either."""
+        """Return True: nothing is held, by anybody."""
         return True
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Nothing is held."""
+        """Do nothing, as nothing is held."""
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Nothing is held."""
+        """Do nothing, as nothing is held."""
 
 
 class RedisReservations:
-    """Reservations shared by all workers that reach the same Redis. Granted in full while it cannot be reached."""
+    """Reservations that all workers share that reach the same Redis; granted in full while it cannot be reached."""
 
     def __init__(self, url: str, lease_seconds: float, timeout_seconds: float = 0.25) -> None:
         client = connect(url, timeout_seconds)
@@ -201,8 +201,10 @@ class RedisReservations:
 
 @functools.lru_cache(maxsize=4)
 def reservations_at(url: str, lease_seconds: float) -> Reservations:
-    """Those of a Redis, the same for all who ask in one process: its connection and its breaker outlive a job. Without
-    one, everything is granted."""
+    """Return the reservations of a Redis, the same for all callers in one process.
+
+    So its connection and its breaker outlive a job. Without a URL, everything is granted.
+    """
     return RedisReservations(url, lease_seconds) if url else GrantAll()
 
 
@@ -215,13 +217,13 @@ def _hold(rows: RowRange, holder: str, expiry: float) -> str:
 
 
 def _later(one: str, other: str) -> bool:
-    """Whether one holder is a later attempt at the other's job."""
+    """Tell whether one holder is a later attempt at the other's job."""
     (job, _, attempt), (other_job, _, other_attempt) = one.rpartition("#"), other.rpartition("#")
     return bool(job) and job == other_job and int(attempt) > int(other_attempt)
 
 
 class InProcessReservations:
-    """The twin for one process; equal to the Redis one by the conformance suite."""
+    """Reservations within one process; the conformance suite checks that they behave as those in Redis."""
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease_seconds

@@ -1,4 +1,4 @@
-"""Changes to a view that was filled: rows are computed in a scratch table, and one commit brings everything in."""
+"""Changes a view that was filled: rows are computed in a scratch table, and one commit installs everything."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from executor.refresh.value_reuse import ValueReuse
 from executor.refresh.view_files import ScratchValues
 
 _STAGE_ROWS = 1 << 20
-#: Why values of before are not wanted any more.
+#: Reasons for which earlier values are not wanted any more.
 _ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What is brought in: these rows at the plan's version of the source. `columns`: these functions' columns alone, of
-    rows that stay."""
+    """What is installed in the view: rows at the plan's version of the source."""
 
     outcome: RowOutcome
     functions: Sequence[ResolvedFunction]
+    #: Only these functions' columns are installed, for rows that stay; empty: whole rows.
     columns: Sequence[str] = ()
 
     @property
@@ -56,12 +56,12 @@ class _Change:
 
     @property
     def touches(self) -> bool:
-        """Whether rows of the view come, go or change."""
+        """Tell whether rows of the view come, go or change."""
         return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
 
     @property
     def rows(self) -> Ints:
-        """Source row ids of all rows to compute, in the scratch table's order."""
+        """Return the source row ids of all rows to compute, in the scratch table's order."""
         return np.concatenate(self.lists)
 
 
@@ -72,17 +72,22 @@ class Delta:
         self._work = work
 
     async def rows(self, plan: RefreshPlan) -> None:
-        """Appends, recomputes and evicts what the source's change asks for. Where another function version has to
-        compute a column too, it sees the source's rows of now and no others: rows that stay as they are are computed
-        anew with the rest, and what the other functions gave for them is taken from the view."""
+        """Append, recompute and evict what the source's change asks for.
+
+        Where another function version has to compute a column too, that function reads the source at the new version
+        only. So the rows that stay as they are are computed anew with the rest, and the values that the other functions
+        gave for them are taken from the view.
+        """
         outcome = await self._work.outcome(plan)
         if plan.stale:
             outcome = await in_thread(with_all_others, plan, outcome)
         await self._delta(plan, _Change(outcome, plan.functions))
 
     async def version(self, plan: RefreshPlan) -> None:
-        """Records that the view is right for the plan's source version too. Does not wait for a coordinator that cannot
-        be reached."""
+        """Record that the view is right for the plan's source version too.
+
+        Does not wait for a coordinator that cannot be reached.
+        """
         change = _Change(NOTHING, ())
         asked = _asked(plan, change, 0)
         plan = await self._recorded(plan)
@@ -90,14 +95,16 @@ class Delta:
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
 
     async def columns(self, plan: RefreshPlan) -> None:
-        """Function columns that another version has to compute, for the rows that the view has: none of them changed
-        in the source."""
+        """Compute the function columns that another version has to compute, for the rows that the view has.
+
+        None of these rows changed in the source.
+        """
         functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
         outcome = await in_thread(every_row, plan)
         await self._delta(plan, _Change(outcome, functions, tuple(plan.stale)))
 
     async def _delta(self, plan: RefreshPlan, change: _Change) -> None:
-        recording = asyncio.create_task(self._recorded(plan))  # beside the function's calls
+        recording = asyncio.create_task(self._recorded(plan))  # while the function is called
         recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         scratch = await self._computed(plan, change)
         self._work.check()
@@ -111,7 +118,7 @@ class Delta:
         await self._work.drop_scratch()
 
     async def _with_failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> RefreshPlan:
-        """With what the view is going to say of failed rows."""
+        """Return the plan with what the view is going to say of failed rows."""
         names, job = [f.column.name for f in change.functions], self._work.status.job.job_id
         failed = {} if scratch is None else await in_thread(failures_in, scratch, names, change.rows, None)
         if _replaces_all(plan):
@@ -122,13 +129,13 @@ class Delta:
         return replace(plan, definition=replace(plan.definition, failed=note))
 
     async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
-        """With a record of the source version that the view is going to be right for."""
+        """Return the plan with a record of the source version that the view is going to be right for."""
         now, version = plan.definition, plan.target_version
         name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
         return replace(plan, definition=replace(now, base_record=name))
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> ScratchTable | None:
-        """The full scratch table, or None where no function is to be called."""
+        """Return the full scratch table, or None where no function is to be called."""
         rows = change.rows
         of = file_layout.digest(plan, plan.target_version, change.functions, change.lists)
         self._work.metrics.expect(len(rows), len(change.functions))
@@ -143,7 +150,7 @@ class Delta:
     async def _files(
         self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None
     ) -> tuple[list[StagedFile], list[tuple[int, StagedFile]]]:
-        """Files of new fragments, and those that are swapped in with their fragments."""
+        """Return the files of new fragments, and the files that replace those of fragments of the view."""
         names = [f.column.name for f in change.functions]
         new = len(change.outcome.append)
         cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.slots)
@@ -178,7 +185,7 @@ class Delta:
         swapped: Sequence[tuple[int, StagedFile]] = (),
         evictions: tuple[str, str] = ("", ""),
     ) -> Callable[[], Awaitable[int]]:
-        """One and the same request, however often it is made."""
+        """Return a call that makes one and the same request, however often it is made."""
         return partial(
             self._work.services.commits.apply_view_delta,
             plan,
@@ -230,12 +237,12 @@ def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
 
 
 def _replaces_all(plan: RefreshPlan) -> bool:
-    """Whether the view is built anew beside the old one."""
+    """Tell whether the view is built anew beside the old one."""
     return plan.mode is RefreshMode.FULL
 
 
 def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
-    """What the view is told of itself with the commit."""
+    """Return the definition that the commit writes into the view."""
     filled = {**plan.definition.filled, **{f.column.name: f"{f.udf.name}@{f.udf.version}" for f in change.functions}}
     definition = replace(
         plan.definition, filled=filled, base_version=plan.target_version, base_incarnation=plan.target_incarnation

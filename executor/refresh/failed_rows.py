@@ -1,4 +1,4 @@
-"""Keeps the list of a view's failed rows right: who fills, changes or evicts rows says which of them failed."""
+"""Keeps the list of a view's failed rows right: whoever fills, changes or evicts rows says which of them failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import RefreshWork
 from executor.refresh.retries import in_thread
 
-#: Another refresh that fills the view may be faster, so many times.
+#: How many times another refresh that fills the view may be faster.
 _TRIES = 20
 
 Failures = Mapping[str, Ints]
@@ -31,8 +31,14 @@ Failures = Mapping[str, Ints]
 def failures_in(
     scratch: ScratchTable, columns: Sequence[str], rows: Ints | None, only: Collection[int] | None
 ) -> Failures:
-    """Source row ids by column. `rows`: those of the whole scratch table, where they are known. `only`: positions of
-    the fragments that are looked at; None: all. Blocking."""
+    """Return the source row ids of failed rows, by column. Blocking.
+
+    Args:
+        scratch: The scratch table.
+        columns: The columns to look at.
+        rows: Source row ids of the whole scratch table, where they are known.
+        only: Positions of the fragments to look at; None: all.
+    """
     places = {column: scratch.failed(column, only) for column in columns}
     if rows is None:
         rows = scratch.row_ids() if any(map(len, places.values())) else NO_IDS
@@ -40,8 +46,19 @@ def failures_in(
 
 
 def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failures, job_id: str) -> FailedNote:
-    """What a view says once `rows` were computed, in the columns of `failed`, and others `evicted`. `before`: what it
-    says now. Blocking; raises OSError."""
+    """Return what a view says of failed rows once `rows` were computed and others were evicted. Blocking.
+
+    Args:
+        uri: The view.
+        before: What it says now.
+        rows: Source row ids of the rows that were computed, in the columns of `failed`.
+        evicted: Source row ids of the rows that were evicted.
+        failed: Source row ids of the rows that failed, by column.
+        job_id: The job that computed them.
+
+    Raises:
+        OSError: The list cannot be read or written.
+    """
     if not before.file and not any(map(len, failed.values())):
         return before
     listed = view_failed.known(uri, before)
@@ -50,21 +67,32 @@ def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failu
 
 
 def noted_anew(uri: str, failed: Failures, job_id: str) -> FailedNote:
-    """As `noted`, of a view of which no row is left."""
+    """Return what a view says of failed rows once none of its earlier rows is left; see `noted`."""
     return view_failed.write(uri, NONE_FAILED.plus(job_id, failed))
 
 
 class FirstFailures:
-    """The failed rows of a first fill. Their list is committed before the fragments that they are in: a row without
-    values that it names does no harm, and is named rightly once it has some."""
+    """The failed rows of a first fill.
+
+    Their list is committed before the fragments that they are in. Until then it names rows that have no values yet,
+    which does no harm; once they have values, the list is right.
+    """
 
     def __init__(self, work: RefreshWork, plan: RefreshPlan) -> None:
         self._work = work
         self._plan = plan
 
     async def note(self, scratch: ScratchTable, rows: Ints, fragments: Collection[int]) -> None:
-        """Rows of the source are going to be installed, out of these fragments of the scratch table. Raises Aborted
-        (VIEW_CHANGED)."""
+        """Commit the list of failed rows, before rows of the source are installed.
+
+        Args:
+            scratch: The scratch table.
+            rows: Source row ids of the rows that are going to be installed.
+            fragments: Positions of the fragments of the scratch table that have them.
+
+        Raises:
+            Aborted: VIEW_CHANGED, where other refreshes of the view were faster again and again.
+        """
         columns = [f.column.name for f in self._plan.functions]
         found = await in_thread(failures_in, scratch, columns, None, fragments)
         failed = {column: np.intersect1d(ids, rows) for column, ids in found.items()}
@@ -76,7 +104,7 @@ class FirstFailures:
         raise Aborted("VIEW_CHANGED", "other refreshes of the view were faster again and again")
 
     async def _commit(self, rows: Ints, failed: Failures) -> bool:
-        """Whether the view says it now; False: it changed meanwhile."""
+        """Commit the list once; False where the view changed meanwhile."""
         version, definition = await in_thread(view_files.latest_definition, self._plan.uri)
         job = self._work.status.job
         note = await in_thread(noted, self._plan.uri, definition.failed, rows, NO_IDS, failed, job.job_id)

@@ -1,4 +1,4 @@
-"""How the rows of a refresh are laid out: in new fragments, in a scratch table, and what both are called. Pure."""
+"""How the rows of a refresh are spread over new fragments and a scratch table, and what both are called. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import xxhash
 from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import SCRATCH_PREFIX, RefreshPlan, ResolvedFunction
 
-#: A fragment of new rows is split when every slot would have at least so many rows, or beyond the other number.
+#: New rows are split where every slot would have at least the first number of rows, or beyond the second number.
 _LEAST_ROWS = 1 << 16
 _MOST_ROWS = 1 << 20
 
@@ -23,17 +23,27 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Rows of one fragment of the view that are computed anew: `offsets` ascending, `first` is the place of the first
-    among all rows that are computed anew."""
+    """Rows of one fragment of the view that are computed anew."""
 
     fragment_id: int
+    #: Physical offsets, ascending.
     offsets: Ints
+    #: The place of the first of them among all rows that are computed anew.
     first: int
 
 
 def split(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
-    """Cuts new rows into fragments: exactly `most`, …, the rest where it is given; else one, or one for each slot where
-    there are many."""
+    """Cut new rows into fragments.
+
+    Args:
+        rows: How many new rows there are.
+        most: Rows of each fragment but the last, exactly; 0: one fragment, or one for each slot where there are many
+            rows.
+        slots: Task slots.
+
+    Returns:
+        Start and end of each fragment.
+    """
     if not rows:
         return []
     size = most or min(max(-(-rows // slots), _LEAST_ROWS), _MOST_ROWS)
@@ -41,7 +51,7 @@ def split(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
 
 
 def touched(addresses: Ints) -> list[Touched]:
-    """Groups ascending row addresses (`core.domain.row_address`) by fragment."""
+    """Group ascending row addresses (`core.domain.row_address`) by fragment."""
     if not len(addresses):
         return []
     fragments, offsets = fragments_of(addresses), offsets_of(addresses)
@@ -51,7 +61,7 @@ def touched(addresses: Ints) -> list[Touched]:
 
 
 def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ints]) -> str:
-    """Names one piece of work: the same view, source version, functions and rows give the same."""
+    """Return a name for one piece of work: the same view, source version, functions and rows give the same name."""
     found = xxhash.xxh3_128()
     identity = [
         plan.uri,
@@ -69,10 +79,10 @@ def digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction
 
 
 def scratch_table(view: str, of: str) -> str:
-    """Name of a scratch table."""
+    """Return the name of a scratch table."""
     return f"{SCRATCH_PREFIX}{view}_{of[:16]}"
 
 
 def scratch_pattern(view: str) -> re.Pattern[str]:
-    """What the names of the view's scratch tables match, and no others."""
+    """Return what the names of the view's scratch tables match, and no other names."""
     return re.compile(re.escape(f"{SCRATCH_PREFIX}{view}_") + "[0-9a-f]{16}")

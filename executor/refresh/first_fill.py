@@ -1,4 +1,4 @@
-"""The first fill of a view: each fragment of placeholders is installed as soon as its values are there."""
+"""The first fill of a view: each fragment of placeholders is installed as soon as its values are computed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from executor.refresh.view_files import Places, ScratchValues
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A fragment to be filled: how many of its rows have no values, where the scratch table has all of them, and in
-    which of its fragments that is."""
+    """A fragment to be filled."""
 
+    #: How many of its rows have no values.
     unset: int
+    #: Where the scratch table has all of its rows.
     parts: Sequence[ScratchValues]
+    #: The fragments of the scratch table that have them.
     needs: frozenset[int] = frozenset()
 
 
@@ -41,8 +43,14 @@ class FirstFill:
         self._work = work
 
     async def run(self, plan: RefreshPlan) -> None:
-        """Returns when every placeholder is filled. Raises Aborted where the view moved on, Cancelled, and the error
-        that ended a backfill of the scratch table."""
+        """Fill every placeholder.
+
+        Raises:
+            Aborted: The view changed meanwhile.
+            Cancelled: The refresh was asked to stop.
+            Internal: SCRATCH_TABLE_INCOMPLETE, where fragments of the scratch table were not computed.
+            LemanError: What ended a backfill of the scratch table.
+        """
         version = plan.definition.base_version
         of = file_layout.digest(plan, version, plan.functions, [])
         rows: dict[int, tuple[Ints, int]] = {}
@@ -73,7 +81,7 @@ class FirstFill:
     async def _complete(
         self, scratch: ScratchTable | None, functions: Sequence[ResolvedFunction], missing: dict[int, _Missing]
     ) -> list[int]:
-        """Fragments of the view of which the scratch table has all values."""
+        """Return the fragments of the view of which the scratch table has all values."""
         if scratch is None:
             return list(missing)
         done = set(await in_thread(scratch.complete, [f.column.name for f in functions]))
@@ -82,7 +90,7 @@ class FirstFill:
     async def _install(
         self, plan: RefreshPlan, version: int, scratch: ScratchTable | None, fragments: Sequence[tuple[int, _Missing]]
     ) -> None:
-        """Writes the files of complete fragments and has them committed, a few at a time."""
+        """Write the files of complete fragments and have them committed, a few at a time."""
         names = [f.column.name for f in plan.functions]
         for at in range(0, len(fragments), 4 * self._work.services.slots):
             self._work.check()
@@ -127,8 +135,11 @@ class FirstFill:
 
 
 def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
-    """Finds the rows of each fragment in the scratch table. The view may have been compacted since that was created, so
-    that rows with values and without lie in one fragment."""
+    """Find the rows of each fragment in the scratch table.
+
+    The view may have been compacted since the scratch table was created, so that rows with values and rows without lie
+    in one fragment.
+    """
     if scratch is None:
         return {i: _Missing(unset, [ScratchValues(ids, 0)]) for i, (ids, unset) in rows.items()}
     places, ends = Places(scratch.row_ids()), np.cumsum(scratch.rows)
@@ -142,7 +153,7 @@ def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) ->
 
 
 def _rows_of(fragments: Sequence[_Missing]) -> tuple[Ints, frozenset[int]]:
-    """Rows of the source, and the fragments of the scratch table that have them."""
+    """Return the rows of the source, and the fragments of the scratch table that have them."""
     rows = [part.ids for fragment in fragments for part in fragment.parts]
     return np.concatenate(rows), frozenset().union(*(fragment.needs for fragment in fragments))
 

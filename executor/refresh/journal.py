@@ -1,4 +1,4 @@
-"""What a refresh did, over all executors that worked on it: who takes a job over goes on counting."""
+"""What a refresh did, over all executors that worked on it: whoever takes a job over goes on counting."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Journal:
-    """Each commit and each column is written down before it begins, and what became of them is found out from the view
-    and the scratch table. So a kill -9 leaves nothing uncounted, but calls of a function that have to be made again.
+    """The refresh journal of a job.
 
-    `result`: what the refresh did so far, but for the calls under way.
+    Each commit and each column is written down before it begins, and what became of them is found out from the view
+    and the scratch table. So after a kill -9 everything is counted except calls of a function that have to be made
+    again.
     """
 
     def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
@@ -38,22 +39,31 @@ class Journal:
         self._asked = self._before.asked
         self._found = dict(self._before.found)
         metrics.inherit(self._before.failed)
+        #: What the refresh did so far, without the calls under way.
         self.result = status.job.refresh_result or RefreshResult()
 
     @property
     def evaluated(self) -> int:
-        """Rows given to functions, each function's counted apart."""
+        """Return how many rows were given to functions; each function's rows are counted separately."""
         return self._before.evaluated + self._metrics.all_evaluated
 
     def say(self, **changes: Any) -> None:
-        """Adds to what the refresh tells of itself."""
+        """Add to what the refresh tells of itself."""
         self.result = replace(self.result, **changes)
         self._status.update(refresh_result=self.result)
 
     async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
-        """A scratch table's column is going to be computed; `part` has its plan. What it holds beyond what an executor
-        that died had written down was computed for this refresh, or for another one that shares the scratch table. Rows
-        of it that failed are the refresh's, but for its error budget those that this job found."""
+        """Write down that a scratch table's column is going to be computed.
+
+        What the column holds beyond what a dead executor had written down was computed for this refresh, or for another
+        one that shares the scratch table. All of its failed rows count as the refresh's; for the error budget only
+        those count that this job found.
+
+        Args:
+            scratch: The name of the scratch table.
+            column: The column.
+            part: The metrics of its backfill, which have its plan.
+        """
         name, settled = f"{scratch}/{column}", part.rows_total - part.rows_planned
         if name in self._inherited:
             found = max(0, settled - self._inherited.pop(name))
@@ -65,16 +75,16 @@ class Journal:
         await self._write()
 
     def expect(self, commit: AskedCommit) -> None:
-        """A commit is going to be asked for, by a job that history does not know yet."""
+        """Note that a commit is going to be asked for, by a job that is not in the job history yet."""
         self._asked = (*self._asked, commit)
 
     async def asking(self, commit: AskedCommit) -> None:
-        """A commit is going to be asked for."""
+        """Write down that a commit is going to be asked for."""
         self.expect(commit)
         await self._write()
 
     def landed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
-        """The view has it since that version: all of it, or these fragments."""
+        """Count a commit that the view has since `version`: all of it, or only these fragments."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
             added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
@@ -93,7 +103,7 @@ class Journal:
         self._status.update(table_version=version)
 
     async def look_back(self) -> None:
-        """Finds out about commits of which no answer came, if there are any."""
+        """Find out about commits that were never answered, if there are any."""
         for commit in self._asked:
             record = await in_thread(commit_history.find_commit, commit.uri, commit.request_id, commit.read_version)
             if record is not None:
@@ -106,7 +116,7 @@ class Journal:
         saving = asyncio.ensure_future(self._jobs.save(self._status.snapshot()))
         try:
             await asyncio.shield(saving)
-        except asyncio.CancelledError:  # what is written next must come after this
+        except asyncio.CancelledError:  # the next write must come after this one
             await asyncio.gather(saving, return_exceptions=True)
             raise
         except LemanError:  # it costs a count at the most, and only where this executor dies

@@ -1,4 +1,4 @@
-"""Progress of a refresh: its own counts and those of the backfills of its scratch table."""
+"""Progress of a refresh: its own counts, and those of the backfills of its scratch table."""
 
 from __future__ import annotations
 
@@ -23,21 +23,26 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Rows that are being computed: `committed` were before, and `parts` backfills had begun."""
+    """Rows that are being computed."""
 
+    #: How many rows were committed before.
     committed: int
     rows: int
     functions: int
+    #: How many backfills had begun before.
     parts: int
 
     def is_last(self, begun: int) -> bool:
-        """Whether none of its functions waits for the others: what those will cost is not known."""
+        """Tell whether all of its functions have begun: what those that wait will cost is not known."""
         return begun - self.parts >= self.functions
 
 
 class RefreshMetrics(JobMetrics):
-    """Rows are the view's: committed where the view has them, not where the scratch table has them, and one row however
-    many functions have to be called for it."""
+    """The metrics of a refresh, counted in rows of the view.
+
+    A row is committed where the view has it, not where the scratch table has it. It is one row however many functions
+    have to be called for it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +54,7 @@ class RefreshMetrics(JobMetrics):
         self.seconds_reading = self.seconds_writing = 0.0
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """A backfill of the scratch table begins. What failed in another one of that `name` is what this one finds."""
+        """Add a backfill of the scratch table; its failed rows replace those of an earlier one of that `name`."""
         self._parts.append(part)
         if name not in self._given_up:
             for other in self._given_up:
@@ -58,27 +63,33 @@ class RefreshMetrics(JobMetrics):
         self._failing[name] = part
 
     def inherit(self, failed: Mapping[str, int]) -> None:
-        """The refresh was begun by another executor, and so many rows failed in its backfills, by name."""
+        """Take over the number of failed rows, by name of the backfill, where another executor began the refresh."""
         self._failing = dict(failed)
         self._settled = set(failed)
 
     @property
     def failed_by_name(self) -> dict[str, int]:
-        """Rows that failed, by name of the backfill."""
+        """Return how many rows failed, by name of the backfill."""
         return {name: part if isinstance(part, int) else part.rows_failed for name, part in self._failing.items()}
 
     @property
     def rows_failed(self) -> int:
-        """Values that are missing because a function failed."""
+        """Return how many values are missing because a function failed."""
         return sum(self.failed_by_name.values())
 
     def left_failed(self, rows: int) -> None:
-        """So many values of the view are missing since earlier jobs."""
+        """Set how many values of the view are missing since earlier jobs."""
         self._before = rows
 
     def expect(self, rows: int, functions: int) -> None:
-        """Rows that are to be installed next, after so many functions have had each of them. Where nothing of the step
-        before was installed, it was given up."""
+        """Begin a step.
+
+        Where no row of the step before was installed, that step was given up.
+
+        Args:
+            rows: How many rows are to be installed.
+            functions: How many functions have to be called for each of them.
+        """
         if self.rows_committed == self._step.committed:
             self._given_up = {name for name in self._failing if name not in self._settled}
         else:
@@ -88,11 +99,11 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def all_evaluated(self) -> int:
-        """Rows given to functions, each function's counted apart."""
+        """Return how many rows were given to functions; each function's rows are counted separately."""
         return sum(p.rows_evaluated for p in self._parts)
 
     def progress(self) -> Progress:
-        """See `JobMetrics.progress`."""
+        """Return the progress; see `JobMetrics.progress`."""
         own = super().progress()
         parts = [p.progress() for p in self._parts]
         sums = {name: getattr(own, name) + sum(getattr(p, name) for p in parts) for name in _SUMMED}
@@ -109,7 +120,7 @@ class RefreshMetrics(JobMetrics):
         )
 
     def _safe_rows(self, parts: Sequence[Progress]) -> int:
-        """Values of the step that are safe, as rows: half a row where one of two functions has been called for it."""
+        """Return the step's values that are safe, as rows: half a row if one of two functions was called for it."""
         step = self._step
         missing = (part.rows_planned - part.rows_checkpointed for part in parts[step.parts :] if part.rows_total)
         values = sum(max(0, step.rows - rows) for rows in missing)

@@ -1,4 +1,4 @@
-"""One running refresh: plan, fill what was never filled, compare rows, compute them in a scratch table, delta."""
+"""One running refresh: plan, fill what was never filled, compare rows, compute them in a scratch table, commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_PLANS = 6
 
 
 class RefreshRun:
-    """A refresh while it runs: see `JobRun`."""
+    """A refresh while it runs; see `JobRun`."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self._work = RefreshWork(job, services)
@@ -35,19 +35,19 @@ class RefreshRun:
 
     @property
     def cancelling(self) -> bool:
-        """Whether it was asked to stop."""
+        """Tell whether it was asked to stop."""
         return self._work.cancelling
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """A refresh has several functions: each backfill of its scratch table measures its own."""
+        """Do nothing: a refresh has several functions, and each backfill of its scratch table measures its own."""
 
     async def plan(self) -> RefreshPlan:
-        """Asks the planner, again while it cannot be reached."""
+        """Ask the planner, again and again while it cannot be reached."""
         begin = time.monotonic()
         plan = await self._ask_planner()
         self._work.failed = plan.definition.failed
         self._work.metrics.planning_seconds += time.monotonic() - begin
-        # "latest" is decided once: who takes the job over goes on with the same scratch table
+        # "latest" is decided once: whoever takes the job over goes on with the same scratch table
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
         self.status.update(request=replace(spec, src_version=plan.target_version, latest=latest))
@@ -70,20 +70,24 @@ class RefreshRun:
         except NotFound as error:
             if error.reason != "VERSION_NOT_FOUND" or not self._work.spec.latest:
                 raise
-        # cleaned away since: there is a later one
+        # the version was cleaned away meanwhile: there is a later one
         return await patiently(self._work.services.planner.plan_refresh, replace(self._work.spec, src_version=0))
 
     def check_resources(self, plan: RefreshPlan) -> None:
-        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
+        """Check that workers have what the functions ask for.
+
+        Raises:
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE, where no worker has it.
+        """
         for function in plan.functions:
             slots_of(function.udf, self._work.spec.concurrency, self._work.services)
 
     def prefetch(self, plan: RefreshPlan) -> None:
-        """Begins with what is only read, while the job is not known yet."""
+        """Begin to compare rows, which only reads, while the job is not in the job history yet."""
         self._work.prefetch(plan)
 
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
-        """The plan left nothing to do, or who had the job before did it."""
+        """End the job: the plan left nothing to do, or an earlier attempt did it."""
         if not self._work.journal.result.view_version:
             self._work.journal.say(rows_reused=plan.rows)
         if self._work.spec.optimize_indices:
@@ -92,8 +96,10 @@ class RefreshRun:
         await self.end(self._done)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
-        """Ends the job where no row of the view changes; False: it has to run. No file is written for that, so nobody
-        has to know of the job before."""
+        """End the job where no row of the view changes; False: it has to run.
+
+        No file is written for that, so the job need not be in the job history beforehand.
+        """
         if plan.mode is RefreshMode.NO_OP:
             await self._finish_at_once(plan)
             return True
@@ -109,7 +115,7 @@ class RefreshRun:
         return True
 
     async def replan_and_run(self) -> None:
-        """A job that was taken over, or had to wait for its turn: from the plan on."""
+        """Plan and run a job that was taken over, or had to wait for its turn."""
         try:
             await begin_attempt(self._work.services.commits, self.status.job)
             plan = await self.plan()
@@ -119,7 +125,7 @@ class RefreshRun:
         if self.cancelling:
             await self.end(JobState.CANCELLED)
             return
-        if plan.mode is RefreshMode.NO_OP:  # it was done, but for saying so
+        if plan.mode is RefreshMode.NO_OP:  # all was done except recording the job's end
             await self._work.drop_leftovers(plan)
             await self._finish_at_once(plan)
             return
@@ -127,7 +133,7 @@ class RefreshRun:
         await self.run(plan)
 
     async def run(self, plan: RefreshPlan) -> None:
-        """Works until the view is right, and leaves the job in a terminal state. Raises only for bugs."""
+        """Work until the view is right, and leave the job in a terminal state. Raises only for bugs."""
         await run_to_completion(self, self._work.services, self._refreshed(plan))
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
@@ -138,7 +144,7 @@ class RefreshRun:
 
     @property
     def _done(self) -> JobState:
-        """How a refresh ends that did its work: rows that an earlier one left without a value are so still."""
+        """Return the state of a refresh that did its work: rows that an earlier one left without a value count too."""
         failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
@@ -147,12 +153,12 @@ class RefreshRun:
         await stale_indices.see_to(self.status, self._work.services, plan.uri, [], optimize=optimize)
 
     def cancel(self) -> None:
-        """Ends what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._work.filler.cancel()
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leaves the job in a terminal state, with what it did."""
+        """Leave the job in a terminal state, with what it did."""
         with contextlib.suppress(LemanError):  # the view may be gone
             await self._work.journal.look_back()
         self._work.journal.say(rows_evaluated=self._work.journal.evaluated)
@@ -178,8 +184,8 @@ class RefreshRun:
             except Exception as error:
                 if not await self._work.scratch_is_lost():
                     raise
-                # another refresh was faster and dropped the scratch table that both used: whatever failed, failed by
-                # that
+                # another refresh was faster and dropped the scratch table that both used, which is why this step
+                # failed
                 why = f": the scratch table is gone: {error}"
                 self.status.note("replan", f"planning again{why}")
             plan = await self.plan()
@@ -193,7 +199,7 @@ class RefreshRun:
         )
 
     async def _step(self, plan: RefreshPlan) -> bool:
-        """One step towards the target; True when it is reached."""
+        """Take one step towards the target; return True when it is reached."""
         if plan.create_placeholders_again:
             await self._create_placeholders_again(plan)
             return False

@@ -37,20 +37,22 @@ FileWork = Callable[[ViewWriter], StagedFile]
 
 
 async def _nothing() -> None:
-    """Nothing is installed before all is computed."""
+    """Do nothing: no value is installed before all are computed."""
 
 
 class RefreshWork:
-    """One running refresh as its steps see it. `journal`: what it did so far; `cancelling`: it was asked to stop;
-    `failed`: what the view says of failed rows."""
+    """One running refresh as its steps see it."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self.status = JobStatus(job)
         self.metrics = RefreshMetrics()
         self.status.metrics = self.metrics
+        #: Whether it was asked to stop.
         self.cancelling = False
+        #: What the view says of failed rows.
         self.failed = FailedNote()
         self.services = services
+        #: What it did so far.
         self.journal = Journal(self.status, self.metrics, services.jobs)
         self.filler = ScratchBackfills(self.status, self.journal, services, job.refresh.concurrency)
         self._scratch_in_use: ScratchTable | None = None
@@ -58,23 +60,27 @@ class RefreshWork:
 
     @property
     def spec(self) -> RefreshSpec:
-        """What was asked for; once planned, with the source version that "latest" meant."""
+        """Return what was asked for; once planned, with the source version that "latest" meant."""
         return self.status.job.refresh
 
     def check(self) -> None:
-        """Raises Cancelled where the refresh was asked to stop."""
+        """Check that the refresh may go on.
+
+        Raises:
+            Cancelled: It was asked to stop.
+        """
         if self.cancelling:
             raise Cancelled(self.status.job.job_id)
 
     def prefetch(self, plan: RefreshPlan) -> None:
-        """Begins to compare rows, for a plan that begins with it. Only reads: the job may not be known yet."""
+        """Begin to compare rows, where the plan begins with that; only reads, as the job may not be known yet."""
         if not (plan.create_placeholders_again or plan.unset or plan.stale):
             task = asyncio.create_task(in_thread(row_outcome, plan))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._ahead = plan, task
 
     async def outcome(self, plan: RefreshPlan) -> RowOutcome:
-        """What the plan does to the view's rows."""
+        """Return what the plan does to the view's rows."""
         ahead, self._ahead = self._ahead, None
         return await (ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan))
 
@@ -86,7 +92,21 @@ class RefreshWork:
         of: str,
         rows: Sequence[Ints],
     ) -> ScratchTable | None:
-        """The scratch table for this work: found, or created. None where no function is to be called."""
+        """Find or create the scratch table for this work.
+
+        Args:
+            plan: The plan.
+            functions: The functions to call.
+            version: The source version that they read.
+            of: The name of the work; see `file_layout.digest`.
+            rows: Source row ids, one list for each fragment of the scratch table.
+
+        Returns:
+            None where no function is to be called.
+
+        Raises:
+            Aborted: VIEW_CHANGED, where another refresh was faster.
+        """
         self._scratch_in_use = None
         if not functions or not any(map(len, rows)):
             return None
@@ -111,17 +131,17 @@ class RefreshWork:
         return scratch
 
     async def scratch_is_lost(self) -> bool:
-        """Whether another refresh dropped the scratch table that this one worked with."""
+        """Tell whether another refresh dropped the scratch table that this one worked with."""
         return self._scratch_in_use is not None and not await asyncio.to_thread(self._scratch_in_use.is_there)
 
     async def drop_scratch(self) -> None:
-        """The scratch table's values are in the view."""
+        """Drop the scratch table, whose values are in the view by now."""
         if self._scratch_in_use is not None:
             await asyncio.to_thread(view_scratch.drop, self._scratch_in_use.uri)
         self._scratch_in_use = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
-        """Removes what refreshes left that died or were given up, unless another one is at it."""
+        """Remove what refreshes left that died or were given up, unless another job on the view is open."""
         spec = self.spec
         try:
             await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
@@ -135,7 +155,7 @@ class RefreshWork:
         between: Callable[[], Awaitable[None]] = _nothing,
         reuse: ValueReuse | None = None,
     ) -> None:
-        """Computes the scratch table's columns. See `ScratchBackfills.fill`."""
+        """Compute the scratch table's columns; see `ScratchBackfills.fill`."""
         table = scratch.uri.rsplit("/", 1)[1].removesuffix(".lance")
         store = LanceCheckpointStore(checkpoint_root(scratch.uri))
 
@@ -150,7 +170,7 @@ class RefreshWork:
         functions: Sequence[str],
         works: Sequence[FileWork],
     ) -> list[StagedFile]:
-        """Files, written by as many threads as there are workers; none is being written any more when it raises."""
+        """Write files, with as many threads as there are workers; when it raises, none is being written any more."""
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()

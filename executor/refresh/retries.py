@@ -1,4 +1,4 @@
-"""Work on files of a refresh that may fail for reasons that pass."""
+"""Runs work on files of a refresh that may fail for passing reasons."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _Arguments = ParamSpec("_Arguments")
 async def in_thread(
     work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
-    """Do work on files in a thread.
+    """Run work on files in a thread.
 
     Raises:
-        Aborted: STORAGE_ERROR, where the files cannot be read or written now: the source may have been cleaned up, or
-            another refresh be done with the scratch table. A new plan knows.
+        Aborted: STORAGE_ERROR, where the files cannot be read or written now. The source may have been cleaned up, or
+            another refresh may have dropped the scratch table; a new plan finds that out.
         LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
     """
     try:

@@ -28,35 +28,35 @@ from executor.refresh.journal import Journal
 from executor.refresh.value_reuse import KnownValues
 from executor.scheduling.cancelled import Cancelled
 
-#: The source was cleaned up, or the scratch table is gone or being created anew by another refresh. A new plan knows.
+#: The source was cleaned up, or the scratch table is gone or being created anew by another refresh: plan again.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: `__source_row_id` is a scratch table's first column.
 _ROW_ID_FIELD = 0
-#: Events of a backfill that are told of the refresh; others are about the scratch table itself.
+#: Events of a backfill that are told as events of the refresh; others are about the scratch table itself.
 _TOLD = frozenset({"error", "resources", "stall", "wait"})
 
 
 class _PartOfRefresh:
-    """The job store of a scratch table's backfills: the refresh is the job that history knows."""
+    """The job store of a scratch table's backfills: the job in the history is the refresh."""
 
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs
 
     async def save(self, job: Job) -> Job:
-        """Whatever a backfill says of itself counts."""
+        """Return the job without storing it."""
         return job
 
     async def save_error(self, job: Job, row: RowFailure) -> None:
-        """As of any backfill."""
+        """Store a failed row, as for any backfill."""
         await self._jobs.save_error(job, row)
 
     def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """The view says in which jobs its rows failed."""
+        """Return nothing: the view says in which jobs its rows failed."""
         return ()
 
 
 class _PartStatus(JobStatus):
-    """That of a backfill of the scratch table: what its watchers would have to know is said of the refresh."""
+    """The status of a backfill of the scratch table; what its watchers would have to know is said of the refresh."""
 
     def __init__(self, job: Job, whole: JobStatus) -> None:
         super().__init__(job)
@@ -64,21 +64,21 @@ class _PartStatus(JobStatus):
 
     @property
     def lost(self) -> bool:
-        """As that of the refresh: they are one job."""
+        """Tell whether the refresh lost its job: both are one job."""
         return self._whole.lost
 
     def lose(self) -> None:
-        """Likewise."""
+        """Mark the refresh as having lost its job."""
         self._whole.lose()
 
     def update(self, **changes: Any) -> None:
-        """As that of any status; what is waited for is what the refresh waits for."""
+        """Change the status; stalls are passed on to the refresh, which waits for the same."""
         super().update(**changes)
         if "stalls" in changes:
             self._whole.update(stalls=changes["stalls"])
 
     def note(self, kind: str, message: str) -> None:
-        """As that of any status, or that of the refresh."""
+        """Note an event, as one of the refresh where watchers have to know of it."""
         if kind in _TOLD:
             self._whole.note(kind, message)
         else:
@@ -86,7 +86,7 @@ class _PartStatus(JobStatus):
 
 
 class ScratchBackfills:
-    """Runs the backfills of one refresh, one after the other. `journal` adds up what they do."""
+    """Runs the backfills of one refresh, one after the other; `journal` adds up what they do."""
 
     def __init__(self, status: JobStatus, journal: Journal, services: Services, concurrency: int) -> None:
         self._status = status
@@ -104,9 +104,21 @@ class ScratchBackfills:
         between: Callable[[], Awaitable[None]],
         known: KnownValues | None,
     ) -> None:
-        """Computes every function column of the scratch table. `between` is called now and then while the last one is
-        being computed, to install what is complete; `known`: values that need no call. Raises
-        Cancelled, and the error that ended a backfill."""
+        """Compute every function column of the scratch table.
+
+        Args:
+            database: The database.
+            table: The scratch table.
+            functions: The functions, one for each column.
+            between: Called now and then while the last column is being computed, to install what is complete.
+            known: Values that need no call of a function.
+
+        Raises:
+            Cancelled: The refresh was asked to stop, or lost its job.
+            Aborted: With the reason of the error, where a new plan may help: SOURCE_VERSION_NOT_FOUND, SOURCE_ROW_GONE,
+                COLUMN_NOT_DEFINED.
+            LemanError: What else ended a backfill.
+        """
         for at, function in enumerate(functions):
             run = asyncio.ensure_future(self._column(database, table, function, known))
             try:
@@ -145,7 +157,7 @@ class ScratchBackfills:
             raise _passing(job_errors.of_job(ended.error))
 
     async def _planned(self, child: BackfillRun, known: KnownValues | None) -> Plan:
-        """What is left to compute, once the values that are known are where a plan finds them."""
+        """Return a plan of what is left to compute, after storing the known values where a plan finds them."""
         plan = await child.plan()
         stored = await known.store(plan, self._stop) if known is not None and plan.tasks else 0
         if self._stop.is_set():
@@ -160,7 +172,7 @@ class ScratchBackfills:
         return plan
 
     def cancel(self) -> None:
-        """Ends what runs; nothing begins any more. Blocks for a moment."""
+        """Stop what runs, and begin nothing any more. Blocks for a moment."""
         self._stop.set()
         running = self._running
         if running is not None:
@@ -168,12 +180,12 @@ class ScratchBackfills:
 
 
 def _passing(error: LemanError) -> LemanError:
-    """Aborted, where it is no error of the function or of its table."""
+    """Return Aborted for an error that is neither the function's nor its table's, and any other error as it is."""
     return Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
 def scratch_columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, of: str) -> pa.Schema:
-    """The function columns of a scratch table, bound to their functions and to the source that these read."""
+    """Return the function columns of a scratch table, bound to their functions and to the source that these read."""
     fields = []
     for function in functions:
         column = ColumnBinding(

@@ -1,4 +1,4 @@
-"""Values that a view had before: they are stored as checkpoints of a scratch table, whose backfill then finds them."""
+"""Reuses values that a view had before: stores them as checkpoints of a scratch table, whose backfill finds them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,32 @@ from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)
 
-#: Rows of a scratch table that go into one checkpoint at the most.
+#: The most rows of a scratch table that go into one checkpoint.
 _CHUNK_ROWS = 1 << 15
 _CHUNK_BYTES = 32 << 20
-#: In a filter's place, where a checkpoint does not have all rows of its range.
+#: Stands in place of a filter where a checkpoint does not have all rows of its range.
 _SOME = keys.md5("rows that an earlier version of the view has")
 _ERRORS = (LemanError, KeyError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """For each row of a scratch table: which of the earlier versions has its value (-1: none), and in which of its
-    rows."""
+    """Where earlier versions of the view have the values of a scratch table's rows."""
 
     versions: Sequence[EarlierValues]
+    #: For each row: which of the versions has its value; -1: none.
     chosen: Ints
+    #: For each row: in which row of that version.
     own_ids: Ints
 
 
 class ValueReuse:
-    """For one step of a refresh: the rows that a scratch table has, to be computed at the plan's version of the source.
-    Blocking."""
+    """The reuse of one step of a refresh. Blocking.
+
+    Args:
+        plan: The plan, at whose version of the source the rows are to be computed.
+        rows: Source row ids of the rows that the scratch table has.
+    """
 
     def __init__(self, plan: RefreshPlan, rows: Ints) -> None:
         self._plan = plan
@@ -55,12 +60,23 @@ class ValueReuse:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Function columns of which an earlier version may have values."""
+        """Return the function columns of which an earlier version may have values."""
         return frozenset(name for earlier in self._plan.earlier for name in earlier.columns)
 
     def store(self, store: CheckpointStore, plan: Plan, rows: Sequence[int], stop: threading.Event) -> int:
-        """Stores what is known of the scratch table's column that `plan` is about; how many values that are. `rows`: of
-        each fragment of the scratch table. What cannot be read is computed."""
+        """Store what is known of the scratch table's column that `plan` is about.
+
+        What cannot be read is computed.
+
+        Args:
+            store: The checkpoints of the scratch table.
+            plan: The plan of the column's backfill.
+            rows: How many rows each fragment of the scratch table has.
+            stop: Set to end early.
+
+        Returns:
+            How many values were stored.
+        """
         stored = 0
         starts = np.cumsum([0, *rows]).tolist()
         try:
@@ -102,13 +118,13 @@ class ValueReuse:
         return self._found[comparison]
 
     def _failed(self, earlier: EarlierValues, column: str) -> Ints:
-        """Rows that had no value, sorted."""
+        """Return the rows that had no value, sorted."""
         return view_failed.known(self._plan.uri, earlier.definition.failed).of(column)
 
     def _batches(
         self, plan: Plan, task: FragmentTask, known: _Known, start: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Checkpoints of one fragment of the scratch table."""
+        """Yield the checkpoints of one fragment of the scratch table."""
         output = plan.header.output
         for missing in task.missing:
             for covered in chunks(missing, _CHUNK_ROWS):
@@ -117,7 +133,7 @@ class ValueReuse:
                     yield _key(task, piece.offsets), batch
 
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
-        """Known rows of a range of a fragment that begins at row `start` of the scratch table."""
+        """Yield the known rows of a range of a fragment that begins at row `start` of the scratch table."""
         chosen = known.chosen[start + covered.start : start + covered.end]
         for number in np.unique(chosen[chosen >= 0]).tolist():
             offsets = covered.start + np.flatnonzero(chosen == number)
@@ -129,7 +145,10 @@ class ValueReuse:
 
 
 class KnownValues:
-    """What a step reuses, for the backfills of its scratch table. `rows`: of each fragment of that table."""
+    """What a step reuses, for the backfills of its scratch table.
+
+    `rows` has the number of rows of each fragment of that table.
+    """
 
     def __init__(self, reuse: ValueReuse, store: CheckpointStore, rows: Sequence[int]) -> None:
         self._reuse = reuse
@@ -137,14 +156,18 @@ class KnownValues:
         self._rows = rows
 
     async def store(self, plan: Plan, stop: threading.Event) -> int:
-        """Store what is known of the column that the plan fills where its next plan finds it; how many values."""
+        """Store what is known of the column that the plan fills, where its next plan finds it.
+
+        Returns:
+            How many values were stored.
+        """
         if plan.header.output.name not in self._reuse.columns:
             return 0
         return await in_thread(self._reuse.store, self._store, plan, self._rows, stop)
 
 
 def _key(task: FragmentTask, offsets: Ints) -> str:
-    """Of a checkpoint with these rows: where there are none between them, nothing is left to do in its range."""
+    """Return the key of a checkpoint with these rows: it settles its range only if they have no gap."""
     covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
     whole = covered.rows == len(offsets)
     prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)

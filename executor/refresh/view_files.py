@@ -20,7 +20,7 @@ from core.lance_io.views.scratch_table import ScratchTable
 from core.lance_io.views.source import SourceRows
 from executor.worker.source_inputs import first_rows, rows_within
 
-#: Read before it is known how wide rows are.
+#: Rows read at first, when it is not known how wide they are.
 _FIRST_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ScratchValues:
-    """Rows of the source with their place in the scratch table: `ids[i]` is row `at + i` of it."""
+    """Rows of the source with their places in the scratch table: `ids[i]` is row `at + i` of it."""
 
     ids: Ints
     at: int
@@ -39,8 +39,11 @@ class ScratchValues:
 
 
 class Places:
-    """Where rows of the source lie in a scratch table: `ids` are the scratch table's. Those of a fragment of the view
-    lie together, and those of one that compaction made lie where those of the fragments before it do."""
+    """Where rows of the source lie in a scratch table, which has the rows `ids` in this order.
+
+    The rows of a fragment of the view lie together. Those of a fragment that compaction made lie where those of the
+    fragments before it lie.
+    """
 
     def __init__(self, ids: Ints) -> None:
         self._ids = ids
@@ -48,7 +51,7 @@ class Places:
         self._next = 0
 
     def runs(self, wanted: Ints) -> list[ScratchValues]:
-        """The rows, in order, in as few runs as they lie in. All of them are in the scratch table."""
+        """Return the rows, in order, in as few runs as they lie in; all of them are in the scratch table."""
         found = []
         while len(wanted):
             place = self._place(int(wanted[0]))
@@ -72,10 +75,17 @@ _NewRows = Callable[[ScratchValues], Iterator[pa.RecordBatch]]
 
 
 class ViewWriter:
-    """One thread's access to a view, its source at one version, and the scratch table (None: no function is to be
-    read).
+    """One thread's access to a view, its source at one version, and the scratch table.
 
-    Raises Aborted (SCRATCH_TABLE_TAKEN)."""
+    Args:
+        plan: The plan.
+        source_version: The version of the source.
+        scratch: The scratch table; None: no function column is to be read.
+        functions: The function columns.
+
+    Raises:
+        Aborted: SCRATCH_TABLE_TAKEN, where the scratch table is gone, or another refresh put one of its own there.
+    """
 
     def __init__(
         self, plan: RefreshPlan, source_version: int, scratch: ScratchTable | None, functions: Sequence[str]
@@ -88,12 +98,12 @@ class ViewWriter:
         self.rows_read = 0
 
     def append(self, rows: ScratchValues) -> StagedFile:
-        """A file with all columns for a new fragment."""
+        """Write a file with all columns for a new fragment."""
         schema = _bare(self._plan.schema)
         return view_files.stage_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
 
     def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
-        """A file with `__is_set` and all values for a fragment of placeholders."""
+        """Write a file with `__is_set` and all values for a fragment of placeholders."""
         schema = _without_row_id(self._plan.schema)
         batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
         return view_files.stage_columns(
@@ -101,8 +111,10 @@ class ViewWriter:
         )
 
     def swap(self, fragment_id: int, offsets: Ints, rows: ScratchValues) -> StagedFile:
-        """A file for a fragment of which the rows at `offsets` (ascending) were computed anew; the others keep their
-        values."""
+        """Write a file for a fragment of which the rows at `offsets` (ascending) were computed anew.
+
+        The others keep their values.
+        """
         schema = _without_row_id(self._plan.schema)
         batches = self._patched(fragment_id, offsets, rows, schema, self._values)
         return view_files.stage_columns(
@@ -110,7 +122,7 @@ class ViewWriter:
         )
 
     def swap_columns(self, fragment_id: int, offsets: Ints, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
-        """As `swap`, for some function columns only: nothing is read from the source."""
+        """Write a file as `swap` does, for some function columns only: nothing is read from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
         return view_files.stage_columns(
@@ -120,7 +132,7 @@ class ViewWriter:
     # values
 
     def _values(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
-        """All columns of consecutive rows of the scratch table."""
+        """Yield all columns of consecutive rows of the scratch table."""
         schema = _bare(self._plan.schema)
         at, step = 0, first_rows(_BATCH_BYTES, schema)
         while at < len(rows.ids):
@@ -148,7 +160,7 @@ class ViewWriter:
         return columns
 
     def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
-        """Function columns only."""
+        """Yield the function columns only."""
         at, step = 0, _FIRST_ROWS
         while at < len(rows.ids):
             part = rows.part(at, at + step)
@@ -162,7 +174,7 @@ class ViewWriter:
     def _patched(
         self, fragment_id: int, offsets: Ints, rows: ScratchValues, schema: pa.Schema, new: _NewRows
     ) -> Iterator[pa.RecordBatch]:
-        """All physical rows of a fragment, with those at `offsets` replaced."""
+        """Yield all physical rows of a fragment, with those at `offsets` replaced."""
         base = 0
         for batch in view_files.current_values(self._plan.uri, self._plan.version, fragment_id, schema.names):
             first, last = (int(n) for n in np.searchsorted(offsets, [base, base + batch.num_rows]))

@@ -10,7 +10,7 @@ LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether two types hold the same sort of values."""
+    """Tell whether two types hold the same sort of values, so that `source` may be cast to `target`."""
     if pt.is_null(source) or source == target:
         return True
     if isinstance(source, pa.BaseExtensionType):

@@ -1,4 +1,4 @@
-"""Keeps evaluated rows safe: what is not stored yet, and when and how it is.
+"""Stores evaluated rows in checkpoints: which rows are in none yet, and when and how they are stored.
 
 Runs on Spark workers: imports no gRPC and no Spark.
 """
@@ -19,18 +19,18 @@ from core.row_states import RowState
 from executor.worker.computed_rows import Piece, to_checkpoint
 from executor.worker.unit_runtime import UnitRuntime
 
-#: Rows in the column file skip the checkpoint from so many bytes on, where a second of their work made so many.
+#: Rows that are in the column file may skip the checkpoint if they take at least this many bytes, …
 _WIDE_BYTES = 16 << 20
+#: … and if each second of work made at least this many bytes of them.
 _WIDE_BYTES_A_SECOND = 64 << 20
 
 
 class Checkpoints:
-    """The checkpoints of one pass over a fragment. `refs` are those that were stored. `has_skipped`: there are
-    evaluated rows that are nowhere but in the column file.
+    """The checkpoints of one pass over a fragment.
 
     A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
-    less to compute again than to store once more *skip the checkpoint*, once they are in the column file: they are
-    safe when that is finished. The work in them and in the next checkpoint is never more than one interval.
+    less to compute again than to store once more *skip the checkpoint* once they are in the column file: they are
+    safe when that file is finished. The work in them and in the next checkpoint is never more than one interval.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
@@ -41,29 +41,41 @@ class Checkpoints:
         self._written = False
         self._skipped_seconds = 0.0
         self._skipped_failed = 0
+        #: Whether there are evaluated rows that are nowhere but in the column file.
         self.has_skipped = False
         self._pending = _Pending(0, runtime.meter.worked)
         self._failures: list[RowFailure] = []
+        #: The checkpoints that were stored.
         self.refs: list[CheckpointRef] = []
 
     @property
     def capacity(self) -> int:
-        """Rows that the next checkpoint may still take."""
+        """Return how many rows the next checkpoint may still take."""
         return self._context.checkpoint.at_most - self._pending.rows
 
     @property
     def failed_unstored(self) -> int:
-        """Rows that failed and that are in no checkpoint."""
+        """Return how many rows failed and are in no checkpoint."""
         return self._skipped_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
-        """What follows begins at an offset. `written`: rows are in the column file when they are added here."""
+        """Start collecting rows at a physical offset, after storing those collected before.
+
+        Args:
+            start: The offset of the first row that may be added next.
+            written: Whether rows are in the column file by the time they are added here.
+        """
         self.flush()
         self._written = written
         self._pending = _Pending(start, self._runtime.meter.worked)
 
     def add(self, piece: Piece, covered_to: int) -> None:
-        """Evaluated rows; up to `covered_to` nothing is left to evaluate. Stores them where that is due."""
+        """Add evaluated rows, and store them where a checkpoint is due.
+
+        Args:
+            piece: The evaluated rows.
+            covered_to: The offset before which nothing is left to evaluate.
+        """
         self._pending.add(piece, covered_to)
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
@@ -71,11 +83,11 @@ class Checkpoints:
             self.flush()
 
     def add_known(self, pieces: Sequence[Piece]) -> None:
-        """Rows in between that are known from elsewhere and have to be in a checkpoint too."""
+        """Add rows in between that are known from elsewhere and that the checkpoint has to hold too."""
         self._pending.add_known(pieces)
 
     def cover(self, covered_to: int) -> None:
-        """Up to there nothing is left to evaluate."""
+        """Record that nothing is left to evaluate before an offset, and store the rows where they take much memory."""
         self._pending.covered_to = covered_to
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
@@ -83,7 +95,7 @@ class Checkpoints:
             self.flush()
 
     def failed(self, failures: Iterable[RowFailure]) -> None:
-        """Rows on which the function failed: they are stored before the checkpoint or file that says so."""
+        """Add rows on which the function failed: they are stored before the checkpoint or file that says so."""
         self._failures.extend(failures)
 
     def _due(self) -> bool:
@@ -96,7 +108,10 @@ class Checkpoints:
         return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
     def _may_skip_checkpoint(self) -> bool:
-        """Never where the caller gave a size of checkpoints, nor of more work than half an interval."""
+        """Tell whether the rows may skip the checkpoint.
+
+        Never where the caller gave a size of checkpoints, nor for more work than half an interval.
+        """
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
             return False
@@ -114,10 +129,12 @@ class Checkpoints:
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush(self) -> None:
-        """Stores what was evaluated since the last checkpoint, even where that is only the news that a range holds
-        nothing to evaluate. With it go the rows in between that are known from other filters' checkpoints and from the
-        current file: which those are is not known any more when the fragment is assembled, and another function's
-        file may have taken the current one's place by then."""
+        """Store what was evaluated since the last checkpoint, even if that is only that a range has no row to evaluate.
+
+        The checkpoint also gets the rows in between that are known from other filters' checkpoints and from the
+        current file: when the fragment is assembled, nobody knows any more which rows those are, and by then another
+        function's file may have taken the current one's place.
+        """
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
         if not covered.rows:
@@ -138,7 +155,7 @@ class Checkpoints:
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
-        """The deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
+        """Return the deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
         if not self._work.task.deleted_rows:
             return []
         offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))
@@ -146,22 +163,26 @@ class Checkpoints:
         return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def store_failures(self) -> None:
-        """Failed rows go to the error store, with their row ids, as rows of the table that was read."""
+        """Write failed rows to the error store, with their row ids, as rows of the table that was read."""
         if self._failures:
             found = self._runtime.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
             self._runtime.errors.store([f.at(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:
-        """A checkpoint turned out damaged, and the pass begins anew."""
+        """Drop a checkpoint that turned out damaged; the pass begins anew."""
         self._skipped_seconds, self._skipped_failed, self.has_skipped = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 
 class _Pending:
-    """Evaluated rows that no checkpoint holds yet, from physical offset `start` up to `covered_to`. `since`: seconds of
-    work when the first of them was begun. `known`: rows from there on that are known from elsewhere and that the
-    checkpoint has to hold too."""
+    """Evaluated rows that no checkpoint holds yet, from a physical offset `start` up to `covered_to`.
+
+    Args:
+        start: The physical offset of the first row.
+        since: Seconds of work when the first row was begun.
+        known: Rows that are known from elsewhere and that the checkpoint has to hold too, from `start` on.
+    """
 
     def __init__(self, start: int, since: float, known: Iterable[Piece] = ()) -> None:
         self.start = start

@@ -1,4 +1,4 @@
-"""Computed rows on their way: evaluated just now, or read back from checkpoints and partial files."""
+"""Computed rows before they reach their file: just evaluated, or read back from checkpoints and partial files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ _FIRST_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one fragment with their values. `offsets` are physical and ascending; `states` None: all computed."""
+    """Rows of one fragment with their values."""
 
+    #: Physical offsets, ascending.
     offsets: npt.NDArray[np.int64]
     values: pa.Array
+    #: The state of each row; None: all are computed.
     states: States | None = None
 
     def within(self, covered: RowRange) -> Piece | None:
-        """The rows in a range; None where there are none."""
+        """Return the rows in a range; None where there are none."""
         first, last = np.searchsorted(self.offsets, [covered.start, covered.end])
         if first == last:
             return None
@@ -43,7 +45,7 @@ class Piece:
         return Piece(self.offsets[first:last], self.values.slice(first, last - first), states)
 
     def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
-        """Those of the rows that are among `offsets`; None where none is."""
+        """Return the rows that are among `offsets`; None where there are none."""
         wanted = np.isin(self.offsets, offsets)
         if not wanted.any():
             return None
@@ -51,22 +53,28 @@ class Piece:
         return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
 
     def of_own_version(self) -> Piece | None:
-        """Without rows of earlier versions, which the column may not keep any more; None where no others are left."""
+        """Return the rows without those of earlier versions, which the column may not keep any more.
+
+        None where no others are left.
+        """
         if self.states is None or not row_states.versions(self.states).any():
             return self
         return self.only(self.offsets[row_states.versions(self.states) == 0])
 
     def known(self) -> Piece | None:
-        """Without rows that were deleted when a checkpoint was stored; None where no others are left."""
+        """Return the rows without those that were deleted when a checkpoint was stored; None where none are left."""
         if self.states is None or not (self.states == RowState.DELETED).any():
             return self
         return self.only(self.offsets[self.states != RowState.DELETED])
 
 
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
-    """Pieces as a checkpoint batch in physical order: the column, `_rowaddr`, and the states where a row failed or
-    is deleted. Of a row that several pieces have, the first is kept. Extension types are stored as what they rest on:
-    Lance would write JSON anew, and its digest would not match."""
+    """Return pieces as a checkpoint batch in physical order.
+
+    The batch has the column, `_rowaddr`, and the states where a row failed or is deleted. Where several pieces have
+    the same row, the first one is kept. Extension types are stored as their storage type: Lance would write JSON anew,
+    and its digest would not match.
+    """
     pieces = list(pieces)
     values = joined([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
     if isinstance(values, pa.ExtensionArray):
@@ -87,7 +95,12 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
 
 
 def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> Piece:
-    """The other way round. `kind`: type of the column, where it is not that of the stored values."""
+    """Return the rows of a checkpoint batch.
+
+    Args:
+        batch: A batch that `to_checkpoint` made.
+        kind: The type of the column, where it differs from that of the stored values.
+    """
     offsets = offsets_of(batch.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     states = None
     if ROW_STATE in batch.schema.names:
@@ -103,7 +116,7 @@ def _computed(piece: Piece) -> States:
 
 
 class CheckpointLost(Exception):
-    """A checkpoint that the plan counts on is gone or damaged."""
+    """A checkpoint that the plan relies on is gone or damaged."""
 
     def __init__(self, ref: CheckpointRef) -> None:
         super().__init__(ref.key)
@@ -111,7 +124,10 @@ class CheckpointLost(Exception):
 
 
 class KnownRows:
-    """Rows of one fragment that need no evaluation. Holds two checkpoints in memory, or as many as are small."""
+    """The rows of one fragment that need no evaluation.
+
+    Keeps two checkpoints in memory, or as many as are small.
+    """
 
     def __init__(
         self,
@@ -129,8 +145,11 @@ class KnownRows:
         self._row_bytes = 0.0
 
     def steps(self, covered: RowRange) -> Iterator[RowRange]:
-        """The range in steps to ask `settled` for, one after the other: rows of one checkpoint, or of none and then few
-        enough not to take more memory than one."""
+        """Yield the range in steps, for which `settled` is to be called one after the other.
+
+        Each step has the rows of one checkpoint, or of none; then they are few enough to take no more memory than a
+        checkpoint.
+        """
         at = covered.start
         for ref in self._refs:
             start, end = max(at, ref.range.start), min(covered.end, ref.range.end)
@@ -141,7 +160,7 @@ class KnownRows:
         yield from self.small_steps(RowRange(at, covered.end))
 
     def small_steps(self, covered: RowRange) -> Iterator[RowRange]:
-        """As `steps`, where checkpoints hold few of the rows of their ranges."""
+        """Yield steps as `steps` does, for checkpoints that hold few of the rows of their ranges."""
         at = covered.start
         while at < covered.end:
             rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
@@ -149,8 +168,14 @@ class KnownRows:
             at += rows
 
     def settled(self, covered: RowRange) -> list[Piece]:
-        """Rows of a range that the request is done with: the current file's, and those of its own checkpoints. Later
-        pieces win where two have the same row. Raises CheckpointLost."""
+        """Return the rows of a range that need no more work for this request.
+
+        These are the rows of the current file and those of the request's own checkpoints. Where two pieces have the
+        same row, the later piece wins.
+
+        Raises:
+            CheckpointLost: A checkpoint is gone or damaged.
+        """
         current = self._current(covered)
         pieces = self._stored(covered, settles=True)
         pieces = pieces if current is None else [current, *pieces]
@@ -158,13 +183,22 @@ class KnownRows:
         return pieces
 
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
-        """Those of the `asked` rows that were computed under another filter. Raises CheckpointLost."""
+        """Return those of the `asked` rows that were computed under another filter.
+
+        Raises:
+            CheckpointLost: A checkpoint is gone or damaged.
+        """
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
         return [own for p in pieces if p is not None and (own := p.of_own_version()) is not None]
 
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
-        """Offsets of rows that were deleted when the checkpoints that settle the range were stored. A restore may have
-        brought them back since. Raises CheckpointLost."""
+        """Return the offsets of rows that were deleted when the checkpoints that settle the range were stored.
+
+        A restore may have brought them back since.
+
+        Raises:
+            CheckpointLost: A checkpoint is gone or damaged.
+        """
         pieces = self._pieces(covered, settles=True)
         gone = [p.offsets[p.states == RowState.DELETED] for p in pieces if p.states is not None]
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)

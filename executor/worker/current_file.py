@@ -28,8 +28,9 @@ _GAP_ROWS = 4096
 class CurrentFile:
     """The rows of one fragment in the column's current file, as the function's version sees them.
 
-    Settled is what needs no evaluation. A row that failed under an earlier version is not settled: this version was
-    not asked. Where only failed rows are wanted, those are not settled, and rows never computed are left alone.
+    A row is settled if it needs no evaluation. A row that failed under an earlier version is not settled: this version
+    was not called with it. Where only failed rows are wanted, those are not settled, and rows never computed are left
+    alone.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, reader: FragmentReader, column: pa.Field) -> None:
@@ -46,7 +47,7 @@ class CurrentFile:
         accepted = context.versions or (own,)
         self.filters = row_states.seen_from(row_states.decode_summary(buffer), own, accepted).filters
         states = self._states = row_states.decode_for(buffer, own, accepted)
-        if work.task.deleted_rows:  # nothing is left of them to be told, or to be copied
+        if work.task.deleted_rows:  # they have no state or value left to copy
             live = reader.live(work.fragment_id, RowRange(0, work.task.physical_rows))
             states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
         self._failed = row_states.kinds(states) == RowState.FAILED
@@ -55,28 +56,33 @@ class CurrentFile:
 
     @property
     def failed_before(self) -> int:
-        """How many rows have failed under this version and are not to be tried again."""
+        """Return how many rows have failed under this version and are not to be tried again."""
         return int(np.count_nonzero(self._settled & self._failed))
 
     def settled(self, covered: RowRange) -> Piece | None:
-        """The rows of a range that need no evaluation; None where there are none."""
+        """Return the rows of a range that need no evaluation; None where there are none."""
         return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:
-        """The rows of a range that are marked as failed."""
+        """Return the offsets of the rows of a range that are marked as failed."""
         found: Offsets = np.flatnonzero(self._failed[covered.start : covered.end]) + covered.start
         return found
 
     def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
-        """Few ranges that hold them, in order."""
+        """Yield few ranges that together hold the failed rows of a range, in order."""
         offsets = self.failed(covered)
         if len(offsets):
             for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
                 yield RowRange(int(run[0]), int(run[-1]) + 1)
 
     def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> Piece | None:
-        """The rows of a range that are marked as failed and that nobody has tried again. `live`: which of its rows are
-        not deleted."""
+        """Return the rows of a range that are marked as failed and that nobody has tried again.
+
+        Args:
+            covered: The range.
+            known: Rows that were tried again.
+            live: For each row of the range, whether it is there (True) or deleted.
+        """
         tried = [p.offsets for p in known]
         offsets = np.setdiff1d(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
         return self._piece(covered, offsets[live[offsets - covered.start]])
@@ -89,7 +95,7 @@ class CurrentFile:
 
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
-    """The stored states, and the version that they are of."""
+    """Return the stored states, and the version that they are of."""
     own = keys.function_of(work.task.fingerprint)
     if not (work.task.extend_current and work.task.current_file):
         return None, own

@@ -28,23 +28,30 @@ _SCHEMA = pa.schema(
     ]
 )
 
-#: Stands in the place of an exception's class where only the place of a failed row is stored.
+#: Stands in place of an exception's class where only the place of a failed row is stored.
 UNTOLD = ""
 
 
 def errors_uri(database: str) -> str:
-    """Where a database's failed rows are."""
+    """Return where a database's failed rows are stored."""
     return f"{database.rstrip('/')}/_leman/errors.lance"
 
 
 def open_log(uri: str) -> AppendLog:
-    """The table of failed rows."""
+    """Return the table of failed rows."""
     return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}")
 
 
 class JobErrors:
-    """Failed rows of one job. See `core.ports.ErrorSink`; stores nothing where `uri` is empty. Where a job's errors are
-    not to be `told`, only the places of its failed rows are stored: nothing that the function said."""
+    """The failed rows of one job; a `core.ports.ErrorSink`.
+
+    Args:
+        uri: The table of failed rows; empty: nothing is stored.
+        job_id: The job.
+        column: The column that is computed.
+        udf_version: The version of the function.
+        told: Whether to store what the function said of an error; False: only the places of failed rows are stored.
+    """
 
     def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, told: bool = True) -> None:
         self._log = open_log(uri) if uri else None
@@ -54,7 +61,11 @@ class JobErrors:
         self._told = told
 
     def store(self, failures: Sequence[RowFailure]) -> None:
-        """Append in one version. Raises what `storage_errors.failed` gives."""
+        """Append failed rows in one version of the table.
+
+        Raises:
+            LemanError: What `storage_errors.failed` makes of an error of the storage.
+        """
         if self._log is not None:
             self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
 

@@ -27,7 +27,7 @@ _STOPPED = "the function raised it: next() on an empty iterator?"
 
 
 class OutputError(ValueError):
-    """The function's result cannot be used: wrong length, or not of the declared type."""
+    """The function's result cannot be used: it has the wrong length, or is not of the declared type."""
 
 
 class InputError(ValueError):
@@ -35,7 +35,12 @@ class InputError(ValueError):
 
 
 class JobFailing(Exception):
-    """An error that the policy does not forgive. `row` is the row to blame; None where a whole batch raised."""
+    """An error that the error policy does not skip.
+
+    Args:
+        failure: The row to blame; the first one where a whole batch raised.
+        rows: Offsets of the first row that may be to blame, and of the one after the last.
+    """
 
     def __init__(self, failure: RowFailure, rows: tuple[int, int]) -> None:
         super().__init__(failure.message)
@@ -45,20 +50,22 @@ class JobFailing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """`values` has one entry for each row given, NULL where it failed; `failed` marks those, or is None."""
+    """The values of rows that the function was called with."""
 
+    #: One entry for each row given; NULL where it failed.
     values: pa.Array
+    #: Marks the failed rows; None: none failed.
     failed: npt.NDArray[np.bool_] | None
     failures: tuple[RowFailure, ...]
 
 
 def plain(values: pa.Array) -> Evaluated:
-    """Of rows none of which failed."""
+    """Return the values of rows none of which failed."""
     return Evaluated(values, None, ())
 
 
 def joined(left: Evaluated, right: Evaluated) -> Evaluated:
-    """Of the rows of two parts of a batch, one after the other."""
+    """Return the rows of two parts of a batch, one after the other."""
     values = concatenation.joined([left.values, right.values])
     if left.failed is None and right.failed is None:
         return plain(values)
@@ -91,7 +98,11 @@ class Evaluator:
         self._watchdog = watchdog or Watchdog()
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
-        """Evaluates all rows. Raises JobFailing by policy."""
+        """Evaluate all rows.
+
+        Raises:
+            JobFailing: A row raised, or a result does not fit, and the error policy does not skip it.
+        """
         if self._kind is UdfKind.SCALAR:
             return self._scalar(fragment_id, offsets, rows)
         return self._batch(fragment_id, offsets, rows)
@@ -107,7 +118,7 @@ class Evaluator:
         with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
             while len(results) < rows.num_rows:
                 begin = len(results)
-                stopped: BaseException = StopIteration(_STOPPED)  # which map takes for its own end
+                stopped: BaseException = StopIteration(_STOPPED)  # map ends on it without an error
                 try:
                     # extend keeps what came before the exception, so that no row is called twice
                     results.extend(map(function, *(a[begin:] if begin else a for a in arguments)))
@@ -125,7 +136,7 @@ class Evaluator:
     def _row_again(
         self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
     ) -> tuple[Any, RowFailure | None]:
-        """Applies the policy to a row that raised: the value of a later attempt, or None and the failure."""
+        """Apply the policy to a row that raised: return the value of a later attempt, or None and the failure."""
         attempt = 1
         while True:
             rule = self._rule(error, attempt)
@@ -161,7 +172,7 @@ class Evaluator:
     def _convert_each(
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> pa.Array:
-        """Finds the rows whose result is not of the declared type; the policy decides about each."""
+        """Find the rows whose result is not of the declared type; the policy decides about each."""
         columns = []
         for value, offset in zip(results, offsets, strict=True):
             try:
@@ -179,7 +190,7 @@ class Evaluator:
                 columns.append(pa.nulls(1, self._output))
         try:
             return concatenation.joined(columns)
-        except pa.ArrowException as error:  # each fits, all together do not: a dictionary is full
+        except pa.ArrowException as error:  # each fits alone; together they overflow a dictionary
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
             raise JobFailing(user_errors.failure(wrong, fragment_id, span[0], 1), span) from error
@@ -243,7 +254,7 @@ class Evaluator:
         return result
 
     def _from_python(self, result: Any) -> pa.Array:
-        """What is no Arrow array: numpy and pandas know their type, lists do not."""
+        """Return a result that is no Arrow array as one: numpy and pandas know their type, lists do not."""
         if getattr(result, "ndim", 0) == 1 and result.dtype.kind in "biufMm":
             made = pa.array(result)
             return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
@@ -253,14 +264,14 @@ class Evaluator:
 
 
 def _described(result: Any) -> str:
-    """What is no batch of values."""
+    """Describe a result that is no batch of values."""
     if isinstance(result, pa.RecordBatch | pa.Table):
         return f"{result.num_columns} columns"
     return "None" if result is None else f"a {type(result).__name__}"
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """The values of a column; where there is one that Python cannot hold, a list that begins with an InputError."""
+    """Return the values of a column; a list that begins with an InputError where Python cannot hold one of them."""
     try:
         values: list[Any] = column.to_pylist()
     except Exception as error:  # noqa: BLE001 -- dates beyond the year 9999, unknown time zones, and what comes next
@@ -269,7 +280,7 @@ def _python_values(column: pa.Array) -> list[Any]:
 
 
 def _each_value(column: pa.Array) -> list[Any]:
-    """As `_python_values`, one by one: an InputError in place of each value that Python cannot hold."""
+    """Return the values one by one, with an InputError in place of each that Python cannot hold."""
     values: list[Any] = []
     for scalar in column:
         try:
@@ -280,7 +291,7 @@ def _each_value(column: pa.Array) -> list[Any]:
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which raises an InputError that it is given."""
+    """Return the function, wrapped to raise an InputError that it is given as an argument."""
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:

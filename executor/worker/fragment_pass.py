@@ -30,22 +30,22 @@ from executor.worker.row_source import RowSource, only, without
 from executor.worker.slice_evaluation import Evaluation
 from executor.worker.unit_runtime import UnitRuntime
 
-#: Seconds that a unit may take beyond its budget to get through with a fragment: a fragment that is given back is
-#: assembled by another unit.
+#: Seconds that a unit may take beyond its budget to finish a fragment: one that is given back is assembled by another
+#: unit.
 _GRACE_SECONDS = 0.25
 
 
 class OutOfBudget(Exception):
-    """The unit's time is up. What is not in a checkpoint is left."""
+    """The unit's time is up; what is in no checkpoint is left to be done."""
 
 
 class FragmentPass:
     """One pass over one fragment in physical order.
 
-    Rows are evaluated where the work asks for it and copied from checkpoints elsewhere; every checkpoint interval the
-    rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint: its column
-    file is one. So a pass that relies on that file for some rows (see `Checkpoints`), or is almost through, is not cut
-    short by its budget.
+    Evaluates rows where the work asks for it and copies the others from checkpoints; after every checkpoint interval
+    the rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint, as its
+    column file serves as one. So the budget does not end a pass that relies on that file for some rows (see
+    `Checkpoints`), or that is almost done.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
@@ -65,8 +65,13 @@ class FragmentPass:
         self._evaluation = Evaluation(work, runtime, self._field.type, self._checkpoints.failed)
 
     def run(self) -> FragmentResult:
-        """Does the work, or as much of it as the budget allows. Raises JobFailing by the error policy, after storing
-        what was evaluated before."""
+        """Do the work, or as much of it as the budget allows.
+
+        Raises:
+            JobFailing: A row failed for which the error policy ends the job; what was evaluated before is stored.
+            Internal: RANGE_LOST, where the fragment is to be finished and some of its rows are neither stored nor to
+                be computed here.
+        """
         while True:
             try:
                 return self._run()
@@ -97,7 +102,7 @@ class FragmentPass:
         return self._finish() if self._writer is not None else self._result(left=[])
 
     def _check_covered(self, work: FragmentWork) -> None:
-        """A fragment is finished only when every row is computed here or stored: never a NULL in place of a value."""
+        """Check that every row is computed here or stored: a finished fragment has no NULL in place of a value."""
         stored = [r.range for r in work.checkpoints if r.settles]
         open_ranges = subtract([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
@@ -116,7 +121,7 @@ class FragmentPass:
         )
 
     def _finish(self) -> FragmentResult:
-        """Publishes the column file, then the record that lets a later run find it before it is committed."""
+        """Publish the column file, then the record that lets a later run find it before it is committed."""
         writer, work = self._writer, self._work
         if writer is None:
             raise RuntimeError("finish without a writer")
@@ -155,7 +160,7 @@ class FragmentPass:
         )
 
     def _settled_filters(self) -> frozenset[str]:
-        """md5 of the filters whose matching rows are all settled once this pass is through."""
+        """Return the md5 of each filter whose matching rows are all settled once this pass is done."""
         if self._context.failed_only:
             return self._current.filters
         if not self._context.selective:
@@ -165,7 +170,7 @@ class FragmentPass:
     # segments
 
     def _copy(self, covered: RowRange) -> None:
-        """Rows that are known: from checkpoints and the current file to the new file."""
+        """Copy rows that are known from checkpoints and the current file to the new file."""
         if self._writer is None:
             return
         # a retry's checkpoints hold few rows of long ranges
@@ -179,7 +184,7 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Rows that were deleted when the checkpoints of a range were stored and that a restore has brought back."""
+        """Return rows that were deleted when the checkpoints of a range were stored and that a restore brought back."""
         gone = self._known.deleted(covered)
         if not len(gone):
             return []
@@ -195,7 +200,7 @@ class FragmentPass:
         for chunk in self._rows.chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
-            if not self._context.failed_only:  # then it is certain which rows are known: the file is in the keys
+            if not self._context.failed_only:  # a retry names the file in its keys, so the known rows are certain
                 self._checkpoints.add_known(known)
             unwritten = Unwritten(
                 self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
@@ -208,7 +213,7 @@ class FragmentPass:
             self._checkpoints.flush()
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
-        """Rows that failed, under this or an earlier version, and that the filter leaves out: they stay failed."""
+        """Return rows that failed, under any version, and that the filter leaves out: they stay failed."""
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
@@ -219,7 +224,11 @@ class FragmentPass:
         return [left]
 
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
-        """Evaluates a chunk slice by slice. Raises OutOfBudget with work left, after storing what was evaluated."""
+        """Evaluate a chunk slice by slice.
+
+        Raises:
+            OutOfBudget: The time is up and work is left; what was evaluated is stored.
+        """
         at = safe_to = 0
         for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.capacity, self._time_is_up):
             at += len(piece.offsets)
@@ -240,17 +249,17 @@ class FragmentPass:
 
     @property
     def _seconds_again(self) -> float:
-        """What another unit would spend before it is as far as this one, which has read what is stored of the rest."""
+        """Return the seconds another unit would need to get as far: this one has read what is stored of the rest."""
         return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
-        """At the pace since the first call, and where all rows that are left have to be evaluated."""
+        """Estimate the seconds left, at the pace since the first call, if all rows that are left need evaluation."""
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
         spent = self._runtime.clock() - began if began is not None else 0.0
         return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
-        """A checkpoint turned out damaged: its rows are computed after all."""
+        """Drop a checkpoint that turned out damaged: its rows are computed after all."""
         self._checkpoints.forget(lost.key)
         stored = self._checkpoints.refs
         kept = tuple(r for r in (*self._work.checkpoints, *stored) if r.key != lost.key)
@@ -289,7 +298,7 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
+    """Yield ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
     if not work.finish:
         yield from ((r, True) for r in merge(work.ranges))
         return

@@ -28,10 +28,10 @@ Live = Callable[[RowRange], npt.NDArray[np.bool_]]
 
 
 class FragmentWriter:
-    """Takes ranges in ascending order without gaps, with the pieces that lie in them in any order.
+    """Writes one fragment's column file from ranges in ascending order without gaps.
 
-    Rows that no piece has keep their existing value (or become NULL). They are settled where they are deleted; others
-    count as untouched, and there may be such only where the request is selective.
+    The pieces that lie in a range may come in any order. Rows that no piece has keep their existing value, or become
+    NULL. Of these, deleted rows are settled; the others count as untouched, which only a selective request may leave.
     """
 
     def __init__(
@@ -64,11 +64,15 @@ class FragmentWriter:
 
     @property
     def row_states(self) -> bytes:
-        """Of the finished file, as `core.row_states.encode` gives them; empty where every row is computed."""
+        """Return the states of the finished file as `core.row_states.encode` gives them; empty: all are computed."""
         return self._writer.row_states
 
     def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
-        """Writes the rows of a range. Raises ValueError where it is not the next one."""
+        """Write the rows of a range.
+
+        Raises:
+            ValueError: The range does not begin where the last one ended.
+        """
         if covered.start != self._at:
             raise ValueError(f"range {covered} does not follow offset {self._at}")
         self._at = covered.end
@@ -110,9 +114,16 @@ class FragmentWriter:
     def finish(
         self, filters: frozenset[str], deletions: Deletions | None = None, older: Sequence[str] = ()
     ) -> StagedFile:
-        """Publishes the file under a name that says whether all rows are settled. `filters`: md5 of those under which
-        every matching row is. `deletions`: the rows that have no value because they are deleted. `older`: see
-        `core.row_states.encode`. Raises ValueError where rows are missing."""
+        """Publish the file under a name that says whether all rows are settled.
+
+        Args:
+            filters: md5 of each filter under which every matching row is settled.
+            deletions: The rows that have no value because they are deleted.
+            older: First halves of fingerprints of earlier versions; see `core.row_states.encode`.
+
+        Raises:
+            ValueError: Rows are missing.
+        """
         if self._at != self._physical_rows:
             raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
         if self.untouched and not self._selective:
@@ -124,9 +135,17 @@ class FragmentWriter:
 
 
 class Unwritten:
-    """Rows of a chunk on their way to a writer, where there is one: it gets them before they take more memory than
-    `most_bytes`, or than is worth holding. `known`: rows of the chunk that need no evaluation;
-    `left`: what else there is to be written of a range, beside these pieces."""
+    """Rows of a chunk that have not reached the writer yet.
+
+    The writer, where there is one, gets them before they take more memory than `most_bytes`, or than is worth holding.
+
+    Args:
+        writer: What writes the column file; None: nothing is written.
+        start: The offset where the chunk begins.
+        known: Rows of the chunk that need no evaluation.
+        most_bytes: How much memory the rows may take.
+        left: Returns what else is to be written of a range, beside the given pieces.
+    """
 
     def __init__(
         self,
@@ -145,7 +164,7 @@ class Unwritten:
         self._bytes = 0
 
     def add(self, piece: Piece, covered_to: int) -> None:
-        """The next evaluated rows; all rows before `covered_to` are known or were added now."""
+        """Add the next evaluated rows; all rows before `covered_to` are known or have been added."""
         if self._writer is None:
             return
         self._pieces.append(piece)
@@ -154,7 +173,7 @@ class Unwritten:
             self.write(covered_to)
 
     def write(self, covered_to: int) -> None:
-        """Writes what was added since the last time."""
+        """Write what was added since the last time."""
         covered = RowRange(self._at, covered_to)
         if self._writer is None or covered.rows <= 0:
             return
@@ -165,7 +184,7 @@ class Unwritten:
 
 
 def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
-    """Whether the pieces, as they come, are the rows of the range without a gap: then nothing has to be aligned."""
+    """Tell whether the pieces, in this order, are the rows of the range without a gap: then none has to be aligned."""
     at = covered.start
     for piece in pieces:
         first, last = int(piece.offsets[0]), int(piece.offsets[-1])

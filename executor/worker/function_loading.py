@@ -1,4 +1,7 @@
-"""Loads a function on a worker. The only place that unpickles, and it runs only where user code runs anyway."""
+"""Loads a function on a worker.
+
+This is the only place that unpickles, and it runs only where user code runs anyway.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,13 @@ _loaded: dict[str, Callable[..., Any]] = {}
 
 
 def load(ref: UdfRef) -> Callable[..., Any]:
-    """The callable; a stateful class is built once in this process. Raises FailedPrecondition
-    (UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH, UDF_NOT_LOADABLE)."""
+    """Return the callable of a function; an instance of a stateful class is made once in this process.
+
+    Raises:
+        FailedPrecondition: UDF_DIGEST_MISMATCH, where the bundle is missing or has another sha256;
+            UDF_PYTHON_MISMATCH, where it was made with another version of Python;
+            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised.
+    """
     key = ref.identity
     if key not in _loaded:
         function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref)
@@ -76,7 +84,7 @@ def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
 
 
 def _read(uri: str) -> bytes | None:
-    """None where there is nothing."""
+    """Return the bytes of a file; None where there is none."""
     if "://" in uri:
         filesystem, path = pafs.FileSystem.from_uri(uri)
     else:

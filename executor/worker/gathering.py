@@ -1,4 +1,4 @@
-"""Small chunks that come fast, as few large ones: each costs a fixed time on its way to the column file.
+"""Joins small chunks that come fast into few large ones: each costs a fixed time before it is in the column file.
 
 Runs on Spark workers: imports no gRPC and no Spark.
 """
@@ -23,7 +23,7 @@ def gathered(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotoni
     """Yield the same rows, in chunks of up to 65,536 rows or 16 MB.
 
     A chunk that took longer than a twentieth of a second is passed on at once, with those before it: rows that cost
-    much are to be checkpointed and told of as they come. What came before an error is passed on before it is raised.
+    much are to be checkpointed and reported as they come. What came before an error is passed on before it is raised.
     """
     waiting: list[Chunk] = []
     begun = clock()

@@ -1,4 +1,4 @@
-"""What a worker sends to its executor: JSON behind a length of four bytes. The answer is a WorkUnit, or null."""
+"""What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ LENGTH_BYTES = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First words. `worker`: what to call it."""
+    """The first message of a worker."""
 
     job_id: str
     secret: str
+    #: The name of the worker, for people.
     worker: str = ""
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
-    """What the Spark task of a worker is told. `context`: a `WorkContext` as JSON, decoded by whoever needs it.
-    `function`: names the version of the function, and no other; what runs it may run nothing else."""
+    """What the Spark task of a worker is told."""
 
     host: str
     port: int
     hello: Hello
+    #: A `WorkContext` as JSON, decoded by whoever needs it.
     context: bytes
+    #: Names one version of a function; a process that runs it may run no other.
     function: str = ""
 
 
@@ -35,17 +37,17 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
 
 
 class Signed(msgspec.Struct, frozen=True, tag="signed"):
-    """What it is about to do, or has made safe."""
+    """Rows that the worker is about to compute, or has stored."""
 
     in_flight: InFlightRows
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """It is at work, even where it has nothing to say."""
+    """The worker is at work, even where it has nothing else to report."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What became of it."""
+    """What became of the unit."""
 
     outcome: UnitOutcome
 
@@ -54,6 +56,6 @@ WorkerMessage = Hello | Running | Signed | Alive | Done
 
 
 def framed(message: object) -> bytes:
-    """A message as it travels."""
+    """Return a message as it is sent: its length, then its JSON."""
     data = msgspec.json.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data

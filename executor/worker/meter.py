@@ -13,22 +13,24 @@ from core.domain.work import FragmentResult, InFlightRows, ProgressReport, Timin
 from core.ports import ProgressSink
 
 _REPORT_SECONDS = 0.25
-#: What takes longer to read or store than this is waiting for storage to answer, not for bytes.
+#: Reading or storing that takes longer than this allows is waiting for storage to answer, not for bytes.
 _BYTES_A_SECOND = 100e6
 
 
 @dataclass(slots=True)
 class FragmentCounts:
-    """Rows of the fragment at hand. `failed_safe`: those that failed, of the `safe` ones."""
+    """Rows of the fragment at hand."""
 
     evaluated: int = 0
     failed: int = 0
+    #: Evaluated rows that are in a checkpoint or a column file.
     safe: int = 0
+    #: Those of the `safe` rows that failed.
     failed_safe: int = 0
 
 
 class Meter:
-    """One for each unit. `fragment` counts since `begin_fragment`."""
+    """The counts and times of one unit; `fragment` counts since `begin_fragment`."""
 
     def __init__(self, unit_id: str, sink: ProgressSink) -> None:
         self._unit_id = unit_id
@@ -45,17 +47,19 @@ class Meter:
 
     @property
     def fixed(self) -> float:
-        """Seconds in which storage did not answer."""
+        """Return the seconds in which storage did not answer."""
         return self._seconds["fixed"]
 
     @property
     def worked(self) -> float:
-        """Seconds of reading inputs and calling the function: what it would cost to do the rows so far again. Writing
-        is no part of it: a column file that was cut short is written anew, whether or not its rows are stored."""
+        """Return the seconds of reading inputs and calling the function: the cost of doing the rows so far again.
+
+        Writing is no part of it: a column file that was cut short is written anew, whether or not its rows are stored.
+        """
         return self._seconds["udf"] + self._seconds["read"]
 
     def begin_fragment(self, fragment_id: int = -1) -> None:
-        """Counts of the fragment before are kept in the unit's sums."""
+        """Start counting for a fragment; the counts of the one before are added to the unit's sums."""
         self._done = self._sums()
         self.fragment = FragmentCounts()
         self._fragment_id = fragment_id
@@ -80,63 +84,65 @@ class Meter:
             self._seconds[what] += taken
 
     def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Times the function; the value yields the seconds once the block is left."""
+        """Time the function; the value returns the seconds once the block is left."""
         return self._timed("udf")
 
     def loading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Times setting the function up: it is nothing that a row costs."""
+        """Time setting the function up, which is no cost of a row."""
         return self._timed("load")
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """Times what comes before the first row is read, and is the same however few are."""
+        """Time what comes before the first row is read, and takes as long for few rows as for many."""
         with self._timed("read") as taken:
             yield
         self.waited(taken(), 0)
 
     def waited(self, seconds: float, size: int) -> None:
-        """So many seconds of reading or storing went by for `size` bytes: with fewer rows it would have been less, but
-        for the time in which storage did not answer."""
+        """Count seconds of reading or storing `size` bytes.
+
+        The part in which storage did not answer counts as fixed: fewer rows would not have made it shorter.
+        """
         self._seconds["fixed"] += max(0.0, seconds - size / _BYTES_A_SECOND)
 
     def reading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Times reading inputs."""
+        """Time reading inputs."""
         return self._timed("read")
 
     def checkpointing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Times writing checkpoints."""
+        """Time writing checkpoints."""
         return self._timed("checkpoint")
 
     def writing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Times writing column files."""
+        """Time writing column files."""
         return self._timed("write")
 
     def evaluated(self, rows: int, failed: int) -> None:
-        """Rows were given to the function; it did not get through `failed` of them."""
+        """Count rows that were given to the function, of which `failed` have failed."""
         self.fragment.evaluated += rows
         self.fragment.failed += failed
         if time.monotonic() - self._reported >= _REPORT_SECONDS:
             self.report()
 
     def safe(self, rows: int, failed: int) -> None:
-        """Evaluated rows are in a checkpoint or a column file; `failed` of them as such."""
+        """Count evaluated rows that are in a checkpoint or a column file, `failed` of them as failed."""
         self.fragment.safe += rows
         self.fragment.failed_safe += failed
 
     def calling(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
-        """The function is about to be called with these rows."""
+        """Tell the executor that the function is about to be called with these rows."""
         self._sink.in_flight(InFlightRows(fragment_id, tuple(ranges)))
 
     def overran(self, fragment_id: int, rows: RowRange, seconds: float) -> None:
-        """A call took too long, and the process is about to end."""
+        """Tell the executor that a call took too long, and that the process is about to end."""
         self._sink.in_flight(InFlightRows(fragment_id, (rows,), overran_seconds=seconds))
 
     def stored(self, fragment_id: int, ref: CheckpointRef) -> None:
-        """Rows are safe in a checkpoint."""
+        """Tell the executor that rows are safe in a checkpoint."""
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref))
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Tells the executor how far the unit is; the sums, so that a lost report is made good by the next."""
+        """Tell the executor how far the unit is, in sums: the next report makes up for a lost one."""
         self._reported = time.monotonic()
         sums = self._sums()
         self._sink.send(

@@ -21,12 +21,12 @@ from executor.worker.current_file import CurrentFile
 from executor.worker.sql_source import SqlSource
 from executor.worker.unit_runtime import UnitRuntime
 
-#: What looking at a row costs at least, where a filter leaves out nearly all of them.
+#: The least that looking at a row costs, where a filter leaves out nearly all of them.
 _BYTES_A_ROW = 64
 
 
 class RowSource:
-    """Reads what is asked for: the rows that the filter matches, or of these the ones that are marked as failed."""
+    """Reads the rows that the filter matches, or only those of them that are marked as failed."""
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: CurrentFile) -> None:
         self._context = context
@@ -36,7 +36,7 @@ class RowSource:
         self._current = current
 
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:
-        """Chunks in order that together cover the range."""
+        """Yield chunks in order that together cover the range."""
         source = self._failed(covered) if self._context.failed_only else self._matching(covered)
         first = True
         while True:
@@ -50,7 +50,7 @@ class RowSource:
             yield chunk
 
     def _failed(self, covered: RowRange) -> Iterator[Chunk]:
-        """Only what lies close to failed rows is read."""
+        """Yield chunks that cover the range, reading only what lies close to failed rows."""
         nothing = pa.RecordBatch.from_arrays([], names=[])
         for part in chunks(covered, CHUNK_ROWS):
             at = part.start
@@ -73,7 +73,7 @@ class RowSource:
 
 
 def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
-    """Those of the chunk's rows that are among `offsets`."""
+    """Return the chunk with only those rows that are among `offsets`."""
     if not len(chunk.offsets):
         return chunk
     asked = np.isin(chunk.offsets, offsets)
@@ -81,7 +81,7 @@ def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
 
 
 def without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
-    """The chunk's rows that are not known yet."""
+    """Return the chunk with only those rows that are not known yet."""
     if not known or not len(chunk.offsets):
         return chunk
     new = ~np.isin(chunk.offsets, np.concatenate([p.offsets for p in known]))

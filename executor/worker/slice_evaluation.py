@@ -1,4 +1,4 @@
-"""Evaluates the rows of chunks, slice by slice, of which several may be at work at once.
+"""Evaluates the rows of chunks slice by slice; several slices may be evaluated at once.
 
 Runs on Spark workers: imports no gRPC and no Spark.
 """
@@ -25,7 +25,7 @@ from executor.worker.unit_runtime import UnitRuntime
 
 
 class Evaluation:
-    """The function at work on the rows of one fragment. `failed` is told of the rows that the policy skips."""
+    """The evaluation of one fragment's rows; it calls `failed` with the rows that the policy skips."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Evaluation:
         self.began: float | None = None
 
     def all(self, chunk: Chunk) -> Iterator[Piece]:
-        """Every row of a chunk, one slice after the other, whatever the time."""
+        """Evaluate every row of a chunk, one slice after the other, without regard to the time."""
         at = 0
         while at < len(chunk.offsets):
             piece = self._end(self._begin(chunk, slice(at, at + self._runtime.sizer.rows), ()))
@@ -51,8 +51,14 @@ class Evaluation:
             yield piece
 
     def slices(self, chunk: Chunk, capacity: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
-        """Slices in order. Begins none but the first once it is `over`, and none beyond the `capacity` that the next
-        checkpoint has left after the slices that were given back."""
+        """Yield the evaluated slices of a chunk in order.
+
+        Args:
+            chunk: The rows.
+            capacity: Returns how many rows the next checkpoint may still take after the slices yielded so far; slices
+                beyond that are not begun.
+            over: Tells whether the time is up; then no slice but the first is begun.
+        """
         runtime = self._runtime
         begun: deque[_Slice] = deque()
         at = 0
@@ -106,7 +112,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Rows that the function has been given, or will be as soon as a thread is free."""
+    """Rows that the function has been called with, or will be as soon as a thread is free."""
 
     offsets: npt.NDArray[np.int64]
     result: Future[tuple[Evaluated, float]]
@@ -123,7 +129,7 @@ def _without_quarantined(
     offsets: npt.NDArray[np.int64],
     rows: pa.RecordBatch,
 ) -> Evaluated:
-    """Evaluates rows of a fragment but for those that are quarantined: these are NULL and failed."""
+    """Evaluate the rows of a fragment except the quarantined ones, which become NULL and failed."""
     here = [f for f in quarantined if (offsets == f.offset).any()]
     doomed = np.isin(offsets, [f.offset for f in here])
     if doomed.all():

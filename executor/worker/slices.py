@@ -1,4 +1,4 @@
-"""How many rows to hand over at once: enough to be fast, few enough to stop, checkpoint and report in time."""
+"""How many rows a function gets at once: enough to be fast, few enough to stop, checkpoint and report in time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 _TARGET_SECONDS = 0.1
-#: Memory beyond the allocators' limits is mapped anew each time: larger slices are slower, not faster.
+#: Memory beyond the allocators' limits is mapped anew each time, so that larger slices are slower.
 _TARGET_BYTES = 16 << 20
 _GROWTH = 4
-#: A function that takes a row at a time loses nothing by beginning with one, and may take seconds for it.
+#: A function that takes a row at a time loses nothing by beginning with one row, and may take seconds for it.
 _FIRST_ROWS = {True: 1, False: 16}
 
 
 class SliceSizer:
-    """Grows from a few rows to what takes about a tenth of a second or 16 MB, and shrinks when rows get dearer."""
+    """The size of slices, adapted to the function.
+
+    It grows from a few rows to what takes about a tenth of a second or 16 MB, and shrinks when rows get dearer.
+    """
 
     def __init__(self, *, scalar: bool, most: int, fixed: int = 0) -> None:
         self._most = most
@@ -30,7 +33,7 @@ class SliceSizer:
         return self._rows
 
     def note(self, rows: int, seconds: float, size: int) -> None:
-        """Learns from a slice that was evaluated, to values of `size` bytes."""
+        """Adapt to a slice that was evaluated in `seconds`, to values of `size` bytes."""
         if self._fixed or rows < self._rows:
             return
         if seconds * _GROWTH < _TARGET_SECONDS:
@@ -42,11 +45,11 @@ class SliceSizer:
 
 
 class Slices:
-    """Where slices are evaluated: at once by whoever begins them, or in `threads` threads. `ahead`: how many may be
-    begun before the first of them has come back."""
+    """Where slices are evaluated: at once by whoever begins them, or in `threads` threads."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="slices") if threads > 1 else None
+        #: How many slices may be begun before the first of them has come back.
         self.ahead = 2 * threads if threads > 1 else 1
 
     def __enter__(self) -> Slices:
@@ -59,7 +62,7 @@ class Slices:
             self._pool.shutdown()
 
     def begin(self, call: Callable[[], Result]) -> Future[Result]:
-        """The call's result, or what it raised."""
+        """Begin a call; return a future with its result, or with what it raised."""
         if self._pool is not None:
             return self._pool.submit(call)
         done: Future[Result] = Future()

@@ -19,14 +19,14 @@ from core.domain.view import SOURCE_ROW_ID
 from core.lance_io.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.views.source import SourceRows, plain
 
-#: Read before it is known how wide rows are.
+#: Rows read at first, when it is not known how wide they are.
 _FIRST_ROWS = 64
 _ADDRESS = "_rowaddr"
 _CHUNK_BYTES = 64 << 20
 
 
 class SourcedReader(FragmentReader):
-    """A scratch table's fragments, with the columns of its source in the place of its own."""
+    """A scratch table's fragments, read with the columns of its source in place of its own."""
 
     def __init__(self, uri: str, version: int, source: InputSource) -> None:
         super().__init__(uri, version)
@@ -36,8 +36,14 @@ class SourcedReader(FragmentReader):
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 rows and about 64 MB each. A scratch table has
-        no deleted rows, and its columns are filled without a filter. Raises Aborted (SOURCE_ROW_GONE)."""
+        """Yield chunks in order that together cover `covered`, of at most 65,536 rows and about 64 MB each.
+
+        A scratch table has no deleted rows, and its columns are filled without a filter.
+
+        Raises:
+            Aborted: SOURCE_ROW_GONE, where a row is not in the source any more.
+            ValueError: A filter, deletions or expressions are asked for.
+        """
         if where or deletions or isinstance(columns, Mapping):
             raise ValueError("a scratch table is read without filter, deletions and expressions")
         wanted = plain(columns)
@@ -52,7 +58,10 @@ class SourcedReader(FragmentReader):
             at = piece.end
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
-        """(row id, row address) in the source, as `FragmentReader.located`: nobody knows the scratch table's."""
+        """Return (row id, row address) in the source, as `FragmentReader.located` does.
+
+        Those in the scratch table mean nothing to anybody.
+        """
         if not offsets:
             return []
         low = min(offsets)
@@ -69,7 +78,7 @@ class SourcedReader(FragmentReader):
 
 
 def first_rows(most_bytes: int, schema: pa.Schema) -> int:
-    """How many rows of a schema may be read at first: few, where only reading tells how wide they are."""
+    """Return how many rows of a schema to read at first: few, where only reading tells how wide they are."""
     if not all(pa.types.is_primitive(field.type) for field in schema):
         return _FIRST_ROWS
     bits = sum(int(field.type.bit_width) + 1 for field in schema)
@@ -77,7 +86,7 @@ def first_rows(most_bytes: int, schema: pa.Schema) -> int:
 
 
 def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
-    """How many rows like these take about so many bytes; a chunk's rows at the most, and one at the least."""
+    """Return how many rows like these take about so many bytes: at most a chunk's rows, at least one."""
     if not like.num_rows:
         return _FIRST_ROWS
     return max(1, min(CHUNK_ROWS, int(most_bytes * like.num_rows / max(1, like.nbytes))))

@@ -1,4 +1,4 @@
-"""Columns that a SQL expression computes: Lance evaluates it while it reads. Imports no gRPC and no Spark."""
+"""Columns that a SQL expression computes; Lance evaluates it while it reads. Imports no gRPC and no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.storage_errors import said
 from executor.worker.evaluator import Evaluated, JobFailing, joined, plain
 from executor.worker.gathering import gathered
 
-#: What error rules call it.
+#: The name of every SQL error in error rules.
 SQL_ERROR = "SqlError"
 _NAMES = frozenset({SQL_ERROR, "Exception"})
 _LAST_ATTEMPT = 1 << 30
@@ -28,7 +28,7 @@ _MESSAGE_CHARS = 500
 
 
 class SqlSource:
-    """Reads fragments with the expression in place of the input columns."""
+    """Reads fragments with the SQL expression in place of the input columns."""
 
     def __init__(self, reader: FragmentReader, context: WorkContext) -> None:
         self._reader = reader
@@ -37,8 +37,14 @@ class SqlSource:
         self._projection = {_VALUE: f"({expressions.with_names(context.udf.sql_expression, names)})"}
 
     def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
-        """As `FragmentReader.read`; a row without a value that the error policy skips is a chunk of its own, with what
-        was wrong beside the NULL. Raises JobFailing for the first one that it does not skip."""
+        """Yield chunks as `FragmentReader.read` does.
+
+        A row without a value that the error policy skips is a chunk of its own, with the error's message beside the
+        NULL.
+
+        Raises:
+            JobFailing: A row has no value and the policy does not skip it, or Lance cannot plan the expression.
+        """
         at = covered.start
         try:
             for chunk in self._chunks(fragment_id, covered, deletions=deletions):
@@ -62,7 +68,7 @@ class SqlSource:
         return gathered(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
-        """Raises JobFailing where the expression is none for this table: no row is to blame for that."""
+        """Raise JobFailing where the expression does not fit this table: no row is to blame for that."""
         try:
             self._reader.schema(self._projection)
         except Unavailable as error:
@@ -70,7 +76,7 @@ class SqlSource:
 
     def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
         inputs, where = self._context.input_columns, self._context.where
-        # what cannot be read is no fault of the expression
+        # raises where the inputs cannot be read, which is no fault of the expression
         read = list(self._reader.read(fragment_id, row, inputs, deletions=deletions, where=where))
         if not any(len(chunk.offsets) for chunk in read):
             raise error
@@ -83,14 +89,18 @@ class SqlSource:
 
 
 class SqlValues:
-    """Takes what Lance computed as it is, or as the column's type where that differs in its encoding."""
+    """Takes what Lance computed as it is, or cast to the column's type where that differs in its encoding."""
 
     def __init__(self, output: pa.DataType, policy: ErrorPolicy) -> None:
         self._output = output
         self._policy = policy
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
-        """See `Evaluator`. Raises JobFailing for the first value that does not fit the column and is not skipped."""
+        """Return the values of rows; see `Evaluator`.
+
+        Raises:
+            JobFailing: A value does not fit the column, and the policy does not skip it.
+        """
         if rows.num_columns > 1:
             texts = rows.column(1).to_pylist()
             failures = [_failure(fragment_id, int(at), text) for at, text in zip(offsets, texts, strict=True)]
@@ -116,12 +126,12 @@ class SqlValues:
 
 
 def failing(fragment_id: int, rows: RowRange, error: Exception) -> JobFailing:
-    """The end of the job, with the row to blame."""
+    """Return the error that ends the job, with the row to blame."""
     return JobFailing(_failure(fragment_id, rows.start, _said(error)), (rows.start, rows.end))
 
 
 def _skips(policy: ErrorPolicy, error: Exception) -> bool:
-    """Whether the row is left out. SQL says the same each time, so that nothing is tried again."""
+    """Tell whether the row is left out; nothing is tried again, as SQL gives the same error each time."""
     rule = policy.rule_for(_NAMES, _said(error), _LAST_ATTEMPT)
     return rule is not None and rule.action is ErrorAction.SKIP
 

@@ -45,17 +45,17 @@ from executor.worker.watchdog import Watchdog
 
 _log = structlog.get_logger(__name__)
 
-#: After a worker's death checkpoints come often at first: what is done must not be lost to the next death.
+#: After a worker's death checkpoints are frequent at first, so that the next death loses little work.
 _LOST_INTERVAL = 0.25
 
 
 def never() -> bool:
-    """Nobody asks the unit to stop."""
+    """Return False: nobody asks the unit to stop."""
     return False
 
 
 class UnitRunner:
-    """Runs one unit. `stopped`: asked now and then, whether to give back what is left."""
+    """Runs one unit; calls `stopped` now and then, which tells whether to give back what is left."""
 
     def __init__(
         self,
@@ -82,14 +82,17 @@ class UnitRunner:
         self._deadline: float | None = None
         self._evaluator: Evaluates | None = None
         kind = context.udf.kind
-        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance has cut SQL's
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance sizes SQL's
         most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
         self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
         self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
         self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
 
     def run(self) -> UnitOutcome:
-        """Never raises for what the function or the store does: that is in the outcome."""
+        """Run the unit and return its outcome.
+
+        Raises nothing for what the function or the store does: that is in the outcome.
+        """
         results: list[FragmentResult] = []
         failure = None
         with self._keeper as leases, self._slices, self._watchdog:
@@ -135,7 +138,7 @@ class UnitRunner:
                 return FragmentResult(work.fragment_id, left=work.ranges)
             busy, holds = grant.busy, grant.holds
             if grant.others_finished and self._was_replaced(work):
-                # a new plan knows which rows it has
+                # a new plan will know which rows the other file has
                 leases.drop(scope, finished=False)
                 return FragmentResult(work.fragment_id, busy=work.ranges)
             if grant.others_finished or self._unit.look_first:
@@ -153,13 +156,16 @@ class UnitRunner:
         if self._context.where and result.staged is not None:
             leases.leave(scope)
         leases.drop(scope, finished=True)
-        # the executor has to know of them: another unit may finish the fragment
+        # the executor has to know of the checkpoints found: another unit may finish the fragment
         result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
         self._meter.report(result)
         return result
 
     def _stopped(self) -> bool:
-        """Asked to stop, or overtaken by a later attempt at the job: its executor may be frozen and say nothing."""
+        """Tell whether the unit was asked to stop, or overtaken by a later attempt at the job.
+
+        In the second case its executor may be frozen and say nothing.
+        """
         return self._keeper.overtaken or self._asked_to_stop()
 
     def _runtime(self, reader: FragmentReader) -> UnitRuntime:
@@ -178,8 +184,10 @@ class UnitRunner:
         )
 
     def _begin_budget(self) -> None:
-        """From the first call of the function on: what storage, or setting the function up, takes before is no reason
-        to come back with nothing done."""
+        """Start the budget, at the first call of the function.
+
+        So a unit whose time goes into storage, or into setting the function up, still gets some rows done.
+        """
         if self._deadline is None and self._unit.budget_seconds:
             self._deadline = self._clock() + self._unit.budget_seconds
 
@@ -191,7 +199,7 @@ class UnitRunner:
         return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
 
     def _loaded(self) -> Evaluates:
-        """The function, loaded when the first row needs it."""
+        """Return the function, loaded when the first row needs it."""
         if self._evaluator is None:
             with self._meter.loading():
                 self._evaluator = self._load()
@@ -216,7 +224,7 @@ class UnitRunner:
         )
 
     def _was_replaced(self, work: FragmentWork) -> bool:
-        """Whether a job with another filter has installed another file for the column than the plan saw."""
+        """Tell whether a job with another filter has installed a file for the column that the plan did not see."""
         if not (self._context.where and self._context.of_latest):
             return False
         return (
@@ -224,7 +232,7 @@ class UnitRunner:
         )
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
-        """A column file that another job, or a dead attempt, finished since the plan was made."""
+        """Return a column file that another job, or a dead attempt, finished since the plan was made; else None."""
         record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
         if record is None or record.fingerprint != work.task.fingerprint or record.replaces != work.task.current_file:
             return None
@@ -233,7 +241,7 @@ class UnitRunner:
         return FragmentResult(work.fragment_id, staged=record.staged)
 
     def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
-        """Checkpoints of the same request that came after the plan and reach into the work."""
+        """Return checkpoints of the same request that were stored after the plan and overlap the work."""
         known = {r.key for r in work.checkpoints}
         found = []
         for key in self._store.list_keys(work.task.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
@@ -261,14 +269,14 @@ class UnitRunner:
 
 
 class _LeaseKeeper:
-    """Renews what a unit has reserved, at a third of the lease, until it is given back. `overtaken`: a later attempt at
-    the job has it."""
+    """Renews what a unit has reserved, at a third of the lease, until it is given back."""
 
     def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
         self._reservations = reservations
         self._holder = holder
         self._pause = lease_seconds / 3
         self._held: dict[str, tuple[RowRange, ...]] = {}
+        #: Whether a later attempt at the job has the reservations.
         self.overtaken = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -295,9 +303,11 @@ class _LeaseKeeper:
             self._reservations.release(scope, ranges, self._holder, finished=finished)
 
     def leave(self, scope: str) -> None:
-        """What is reserved stays so until the executor gives it back, when the unit's file is committed: other jobs,
-        with other filters, wait for that, as they cannot use the file before. All that is said now is that there is
-        one."""
+        """Stop renewing a scope, but leave its reservation to the executor, which gives it back.
+
+        The executor does so when the unit's file is committed: other jobs, with other filters, wait for that, as they
+        cannot use the file before. Now they are only told that there is one.
+        """
         if self._held.pop(scope, ()):
             self._reservations.release(scope, (), self._holder, finished=True)
 

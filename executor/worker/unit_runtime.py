@@ -21,24 +21,26 @@ from executor.worker.slices import Slices, SliceSizer
 
 
 class Evaluates(Protocol):
-    """Gives the values of rows; see `Evaluator`."""
+    """What returns the values of rows; see `Evaluator`."""
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated: ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRuntime:
-    """`evaluator` loads the function when it is first called; `interval` is the seconds of work after which a
-    checkpoint is due. `out_of_time`: the unit is to end, as its budget is spent or as it was `stopped`."""
+    """What the fragments of a unit share."""
 
     reader: FragmentReader
     store: CheckpointStore
     errors: ErrorSink
+    #: Returns the evaluator; loads the function when it is first called.
     evaluator: Callable[[], Evaluates]
     sizer: SliceSizer
     meter: Meter
+    #: Tells whether the unit is to end, as its budget is spent or as it was `stopped`.
     out_of_time: Callable[[], bool]
     stopped: Callable[[], bool]
     clock: Callable[[], float]
+    #: Returns the seconds of work after which a checkpoint is due.
     interval: Callable[[], float]
     slices: Slices

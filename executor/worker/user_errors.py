@@ -1,4 +1,6 @@
-"""What a function raised or returned, in words that can be stored: nothing here raises, whatever its class does.
+"""Puts what a function raised or returned into words that can be stored.
+
+Nothing here raises, whatever the class of the exception or value does.
 
 Runs on Spark workers: imports no gRPC and no Spark.
 """
@@ -11,17 +13,17 @@ from core.domain.work import RowFailure
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
-#: Modules that say nothing in front of a class name.
+#: Modules that are left out in front of a class name.
 _PLAIN = frozenset({"builtins", "__main__", "executor.worker.evaluator"})
 
 
 def names(error: BaseException) -> set[str]:
-    """Of its class and their bases, with and without their modules: what an error rule may call it."""
+    """Return the names of an error's class and its bases, with and without modules: what an error rule may call it."""
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
 def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
-    """As the error store keeps it."""
+    """Return an error as the error store keeps it."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
     # our own frame comes first; the author wants theirs
@@ -31,7 +33,7 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
 
 
 def text(error: BaseException) -> str:
-    """The message, also where the exception cannot say it."""
+    """Return the message; a stand-in where the exception cannot give it."""
     try:
         return _storable(str(error))
     except Exception:  # noqa: BLE001 its class may be a user's
@@ -39,7 +41,7 @@ def text(error: BaseException) -> str:
 
 
 def _storable(any_text: str) -> str:
-    """Half of a surrogate pair is no text to anybody else."""
+    """Return a text that UTF-8 can hold: half of a surrogate pair is escaped."""
     return any_text.encode(errors="backslashreplace").decode()
 
 
@@ -48,8 +50,8 @@ def _short(long: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that a function returned, for a person."""
+    """Return a value that a function returned, for a person to read."""
     try:
         return _short(_storable(repr(value)))
-    except Exception:  # noqa: BLE001 likewise
+    except Exception:  # noqa: BLE001 its class may be a user's
         return "an object whose repr raised"

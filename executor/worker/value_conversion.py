@@ -1,4 +1,4 @@
-"""Python values and Arrow arrays as a column's type. What does not fit is refused: nothing is cut off in silence.
+"""Converts Python values and Arrow arrays to a column's type. What does not fit is refused, never cut off in silence.
 
 pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
 seconds, a number for a time, a text for a list of letters or an empty struct, a number beyond float32 as infinity.
@@ -24,7 +24,7 @@ from executor.worker.castable_types import LISTS, castable
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
-#: Microseconds in a unit.
+#: How many microseconds are in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _WHOLE = (int, np.integer)
 _NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
@@ -33,7 +33,11 @@ _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Python values as an array. Raises one of CONVERSION_ERRORS for a value that the type cannot hold."""
+    """Return Python values as an array.
+
+    Raises:
+        Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
+    """
     if isinstance(kind, pa.Bool8Type):
         values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
     elif (plain := _python_type(kind)) != kind:
@@ -52,8 +56,11 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array as another type. Raises one of CONVERSION_ERRORS where the types have nothing in common, or where a
-    value would be changed."""
+    """Return an array as another type.
+
+    Raises:
+        Exception: One of CONVERSION_ERRORS, where the types have nothing in common or a value would be changed.
+    """
     if array.type == kind:
         _check_json(array)
         return array
@@ -67,8 +74,10 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _python_type(kind: pa.DataType) -> pa.DataType:
-    """What pyarrow makes arrays of from Python values, where it makes none of the type itself: of extension types
-    inside of others, and of those whose meaning it does not know."""
+    """Return the type that pyarrow makes arrays of from Python values, where it cannot make them of the type itself.
+
+    That is so for extension types inside of others, and for those whose meaning it does not know.
+    """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
     return rebuilt(kind, lambda field: field.with_type(_inner_python_type(field.type)))
@@ -88,7 +97,7 @@ def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Whether pyarrow might change a value without a word; cheap where values are of the plain Python type."""
+    """Tell whether pyarrow might change a value without an error; cheap for values of the plain Python type."""
     if isinstance(kind, pa.BaseExtensionType):
         return _may_lose(values, kind.storage_type)
     if pt.is_dictionary(kind):
@@ -151,7 +160,7 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """What would be lost of a value; empty where nothing would, and where pyarrow refuses it by itself."""
+    """Say what would be lost of a value; empty where nothing would, and where pyarrow refuses it by itself."""
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
     if pt.is_dictionary(kind):
@@ -164,13 +173,13 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
-    # int() gives one of addresses and uuids too, and cuts fractions and decimals off
+    # int() also takes addresses and uuids, and cuts off fractions of floats and decimals
     whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
     return "" if whole else f"{value!r} is not a whole number"
 
 
 def _plain(value: Any) -> Any:
-    """A value of pyarrow's as one of Python's; any other as it is."""
+    """Return a pyarrow value as one of Python's, and any other as it is."""
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
@@ -253,8 +262,10 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _check_json(array: pa.Array) -> None:
-    """Raises ValueError for a text in a column of JSON that is none, at any depth: Lance would refuse the whole file,
-    or store null for NaN."""
+    """Raise ValueError for a text in a JSON column, at any depth, that is no JSON.
+
+    Lance would refuse the whole file, or store null for NaN.
+    """
     if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
         return
     if any(is_list(array.type) for is_list in LISTS):
@@ -269,7 +280,7 @@ def _check_json(array: pa.Array) -> None:
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """The values in lists. pyarrow cannot leave out those under a NULL where extension types lie in structs."""
+    """Return the values in lists; pyarrow cannot leave out those under a NULL where structs hold extension types."""
     return (lists.drop_null() if lists.null_count else lists).flatten()
 
 
@@ -283,7 +294,7 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _infinities(array: pa.Array) -> int:
-    """How many infinite numbers are in an array of float16 or float32, at any depth of lists; 0 for other types."""
+    """Count the infinite numbers in an array of float16 or float32, at any depth of lists; 0 for other types."""
     if isinstance(array, pa.ExtensionArray):
         return _infinities(array.storage)
     if not holds(without_extensions(array.type), pt.is_floating):

@@ -25,7 +25,7 @@ _STDERR = 2
 
 
 class Call:
-    """A call with a batch, or a run of calls with one row each: then `results` grows with each."""
+    """A call with a batch, or a run of calls with one row each; `results` grows with each of these."""
 
     def __init__(self, fragment_id: int, offsets: npt.NDArray[np.int64], results: Sized | None = None) -> None:
         self.fragment_id = fragment_id
@@ -38,7 +38,7 @@ class Call:
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """The time in this block is nobody's: a pause between two attempts."""
+        """Exclude the time in this block, a pause between two attempts, from the call's time."""
         self._resting = True
         try:
             yield
@@ -47,14 +47,14 @@ class Call:
             self._resting = False
 
     def rows(self) -> RowRange:
-        """The row at hand, or the batch."""
+        """Return the row at hand, or the batch."""
         if self._results is None:
             return RowRange(int(self._offsets[0]), int(self._offsets[-1]) + 1)
         at = int(self._offsets[min(len(self._results), len(self._offsets) - 1)])
         return RowRange(at, at + 1)
 
     def stuck_for(self, now: float) -> float:
-        """Seconds since it was first seen where it is."""
+        """Return the seconds since the call was first seen at this row and attempt."""
         seen = (0 if self._results is None else len(self._results), self._rests)
         if self._resting or seen != self._seen:
             self._seen, self._since = seen, now
@@ -62,8 +62,12 @@ class Call:
 
 
 class Watchdog:
-    """Watches calls from a thread, at no cost for the calls. `tell` is called with the rows before the process ends.
-    Without `seconds` it watches nothing."""
+    """Watches calls from a thread, at no cost for the calls.
+
+    Args:
+        seconds: How long a call may take; 0: nothing is watched.
+        tell: Called with fragment id, rows and seconds before the process ends.
+    """
 
     def __init__(self, seconds: float = 0.0, tell: Callable[[int, RowRange, float], None] | None = None) -> None:
         self._seconds = seconds
@@ -78,7 +82,7 @@ class Watchdog:
         return self
 
     def _start(self) -> None:
-        """With the first call: however long the function takes to be set up, no call has taken too long yet."""
+        """Start the thread at the first call: the time in which the function is set up does not count."""
         with self._starting:
             if self._thread is None:
                 self._guard()
@@ -95,7 +99,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, call: Call) -> Iterator[Call]:
-        """The call happens in this block."""
+        """Watch the call that happens in this block."""
         if not self._seconds:
             yield call
             return
@@ -116,7 +120,7 @@ class Watchdog:
                     self._end(call)
 
     def _guard(self) -> None:
-        # native code that never lets go of the interpreter stops our thread too: then a thread of C ends the process
+        # native code that keeps the interpreter's lock stops our thread too: then a thread of C ends the process
         faulthandler.dump_traceback_later(2 * self._seconds + 1, exit=True, file=_STDERR)
 
     def _end(self, call: Call) -> None:

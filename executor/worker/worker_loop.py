@@ -41,7 +41,7 @@ _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorConnection:
-    """A blocking connection to the executor; also the sink for progress reports."""
+    """A blocking connection to the executor; also a `core.ports.ProgressSink`."""
 
     _socket: socket.socket
     _saying: threading.Lock = field(default_factory=threading.Lock)
@@ -50,23 +50,27 @@ class ExecutorConnection:
     _pid: int = field(default_factory=os.getpid)
 
     def say(self, message: WorkerMessage) -> None:
-        """Raises OSError where the executor is gone: the worker has no reason to go on then."""
+        """Send a message.
+
+        Raises:
+            OSError: The executor is gone: the worker has no reason to go on then.
+        """
         if os.getpid() != self._pid:
             os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
         data = framed(message)
-        with self._saying:  # the watchdog has a thread of its own
+        with self._saying:  # the watchdog sends from a thread of its own
             self._socket.sendall(data)
 
     def send(self, report: ProgressReport) -> None:
-        """Hints, for `core.ports.ProgressSink`."""
+        """Send a progress report."""
         self.say(Running(report))
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Likewise."""
+        """Send the rows that are in flight, or were stored."""
         self.say(Signed(in_flight))
 
     def next_unit(self) -> WorkUnit | None:
-        """Waits for a unit; None: the job is done, or the executor is gone."""
+        """Wait for a unit; return None where the job is done, or the executor is gone."""
         head = self._read(LENGTH_BYTES)
         if head is None:
             return None
@@ -75,7 +79,10 @@ class ExecutorConnection:
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
-        """Says every so many seconds, from a thread, that the worker lives, while it is at work; 0: never."""
+        """Tell the executor every so many seconds, from a thread, that the worker is alive; only while it is at work.
+
+        0 seconds: never.
+        """
         beats = threading.Thread(target=self._beat, args=(seconds,), name="beats", daemon=True)
         if seconds:
             beats.start()
@@ -88,7 +95,7 @@ class ExecutorConnection:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """The worker is at work in this block."""
+        """Mark the worker as at work in this block."""
         self._at_work.set()
         try:
             yield
@@ -125,7 +132,7 @@ class WorkerState:
         )
 
     def run(self, unit: WorkUnit, sink: ProgressSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
-        """See `UnitRunner`."""
+        """Run a unit; see `UnitRunner`."""
         outcome = UnitRunner(
             self._context,
             unit,
@@ -143,13 +150,13 @@ class WorkerState:
 
 
 def run_task(worker_task_json: str) -> int:
-    """The task of a worker; returns how many units it ran."""
+    """Run the task of a worker; return how many units it ran."""
     worker_task = _worker_tasks.decode(worker_task_json)
     return run_worker(worker_task.host, worker_task.port, worker_task.hello, worker_task.context)
 
 
 def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
-    """Runs units until there are none; returns how many."""
+    """Run units until there are none; return how many."""
     context = _contexts.decode(context_json)
     worker_state = WorkerState(context)
     units = 0

@@ -1,6 +1,6 @@
-"""Rows that compaction moved without changing what a view reads, as the history of compactions tells.
+"""Rows that compaction moved without changing what a view reads, found through the compaction history.
 
-`_row_last_updated_at_version` alone would not tell: it also moves when another column of the fragment is rewritten.
+`_row_last_updated_at_version` alone does not tell: it also moves when another column of the fragment is rewritten.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from core.lance_io import compactions
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.views.rows import NO_IDS, Ids, Mask, contains
 
-#: A fragment's files, as far as they hold the fields that are read: the same ones hold the same values.
+#: A fragment's files that hold the fields that are read: the same files hold the same values.
 State = tuple[str, ...]
 
 
 class Ancestry:
-    """The fragments of one version of a source, and what compactions made them of. `fields` are those that are read."""
+    """The fragments of one version of a source, and what compactions made them of; `fields` are those that are read."""
 
     def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
         self.fragments = fragments
@@ -37,7 +37,7 @@ class Ancestry:
         return tuple(fragment.file_of(i) for i in self._fields)
 
     def trace(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
-        """Learns what these fragments were made of, and what that was made of, up to fragments at which it ends."""
+        """Learn what these fragments were made of, and what that was made of, up to fragments for which `is_end`."""
         files = {self._file(self.fragments[i]) for i in fragment_ids if i in self.fragments} - {""}
         if not files:
             return
@@ -53,7 +53,7 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """The fragments that one compaction made this one of, with the rows that it took over."""
+        """Yield the fragments that one compaction made this one of, with the rows that it took over."""
         rewrite = self._compactions.rewrites.get(self._file(fragment))
         if rewrite is None or not any(self.is_same(made, fragment) for made in rewrite.new):
             return
@@ -61,7 +61,7 @@ class Ancestry:
             yield old, self._alive(rewrite.before, old.fragment_id)
 
     def ancestors(self, fragment_id: int) -> Mapping[State, Ids]:
-        """The states in which compactions found rows of this fragment, with the sorted ids of those rows."""
+        """Return the states in which compactions found rows of this fragment, with the sorted ids of those rows."""
         if fragment_id not in self._ancestors:
             found: dict[State, list[Ids]] = {}
             for state, ids in self._further(self.fragments[fragment_id]):
@@ -79,12 +79,12 @@ class Ancestry:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
     def _file(self, fragment: Fragment) -> str:
-        """The one file that has all that is read; empty: there are several."""
+        """Return the one file that has all that is read; empty where there are several."""
         files = fragment.files_of(self._fields)
         return files[0] if len(files) == 1 else ""
 
     def _moved(self, version: int, fragment_id: int) -> RowFacts:
-        """The rows as the compaction says that took them over; none where it says nothing."""
+        """Return the rows as recorded by the compaction that took them over; none where it recorded nothing."""
         found = compactions.OldVersion(self._uri, version).moved(fragment_id)
         if found is None:
             return NO_ROWS
@@ -101,15 +101,16 @@ class Ancestry:
         return self._read[key]
 
 
-#: Says of a fragment, as the older version has it and as it was later, at which offsets the fields' values may differ;
-#: None: at any.
+#: Returns for a fragment, as the older version has it and as it was later, the offsets at which the fields' values may
+#: differ; None: at any.
 Patched = Callable[[Fragment, Fragment], Ids | None]
 
 
 class Origins:
-    """Looks from one version of a source back to fragments that `old` has too, and further to what both were made of.
+    """Traces fragments of one version of a source to fragments that `old` has too, and to what both were made of.
 
-    `patched` comes with each call: kept here, its owner and what that read would stay until Python's collector runs.
+    `patched` comes with each call: if it were kept here, its owner and what that read would stay in memory until
+    Python's collector runs.
     """
 
     def __init__(self, new: Ancestry, old: Ancestry) -> None:
@@ -118,7 +119,7 @@ class Origins:
         self._found: dict[int, dict[int, Ids]] = {}
 
     def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
-        """For each of the rows, the same ones in both: did nothing but compaction move it from there to here?"""
+        """Tell for each row, given as it is now and before, whether nothing but compaction moved it."""
         found = np.zeros(len(now), np.bool_)
         asked = [i for i in np.unique(now.fragment_ids).tolist() if i in self._new.fragments]
         unknown = [i for i in asked if i not in self._found]
@@ -131,14 +132,14 @@ class Origins:
         return found
 
     def _origins_of(self, fragment_id: int, patched: Patched) -> dict[int, Ids]:
-        """As `_origins`, with sorted ids."""
+        """Return what `_origins` returns, with sorted ids."""
         if fragment_id not in self._found:
             origins = self._origins(self._new.fragments[fragment_id], patched)
             self._found[fragment_id] = {origin: np.sort(ids) for origin, ids in origins.items()}
         return self._found[fragment_id]
 
     def _origins(self, fragment: Fragment, patched: Patched) -> dict[int, Ids]:
-        """By fragment of the old version: ids of the rows that came from it into this one."""
+        """Return by fragment of the old version the ids of the rows that came from it into this one."""
         found: dict[int, list[Ids]] = {}
         for old, alive in self._new.made_of(fragment):
             other = self._other_offsets(old, patched)
@@ -150,7 +151,7 @@ class Origins:
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
-        """Where the old version's fragment of this id has other values; None: anywhere, or there is none."""
+        """Return where the old version's fragment of this id has other values; None: anywhere, or there is none."""
         kept = self._old.fragments.get(fragment.fragment_id)
         if kept is None or kept.physical_rows != fragment.physical_rows:
             return None
@@ -158,8 +159,10 @@ class Origins:
 
 
 def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
-    """For each of the rows, the same ones in both: did compactions alone move it to both places, out of one? So it is
-    where a version was restored after a compaction, and compacted again."""
+    """Tell for each row, given in both versions, whether compactions alone moved it to both places, out of one.
+
+    That is so where a version was restored after a compaction, and compacted again.
+    """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
         ancestry.trace(np.unique(rows.fragment_ids).tolist(), lambda _: False)

@@ -13,20 +13,25 @@ from executor.refresh.diff.unchanged_rows import Side
 
 
 class Base:
-    """Of one plan. Opened when something is to be read of it. Raises NotFound (SOURCE_VERSION_NOT_FOUND)."""
+    """The base of one plan, opened when something is to be read of it.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND, where the source does not have the version any more; for `rows` and `side`
+            only if the view has no record of it either.
+    """
 
     def __init__(self, plan: RefreshPlan) -> None:
         self._plan = plan
 
     @cached_property
     def source(self) -> SourceRows:
-        """The version itself."""
+        """Return the version as the source has it."""
         definition = self._plan.definition
         return SourceRows(definition.source_uri, definition.base_version)
 
     @cached_property
     def rows(self) -> SourceRows | SourceRecord:
-        """What tells the rows of fragments."""
+        """Return what tells the rows of fragments: the version itself, or the view's record of it."""
         try:
             return self.source
         except NotFound:
@@ -34,7 +39,7 @@ class Base:
             return source_records.read_for(self._plan.uri, found.base_record, found.source_uri, found.base_version)
 
     def side(self) -> Side:
-        """Columns and fragments."""
+        """Return the columns and fragments."""
         rows = self.rows
         if isinstance(rows, SourceRows):
             return Side.of(rows.dataset)

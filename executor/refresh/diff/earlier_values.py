@@ -1,4 +1,4 @@
-"""Values that an earlier version of a view has of rows that are the same again."""
+"""Values that an earlier version of a view has, for rows that are the same again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from executor.refresh.diff.row_diff import diff_rows
 from executor.refresh.diff.view_rows import held_with_values
 from executor.worker.source_inputs import rows_within
 
-#: Read before it is known how wide values are.
+#: Rows read at first, when it is not known how wide values are.
 _FIRST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierRows:
-    """Rows of an earlier version: `ids` are those of the source, sorted, and `own_ids` the view's, one beside the
-    other."""
+    """Rows of an earlier version of a view."""
 
+    #: The source's row ids, sorted.
     ids: Ids
+    #: The view's own row ids, in the same order as `ids`.
     own_ids: Ids
 
     def among(self, wanted: Ids) -> Ids:
-        """The view's row ids of the wanted ones, -1 where there is none."""
+        """Return the view's row ids of the wanted rows, -1 where it has none."""
         at = positions(self.ids, wanted)
         found = np.full(len(wanted), -1, np.int64)
         found[at >= 0] = self.own_ids[at[at >= 0]]
@@ -38,11 +39,13 @@ class EarlierRows:
 
 
 def unchanged_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
-    """Those of the wanted rows of the source that are the same at the plan's version as when the earlier values were
-    computed, and that the view had then.
+    """Return those of the wanted rows whose earlier values are right at the plan's version of the source.
 
-    Raises NotFound (SOURCE_VERSION_NOT_FOUND), and what `storage_errors.unusable` gives where the view's version is
-    gone.
+    These are rows of the source that are the same as when the earlier values were computed, and that the view had then.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND.
+        LemanError: What `storage_errors.unusable` gives, where the view's version is gone.
     """
     with using_storage(plan.definition.source_uri):
         return _unchanged(plan, earlier, wanted)
@@ -59,13 +62,13 @@ def _unchanged(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> Earlie
 
 
 class EarlierColumns:
-    """Values of columns of an earlier version, by the view's own row ids; blobs as their bytes."""
+    """Values of columns of an earlier version, by the view's own row ids; blobs come as their bytes."""
 
     def __init__(self, uri: str, version: int) -> None:
         self._rows = SourceRows(uri, version)
 
     def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
-        """In order, in parts of no more than so many rows, and of so many bytes as far as that can be told."""
+        """Yield values in order, in parts of at most so many rows, and of so many bytes as far as these are known."""
         at, step = 0, _FIRST_ROWS
         columns: dict[str, str] = plain([column])
         while at < len(own_ids):

@@ -1,5 +1,8 @@
-"""What became of a source's rows between two versions, from row ids alone: which are gone, which are fresh, which may
-have other values. Memory is bounded but for what it finds: ids are compared range by range."""
+"""What became of a source's rows between two versions, from row ids alone.
+
+Tells which rows are gone, which are fresh and which may have other values. Memory is bounded, apart from what is found:
+ids are compared range by range.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,22 @@ from core.views.rows import Ids, Moves, contains, positions
 from executor.refresh.diff.base import Base
 from executor.refresh.diff.unchanged_rows import Pairs, UnchangedRows
 
-#: Rows of listed fragments that are compared at once, at either version: some 500 MB for both.
+#: How many rows of listed fragments are compared at once, in each version: some 500 MB for both.
 _AT_ONCE = 1 << 22
 _ALL = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDiff:
-    """`asked`: the fresh and the changed rows, at the target, sorted by id."""
+    """What became of the rows."""
 
     moves: Moves
+    #: The fresh and the changed rows, in the target, sorted by id.
     asked: RowFacts
 
 
 def diff_rows(plan: RefreshPlan, base: Base, target: SourceRows) -> RowDiff:
-    """Looks at the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
+    """Compare the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
@@ -48,7 +52,10 @@ def diff_rows(plan: RefreshPlan, base: Base, target: SourceRows) -> RowDiff:
 
 
 def _deletions(base: Base, target: SourceRows, fragments: Collection[int]) -> tuple[RowFacts, RowFacts]:
-    """Rows of fragments with the same files that only one of the versions has: of the first, of the second."""
+    """Return the rows that only the first version has, and those that only the second has.
+
+    The fragments have the same files in both.
+    """
     gone, back = [NO_ROWS], [NO_ROWS]
     for fragment_id in sorted(fragments):
         before, after = base.rows.rows_of([fragment_id]), target.rows_of([fragment_id])
@@ -65,7 +72,7 @@ def _end(rows: RowFacts) -> int:
 
 
 def _ranges(rows: int, highest: Callable[[], int]) -> Iterable[tuple[int, int]]:
-    """Ranges of row ids with about `_AT_ONCE` rows each, if ids are spread evenly."""
+    """Return ranges of row ids with about `_AT_ONCE` rows each, if ids are spread evenly."""
     parts = -(-rows // _AT_ONCE)
     if parts < 2:
         return [_ALL]

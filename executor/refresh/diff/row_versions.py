@@ -1,4 +1,4 @@
-"""Whether what Lance says about rows (`_row_last_updated_at_version`) can be relied on between two versions.
+"""Tells whether Lance's `_row_last_updated_at_version` of rows can be relied on between two versions.
 
 It is moved by updates, by DataReplacement, and by a Merge that gives a fragment other files. It is not moved by what
 changes the schema alone (a column that is dropped and added again empty can get the same field id), by an Update that
@@ -15,7 +15,7 @@ from core.lance_io.manifest import read_fragments
 from core.lance_io.tables import fields_of
 from core.lance_io.transactions import HOUSEKEEPING, Kind, Transaction, Transactions, VersionGone
 
-#: Versions that are looked at; beyond it nothing is relied on.
+#: How many versions are looked at; where there are more, the column is not relied on.
 MOST_VERSIONS = 5000
 _HARMLESS = HOUSEKEEPING | {
     Kind.APPEND,
@@ -28,8 +28,10 @@ _HARMLESS = HOUSEKEEPING | {
 
 
 def is_silent(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
-    """Whether a version between `other` and that of `dataset` may have changed values of the columns without moving
-    `_row_last_updated_at_version`. True too where the history does not tell."""
+    """Tell whether values of the columns may have changed without moving `_row_last_updated_at_version`.
+
+    Looks at the versions between `other` and that of `dataset`; True also where the history does not tell.
+    """
     ahead, behind = max(int(dataset.version), other), min(int(dataset.version), other)
     transactions = Transactions(dataset.uri)
     for _ in range(MOST_VERSIONS):

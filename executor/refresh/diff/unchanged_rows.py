@@ -37,14 +37,14 @@ from executor.refresh.diff.row_versions import is_silent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Rows that are there in both versions, sorted by id, one beside the other."""
+    """Rows that are there in both versions, sorted by id; row `i` of one side is row `i` of the other."""
 
     before: RowFacts
     now: RowFacts
 
 
 class Side:
-    """One of the two versions; fragments are read when they are asked for."""
+    """One of the two versions; its fragments are read when they are asked for."""
 
     def __init__(self, version: int, fields: Sequence[TableField], read: Callable[[], Iterable[Fragment]]) -> None:
         self.version = version
@@ -53,18 +53,19 @@ class Side:
 
     @classmethod
     def of(cls, dataset: lance.LanceDataset) -> Side:
-        """A version that is there."""
+        """Return the side of a version that the table still has."""
         return cls(int(dataset.version), fields_of(dataset), lambda: read_fragments(dataset))
 
     @cached_property
     def fragments(self) -> Mapping[int, Fragment]:
-        """By id."""
+        """Return the fragments by id."""
         return {fragment.fragment_id: fragment for fragment in self._read()}
 
 
 class UnchangedRows:
-    """Tells for one plan which rows are the same. The source is opened, and its history read, where that is needed.
-    `base` gives the older version.
+    """Tells for one plan which rows are the same.
+
+    The source is opened, and its history read, only where that is needed. `base` returns the older version.
     """
 
     def __init__(self, plan: RefreshPlan, base: Callable[[], Side]) -> None:
@@ -75,8 +76,10 @@ class UnchangedRows:
         self._known_origins: dict[int, Origins] = {}
 
     def unchanged(self, pairs: Pairs) -> Mask:
-        """Tell for each pair of rows, in fragments whose files differ, whether the view reads the same values from
-        both."""
+        """Tell for each pair of rows whether the view reads the same values from both.
+
+        The rows are in fragments whose files differ.
+        """
         now, before = pairs.now, pairs.before
         same: Mask = np.zeros(len(now), np.bool_)
         if not len(now):
@@ -84,7 +87,7 @@ class UnchangedRows:
         stayed: Mask = before.addresses == now.addresses
         if not self._changed_silently:
             same |= before.updated == now.updated
-        if not self._other_columns:  # names of files tell of compactions, whatever else is not known
+        if not self._other_columns:  # file names show compactions, even where nothing else is known
             same |= self._only_moved(pairs, ~same & ~stayed)
         rewritten = stayed & ~same
         for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
@@ -112,17 +115,17 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Whether a name means another column now: its values may be in the same file."""
+        """Tell whether a name means another column now: its values may be in the same file."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
     @cached_property
     def _changed_silently(self) -> bool:
-        """Whether `_row_last_updated_at_version` may be the same of rows that are not."""
+        """Tell whether `_row_last_updated_at_version` may be the same for rows with other values."""
         return self._other_columns or is_silent(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: Pairs, asked: Mask) -> Mask:
-        """Which of the asked rows compaction alone moved: in the one direction, in the other, or out of one place."""
+        """Tell which of the asked rows compaction alone moved: in either direction, or out of one place."""
         found = np.zeros(len(asked), np.bool_)
         before, now = (self._base, pairs.before), (self._target, pairs.now)
         for (newer, here), (older, there) in ((now, before), (before, now)):
@@ -149,7 +152,7 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Offsets of rows of a fragment that were changed in between; None: any may have been."""
+        """Return the offsets of a fragment's rows that were changed in between; None: any may have been."""
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
 
@@ -163,7 +166,7 @@ class UnchangedRows:
         return patched_offsets(self._uri, after, before) if offsets is None else offsets
 
     def _files(self, side: Side, fragment: Fragment) -> Mapping[str, str] | None:
-        """Which file holds each column that is read."""
+        """Return which file holds each column that is read; None where one column has several."""
         files = {f.name: fragment.files_of(f.field_ids) for f in side.fields if f.name in self._columns}
         if any(len(names) != 1 for names in files.values()):
             return None

@@ -1,7 +1,7 @@
 """Which rows of a view a refresh has to append, compute anew or evict.
 
-Reads what the changes of the source explain and no more: the row ids of fragments that differ, the filter's columns of
-rows that are new or other, and the view's row ids where something was removed or changed.
+Reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new or
+changed rows, and the view's row ids where something was removed or changed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from executor.refresh.diff.row_diff import RowDiff, diff_rows
 from executor.refresh.diff.view_rows import held
 
 _ROWS = 1 << 16
-#: A fragment is scanned with the filter where it has to be evaluated for half of its rows, or for one of so many where
-#: these are many: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
+#: A fragment is scanned with the filter if half of its rows are to be evaluated, or one of so many where these are
+#: many: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
@@ -31,44 +31,49 @@ _LEAST_SLICE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowOutcome:
-    """What a refresh does to a view's rows.
+    """What a refresh does to a view's rows."""
 
-    `append`: source ids in their final order. `recompute_ids` are rows that stay where they are, at
-    `recompute_addresses` (of the view, ascending), with other values. `evict_addresses` are
-    ascending; `evict_ids` are the same rows, sorted by id. `source_rows_read` counts rows of the source whose filter
-    columns were read.
-    """
-
+    #: Source ids of new rows, in their final order.
     append: Ids
+    #: Source ids of rows that stay where they are, with other values.
     recompute_ids: Ids
+    #: Row addresses of the same rows in the view, ascending.
     recompute_addresses: Ids
+    #: Row addresses in the view of the rows to evict, ascending.
     evict_addresses: Ids
+    #: How many rows of the source had their filter columns read.
     source_rows_read: int
+    #: Source ids of the same rows, sorted.
     evict_ids: Ids = field(default_factory=lambda: NO_IDS)
 
 
-#: All rows stay as they are.
+#: The outcome where all rows stay as they are.
 NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
 
 
 def row_outcome(plan: RefreshPlan) -> RowOutcome:
-    """Step 2 of a refresh (docs/decisions/0010-views.md). The view is read at `plan.version`.
+    """Return what the plan does to the view's rows: step 2 of a refresh (docs/decisions/0010-views.md).
 
-    Raises NotFound (SOURCE_VERSION_NOT_FOUND), Aborted (SOURCE_ROW_GONE), and what `storage_errors.unusable` gives.
+    The view is read at `plan.version`.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND.
+        Aborted: SOURCE_ROW_GONE.
+        LemanError: What `storage_errors.unusable` gives.
     """
     with using_storage(plan.definition.source_uri):
         return _Comparison(plan).outcome()
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
-    """All rows that the view has are computed anew where they are. Reads nothing of the source."""
+    """Return an outcome in which all rows of the view are computed anew where they are; reads nothing of the source."""
     ids, addresses = held(plan.uri, plan.version)
     order = np.argsort(addresses)
     return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
-    """The outcome, and rows that stay as they are computed anew too."""
+    """Return the outcome with the rows that stay as they are computed anew too."""
     ids, addresses = held(plan.uri, plan.version)
     stay = ~contains(outcome.evict_ids, ids)
     order = np.argsort(addresses[stay])
@@ -90,14 +95,14 @@ class _Filter:
         return self.source.matching_ids(self._where)
 
     def among(self, ids: Ids) -> Ids:
-        """Those of the sorted ids that match."""
+        """Return those of the sorted ids that match."""
         if self._free or not len(ids):
             return ids
         self.rows_read += len(ids)
         return np.concatenate([self.source.matching(self._where, piece) for piece in _slices(ids)])
 
     def rows(self, facts: RowFacts) -> Ids:
-        """Those of the rows that match, sorted."""
+        """Return the ids of those of the rows that match, sorted."""
         if self._free or not len(facts):
             return np.sort(facts.ids)
         fragments, counts = np.unique(facts.fragment_ids, return_counts=True)
@@ -113,7 +118,7 @@ class _Filter:
 
 
 class _Comparison:
-    """Of the source at two versions, for one view."""
+    """The comparison of the source at two versions, for one view."""
 
     def __init__(self, plan: RefreshPlan) -> None:
         query = plan.definition.query
@@ -153,7 +158,7 @@ class _Comparison:
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
-        """Rows of the view at the target, and those of the changed ones that matched before too."""
+        """Return the view's rows at the target, and those of the changed ones that matched before too."""
         low, high = int(held[0]), int(held[-1])
         found = self._differences()
         moves, asked = found.moves, found.asked
@@ -168,7 +173,7 @@ class _Comparison:
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
     def _first(self) -> Ids:
-        """Of a view that has no rows: nothing is known of what matches."""
+        """Return the rows of a view that has none yet: nothing is known of what matches."""
         if self._bounds.limit == 0:
             return NO_IDS
         if self._bounds.limit is None:
@@ -180,13 +185,13 @@ class _Comparison:
 
     @cached_property
     def _target(self) -> _Filter:
-        """The filter at the version to go to; opened only where something is to be read."""
+        """Return the filter at the version to go to; opened only where something is to be read."""
         definition = self._plan.definition
         return _Filter(SourceRows(definition.source_uri, self._plan.target_version), definition.query.where)
 
     @cached_property
     def _base(self) -> _Filter:
-        """The filter at the version that the view was made from."""
+        """Return the filter at the version that the view was made from."""
         return _Filter(self._recorded.source, self._plan.definition.query.where)
 
     def _below(self, low: int, count: int) -> Ids:
@@ -196,8 +201,11 @@ class _Comparison:
         return self._nearest(lambda ids: ids[ids > high], count)
 
     def _nearest(self, side: Callable[[Ids], Ids], count: int) -> Ids:
-        """The `count` least of the matching ones among what `side` makes of row ids. Looks at the filter's columns in
-        growing slices, of the nearest rows first; the row ids themselves are read without data."""
+        """Return the `count` least of the matching ones among what `side` makes of row ids.
+
+        Looks at the filter's columns in growing slices, of the nearest rows first; the row ids themselves are read
+        without data.
+        """
         found = NO_IDS
         size = max(_LEAST_SLICE, 2 * count)
         after: int | None = None

@@ -1,4 +1,4 @@
-"""The rows that a view has, by those of its source."""
+"""The rows that a view has, by the row ids of its source."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _ROWS = 1 << 16
 
 
 def held(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
-    """Source row ids of a view's rows, sorted, and their addresses: of the `wanted` ones (sorted), or all."""
+    """Return the source row ids of a view's rows, sorted, and their addresses: of the `wanted` (sorted), or of all."""
     return _read(uri, version, wanted, "_rowaddr")
 
 
 def held_with_values(uri: str, version: int, wanted: Ids) -> tuple[Ids, Ids]:
-    """Source row ids of the wanted ones (sorted) of which the view has values, sorted, and its own row ids."""
+    """Return those of the wanted source row ids (sorted) for which the view has values, and the view's own row ids.
+
+    Both are sorted by source row id.
+    """
     return _read(uri, version, wanted, "_rowid", where=IS_SET)
 
 

@@ -1,4 +1,4 @@
-"""Has tasks run by processes of the pool. Used where Spark runs a worker."""
+"""Has tasks run by processes of the pool; used where Spark runs a worker."""
 
 from __future__ import annotations
 
@@ -21,19 +21,25 @@ _worker_tasks, _answers = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder
 
 
 class FunctionProcessEnded(RuntimeError):
-    """The process that ran an task is gone, or could not go on: the worker is to be started again."""
+    """The process that ran a task is gone, or could not go on: the worker is to be started again."""
 
 
 class Caller:
-    """A way to the pool, inherited by all that are forked from whoever started it."""
+    """A connection to the pool, inherited by every process that is forked from the one that started it."""
 
     def __init__(self, requests: socket.socket, pool_parent: int) -> None:
         self._requests = requests
         self._pool_parent = pool_parent
 
     def run(self, worker_task: str, state: bytes = b"") -> int:
-        """Runs an task where its function's version runs; returns how many units it was. Raises
-        FunctionProcessEnded."""
+        """Run a task where its function's version runs.
+
+        Returns:
+            How many units were run.
+
+        Raises:
+            FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
+        """
         function = _worker_tasks.decode(worker_task).function
         ours, theirs = socket.socketpair()
         with ours:
@@ -53,14 +59,14 @@ class Caller:
         return answer.units
 
     def _end_parent(self) -> None:
-        """Spark's daemon without a pool is of no use: Spark starts another one."""
+        """End Spark's daemon, which is of no use without a pool: Spark starts another one."""
         if os.getppid() == self._pool_parent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pool_parent, signal.SIGTERM)
 
 
 def start(prepare: Prepare, warm: Callable[[], None]) -> Caller:
-    """Forks the pool from this process, which must be as clean as function processes are to be."""
+    """Fork the pool from this process, which must be as clean as function processes are to be."""
     here = os.getpid()
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if os.fork() == 0:

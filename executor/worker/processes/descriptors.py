@@ -1,6 +1,7 @@
 """Keeps a function from closing descriptors that Leman, Lance and the rest of its process rely on.
 
-A descriptor 1 that is closed goes to the next file or socket that is opened, and then everything that is printed does.
+A descriptor 1 that is closed goes to the next file or socket that is opened, which then gets everything that is
+printed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _Identity = tuple[int, int]
 
 
 class Descriptors:
-    """Those of one process. Call `guard` once, `restore` before each task, `check` after each unit."""
+    """The descriptors of one process.
+
+    Call `guard` once, `restore` before each task, `check` after each unit.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -31,8 +35,11 @@ class Descriptors:
         self._close, self._closerange, self._dup2 = os.close, os.closerange, os.dup2
 
     def guard(self) -> None:
-        """From now on `os.close` and its like leave alone what is not the function's, and closing `sys.stdout` does not
-        close descriptor 1."""
+        """Protect Leman's descriptors from the function, from now on.
+
+        `os.close` and its like leave alone what is not the function's, and closing `sys.stdout` does not close
+        descriptor 1.
+        """
         sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # typeshed has them final
         sys.stdout = sys.__stdout__ = _text(1, "w")  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = _text(2, "w")  # type: ignore[misc]
@@ -40,7 +47,7 @@ class Descriptors:
 
     @contextlib.contextmanager
     def keeping(self, fd: int) -> Iterator[None]:
-        """In this block the descriptor is Leman's."""
+        """Count the descriptor as Leman's in this block."""
         self._own.add(fd)
         try:
             yield
@@ -48,7 +55,11 @@ class Descriptors:
             self._own.discard(fd)
 
     def close(self, fd: int) -> None:
-        """`os.close` for functions: a standard descriptor leads nowhere afterwards, but stays open."""
+        """Stand in for `os.close` in functions: a standard descriptor leads nowhere afterwards, but stays open.
+
+        Raises:
+            OSError: EBADF, where the descriptor is Leman's.
+        """
         if os.getpid() == self._pid:
             if fd in _STANDARD:
                 self._redirect(self._null, fd)
@@ -58,7 +69,11 @@ class Descriptors:
         self._close(fd)
 
     def closerange(self, fd_low: int, fd_high: int, /) -> None:
-        """`os.closerange` for functions: theirs are among those of Lance and of Leman."""
+        """Stand in for `os.closerange` in functions, and refuse: their descriptors are among those of Lance and Leman.
+
+        Raises:
+            PermissionError: EPERM, in the function's process; a child process may call it.
+        """
         if os.getpid() == self._pid:
             raise PermissionError(
                 errno.EPERM, "a function must not close descriptors that it did not open; a child process may"
@@ -66,7 +81,11 @@ class Descriptors:
         self._closerange(fd_low, fd_high)
 
     def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:  # noqa: FBT001, FBT002 as in os
-        """`os.dup2` for functions: they may redirect what they print, until their task ends."""
+        """Stand in for `os.dup2` in functions: they may redirect what they print, until their task ends.
+
+        Raises:
+            OSError: EBADF, where `fd2` is Leman's.
+        """
         if os.getpid() == self._pid:
             if fd2 in self._own:
                 raise OSError(errno.EBADF, "this descriptor is Leman's")
@@ -76,13 +95,16 @@ class Descriptors:
         return self._dup2(fd, fd2, inheritable)
 
     def restore(self) -> None:
-        """The standard descriptors lead where they did at first."""
+        """Make the standard descriptors lead where they led at first."""
         for fd in _STANDARD:
             self._redirect(self._saved[fd], fd)
 
     def check(self) -> None:
-        """Raises FailedPrecondition (UDF_BROKE_DESCRIPTORS) where a standard descriptor was closed in another way, and
-        may be anything now."""
+        """Check that the standard descriptors are those that were set here.
+
+        Raises:
+            FailedPrecondition: UDF_BROKE_DESCRIPTORS, where one was closed in another way, and may be anything now.
+        """
         for fd in _STANDARD:
             try:
                 same = _identity(fd) == self._known[fd]
@@ -100,12 +122,12 @@ class Descriptors:
         self._known[fd] = _identity(fd)
 
 
-#: Those of this process, where they are guarded.
+#: The guarded descriptors of this process; empty where none are guarded.
 _guarded: list[Descriptors] = []
 
 
 def guard() -> Descriptors:
-    """Guards those of this process, for good."""
+    """Guard the descriptors of this process, for good."""
     guarded = Descriptors()
     guarded.guard()
     _guarded.append(guarded)
@@ -113,12 +135,12 @@ def guard() -> Descriptors:
 
 
 def keeping(fd: int) -> contextlib.AbstractContextManager[None]:
-    """See `Descriptors.keeping`."""
+    """Count the descriptor as Leman's in this block; see `Descriptors.keeping`."""
     return _guarded[0].keeping(fd) if _guarded else contextlib.nullcontext()
 
 
 def check() -> None:
-    """See `Descriptors.check`."""
+    """Check the standard descriptors where they are guarded; see `Descriptors.check`."""
     for guarded in _guarded:
         guarded.check()
 
@@ -129,7 +151,7 @@ def _identity(fd: int) -> _Identity:
 
 
 def _high(fd: int) -> int:
-    """The same behind a number that nobody closes by habit."""
+    """Move a descriptor to a number that nobody closes by habit."""
     import fcntl  # noqa: PLC0415 not everywhere
 
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)

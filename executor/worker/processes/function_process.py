@@ -23,7 +23,7 @@ _requests = msgspec.json.Decoder(Request)
 
 
 def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Callable[[], None]) -> NoReturn:
-    """Called after the fork. Each message on `control` brings a caller's connection."""
+    """Serve tasks, after the fork; each message on `control` brings a caller's connection."""
     try:
         _settle(pool)
         guarded = descriptors.guard()
@@ -39,7 +39,7 @@ def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Ca
 
 
 def _settle(pool: int) -> None:
-    os.setpgid(0, 0)  # not a session: whoever ends the executor's looks for that
+    os.setpgid(0, 0)  # no session of its own: whoever ends the executor's session looks for that
     adopt_orphans()
     die_with(pool)
     for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
@@ -53,8 +53,11 @@ def _next_caller(control: socket.socket) -> socket.socket | None:
 
 
 def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare) -> None:
-    """Runs one task. Another one is taken only where it ended well and left no process behind: else the pool ends
-    this one when the caller has its answer, and what it left with it."""
+    """Run one task.
+
+    Another one is taken only where this one ended well and left no process behind. Otherwise the pool ends this process
+    when the caller has its answer, and with it what the task left behind.
+    """
     here = os.getpid()
     request = receive(caller)
     if request is None:
@@ -73,12 +76,12 @@ def _answer(request: Request, run: Run, prepare: Prepare) -> Answer:
         if request.state:
             prepare(request.state)
         return Answer(run(request.worker_task))
-    except BaseException as error:  # noqa: BLE001 whatever it is, the caller has to know
+    except BaseException as error:  # noqa: BLE001 the caller has to hear of any error
         return Answer(error=f"{type(error).__name__}: {error}")
 
 
 def _has_children() -> bool:
-    """Whether processes of the function live. Dead ones are forgotten."""
+    """Tell whether processes of the function live; dead ones are reaped."""
     try:
         while True:
             if os.waitpid(-1, os.WNOHANG) == (0, 0):

@@ -1,4 +1,4 @@
-"""What Linux does for processes and their children; elsewhere these do nothing."""
+"""What Linux does for processes and their children; on other systems these functions do nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Processes whose parent dies below this one become its children."""
+    """Make processes whose parent dies below this one its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Has the kernel send a signal when the parent dies; one that is dead already counts."""
+    """Have the kernel send a signal when the parent dies; where it is dead already, end this process."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)

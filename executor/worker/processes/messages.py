@@ -8,32 +8,37 @@ import msgspec
 
 from executor.worker.messages import LENGTH_BYTES, framed
 
-#: A function process tells the pool that it may get another task.
+#: Tells the pool that a function process may get another task.
 IDLE = b"i"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """From the caller to the function process. `worker_task`: as `worker_loop.run_worker_task` takes it; `state`: what
-    the process is to take over from its caller beforehand."""
+    """What the caller asks of the function process."""
 
+    #: As `worker_loop.run_task` takes it.
     worker_task: str
+    #: What the process is to take over from its caller beforehand.
     state: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """To the caller: how many units were run, or why the task ended early."""
+    """What the caller is told: how many units were run, or why the task ended early."""
 
     units: int = 0
     error: str = ""
 
 
 def send(connection: socket.socket, message: Request | Answer) -> None:
-    """Raises OSError."""
+    """Send a message.
+
+    Raises:
+        OSError: The other side is gone.
+    """
     connection.sendall(framed(message))
 
 
 def receive(connection: socket.socket) -> bytes | None:
-    """A message, still encoded; None where the other side is gone."""
+    """Return a message, still encoded; None where the other side is gone."""
     head = _read(connection, LENGTH_BYTES)
     return None if head is None else _read(connection, int.from_bytes(head, "big"))
 

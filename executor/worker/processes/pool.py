@@ -1,7 +1,7 @@
 """The pool of function processes: binds each to one version of a function, and ends them.
 
-A process of its own, which runs no user code, starts no thread and opens no dataset: what it forks is clean and up in
-milliseconds. A few are forked before anybody asks.
+The pool is a process of its own, which runs no user code, starts no thread and opens no dataset: what it forks is clean
+and ready in milliseconds. A few are forked before anybody asks.
 """
 
 from __future__ import annotations
@@ -24,32 +24,37 @@ from executor.worker.processes.linux import adopt_orphans, die_with
 from executor.worker.processes.messages import IDLE, Answer, send
 
 _CORES = os.cpu_count() or 1
-#: Forked in advance: as many as are asked for at once by a job that says nothing.
+#: Processes forked in advance: as many as a job that says nothing asks for at once.
 _SPARE = min(4, _CORES)
-#: Idle ones that are kept, of all versions together.
+#: Idle processes that are kept, of all versions together.
 _MOST_IDLE = max(4, 2 * _CORES)
 #: As long as Spark keeps its own idle Python processes.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
-#: After the end of an task its job is being ended, which is not to wait for cores.
+#: After the end of a task its job is being ended, which is not to wait for cores.
 _QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """`function`: what it is bound to; empty: nothing yet. `caller`: whose task it runs."""
+    """A function process, as the pool knows it."""
 
     pid: int
     control: socket.socket
+    #: What it is bound to; empty: nothing yet.
     function: str = ""
+    #: Whose task it runs.
     caller: socket.socket | None = None
     idle_since: float = field(default_factory=time.monotonic)
 
 
 class Pool:
-    """Serves requests, each a function's name with a caller's connection, until it is told to end or its parent is
-    gone. `run`, `prepare` and `warm` are for the processes that it forks."""
+    """Serves requests, each a function's name with a caller's connection.
+
+    It ends when it is told to, or when its parent is gone. `run`, `prepare` and `warm` are for the processes that it
+    forks.
+    """
 
     def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Callable[[], None]) -> None:
         self._requests = requests
@@ -61,7 +66,7 @@ class Pool:
         self._over = False
 
     def serve(self, parent: int) -> NoReturn:
-        """Called after the fork."""
+        """Serve requests, after the fork."""
         try:
             woken, self._wake = socket.socketpair()
             for end in (woken, self._wake):
@@ -93,7 +98,7 @@ class Pool:
             self._end_idle()
 
     def _lacks_spares(self) -> bool:
-        """Tell whether there are fewer than there are to be, and nothing runs that forking them would slow down."""
+        """Tell whether spare processes are missing, and nothing runs that forking them would slow down."""
         idle = all(process.caller is None for process in self._processes.values())
         return idle and self._spares_missing() > 0
 
@@ -115,7 +120,7 @@ class Pool:
             return
         caller, function = socket.socket(fileno=fds[0]), name.decode()
         for process in self._processes.values():
-            self._heard(process)  # one that the caller has had an answer of is idle again
+            self._heard(process)  # a process whose caller has its answer is idle again
         process = self._idle_one(function) or self._idle_one("") or self._fork()
         process.function, process.caller = function, caller
         self._on(caller, lambda: self._caller_gone(process), events=0)
@@ -123,12 +128,12 @@ class Pool:
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
     def _idle_one(self, function: str) -> _Process | None:
-        """That which was busy last: what it has in its caches is the newest."""
+        """Return the process that was busy last: what it has in its caches is the newest."""
         idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
         return max(idle, key=lambda p: p.idle_since, default=None)
 
     def _heard(self, process: _Process) -> None:
-        """A process has something to say: that it is idle."""
+        """Read what a process has to say: that it is idle."""
         said = b""
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
@@ -137,7 +142,7 @@ class Pool:
             process.caller, process.idle_since = None, time.monotonic()
 
     def _caller_gone(self, process: _Process) -> None:
-        """It has its answer, or was killed as its job was cancelled."""
+        """Handle a caller that has its answer, or was killed as its job was cancelled."""
         self._heard(process)
         if process.caller is not None:
             self._close(process.caller)
@@ -162,7 +167,7 @@ class Pool:
         return process
 
     def _forget(self) -> None:
-        """A process that was forked has none of the pool's connections."""
+        """Close the pool's connections, in a process that was just forked."""
         for connection, _ in self._actions.values():
             connection.close()
         self._wake.close()
@@ -175,7 +180,7 @@ class Pool:
         return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
-        """Ends those that were idle for long, and the oldest of too many."""
+        """End the processes that were idle for long, and the oldest of too many."""
         idle = [p for p in self._processes.values() if p.function and p.caller is None]
         idle.sort(key=lambda p: p.idle_since, reverse=True)
         until = time.monotonic() - _IDLE_SECONDS
@@ -184,7 +189,7 @@ class Pool:
                 self._kill(process)
 
     def _kill(self, process: _Process) -> None:
-        """With its group; what left that is killed when it is dead."""
+        """Kill a process with its group; what that leaves behind is killed when the process is dead."""
         self._processes.pop(process.pid)
         self._close(process.control)
         _kill_group(process.pid)
@@ -196,7 +201,7 @@ class Pool:
         self._reap()
 
     def _reap(self) -> None:
-        """Takes note of all that died. What a dead process left behind became a child of this one, and dies too."""
+        """Reap all processes that died; what a dead one left behind became a child of this one, and is killed too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -237,7 +242,7 @@ class Pool:
 
 
 def _kill_group(pid: int) -> None:
-    """A process that dies before it made its group is killed by itself."""
+    """Kill a process and its group; the process alone where it has not made its group yet."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

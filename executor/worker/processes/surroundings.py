@@ -1,4 +1,4 @@
-"""Working directory and environment of a function process: each job finds those that the function was loaded into."""
+"""Working directory and environment of a function process: each job finds those in which the function was loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """As they were at one moment."""
+    """Working directory, environment and umask as they were at one moment."""
 
     folder: str
     environment: dict[str, str]
@@ -17,7 +17,7 @@ class Surroundings:
 
     @classmethod
     def here(cls) -> Surroundings:
-        """Those of this process."""
+        """Return those of this process."""
         umask = os.umask(0o022)
         os.umask(umask)
         try:
@@ -27,7 +27,7 @@ class Surroundings:
         return cls(folder, dict(os.environ), umask)
 
     def restore(self) -> None:
-        """Makes them those of this process again; a folder that is gone stays gone."""
+        """Make them those of this process again; a folder that is gone stays gone."""
         os.umask(self.umask)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
@@ -37,24 +37,24 @@ class Surroundings:
 
 
 class Kept:
-    """What a function process goes back to before each job."""
+    """The surroundings that a function process goes back to before each job."""
 
     def __init__(self) -> None:
         self._kept: Surroundings | None = None
         self._loaded = False
 
     def begin(self) -> None:
-        """A job begins: what the last one changed is undone."""
+        """Begin a job: undo what the last one changed."""
         if self._kept is None:
             self._kept = Surroundings.here()
         else:
             self._kept.restore()
 
     def loaded(self) -> None:
-        """The function is loaded: what it set up meanwhile belongs to it. Only the first time counts."""
+        """Keep what the function set up while it was loaded, as it belongs to it; only the first time counts."""
         if self._kept is not None and not self._loaded:
             self._kept, self._loaded = Surroundings.here(), True
 
 
-#: Those of this process; without `begin` nothing is kept or restored.
+#: The surroundings of this process; without `begin` nothing is kept or restored.
 kept = Kept()
