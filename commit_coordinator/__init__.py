@@ -1,1 +1,1 @@
-"""Makes work visible, exactly once: one commit queue a table, checks before every commit, group commit."""
+"""The service that makes work visible exactly once: a commit queue per table, checks before a commit, group commit."""

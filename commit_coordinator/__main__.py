@@ -1,4 +1,4 @@
-"""`python -m commit_coordinator`: serves commits."""
+"""`python -m commit_coordinator`: serve commits."""
 
 import sys
 

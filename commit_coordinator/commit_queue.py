@@ -1,4 +1,7 @@
-"""The commit queue of one table: what waits while a commit runs becomes the next, one Lance version a column."""
+"""The commit queue of one table.
+
+Requests that wait while a commit runs become the next commit, with one Lance version for each column.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the commit queues. `max_queued_requests` is for one table; an idle commit queue closes its table."""
+    """Bounds of the commit queues."""
 
     version_conflict_max_retries: int = 10
+    #: For one table.
     max_queued_requests: int = 256
+    #: A commit queue that is idle for so long ends, and closes its table.
     idle_seconds: float = 300.0
     longest_backoff_seconds: float = 1.0
 
@@ -58,7 +63,7 @@ class _Ticket:
     prepared: Prepared | None = None
 
     def settle(self) -> None:
-        """Answers once there is a decision on every fragment."""
+        """Answer the request if there is a decision on every fragment."""
         decisions = [c.decision for c in self.candidates]
         if not decisions or any(v is None for v in decisions):
             return
@@ -95,9 +100,13 @@ class CommitQueue:
         self._open = 0
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Checks the files beside the commit queue, then waits for its turn.
+        """Check the files beside the commit queue, wait for the request's turn, and return its result.
 
-        Raises what `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto) names.
+        Raises:
+            ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` of this table wait already.
+            InvalidArgument: MISSING_FIELD – a replacement names no fragment.
+            LemanError: what else `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto)
+                names.
         """
         if self._open >= self._limits.max_queued_requests:
             message = f"{self._open} requests wait for table {self._uri}; try again later"
@@ -117,7 +126,7 @@ class CommitQueue:
             self._open -= 1
 
     async def serve(self) -> None:
-        """Commits what arrives, until nothing came for `idle_seconds`."""
+        """Commit what arrives, and return when nothing came for `idle_seconds`."""
         while True:
             try:
                 async with asyncio.timeout(self._limits.idle_seconds):
@@ -150,7 +159,7 @@ class CommitQueue:
                 ticket.settle()
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Tries until there is a decision on every candidate; each try begins with a look at the table."""
+        """Try until there is a decision on every candidate; each try begins with a look at the table."""
         try:
             await self._retrying(group_commit.install, turn)
         except CommitConflict as conflict:
@@ -169,7 +178,7 @@ class CommitQueue:
             await self._commits.run(self._step, group_commit.look, turn)
 
     async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
-        """Answers the ticket with what the work gives or raises."""
+        """Answer the ticket with what the work returns or raises."""
         try:
             ticket.succeed(await work)
         except CommitConflict as conflict:
@@ -204,7 +213,7 @@ class CommitQueue:
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
-        """In a thread: one step on the open table. After anything but a conflict the table is opened anew."""
+        """Run one step on the open table, in a thread; after any error but a conflict the next one opens it anew."""
         try:
             self._table = self._table or TableHandle(self._uri)
             return _without_panics(step, self._table, subject)
@@ -216,7 +225,7 @@ class CommitQueue:
 
 
 def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Groups that can be one commit each: files of the same fields, each fragment once. First come first."""
+    """Yield groups that can be one commit each: files of the same fields, each fragment once, first come first."""
     columns: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         columns.setdefault(candidate.request.output.field.field_ids, []).append(candidate)
@@ -229,7 +238,10 @@ def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
-    """A panic in Lance's Rust is no Exception, and would end the commit queue."""
+    """Run a step, and raise a panic in Lance's Rust as RuntimeError.
+
+    A panic is no Exception, and would end the commit queue.
+    """
     try:
         return step(*subject, **named)
     except Exception:
@@ -239,7 +251,10 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
 
 
 def _check_fragments(request: ReplaceRequest) -> None:
-    """No decision on any fragment would ever answer a request without one."""
+    """Raise InvalidArgument (MISSING_FIELD) for a request without fragments.
+
+    Only decisions on fragments answer a request, so that it would wait for ever.
+    """
     if not request.replacements:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
 
@@ -250,7 +265,10 @@ def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
 
 
 def _failure(error: Exception) -> LemanError:
-    """What those that wait are told about a failure that is no answer."""
+    """Return the error that waiting callers get for a failure that does not answer their request.
+
+    COMMIT_UNKNOWN where the commit may have been made, INTERNAL_BUG for everything else, which is logged too.
+    """
     if isinstance(error, CommitUnclear):
         return Unavailable(
             "COMMIT_UNKNOWN",

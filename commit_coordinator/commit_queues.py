@@ -1,4 +1,4 @@
-"""The commit queues of all tables, one for each."""
+"""The commit queues of all tables, one for each table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNBOUNDED = 1 << 40
 
 
 class CommitQueues:
-    """All commit queues of a process: made when a table is first written to, gone when it was idle for a while."""
+    """All commit queues of a process: each is made when its table is first written to, and ends when it is idle."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -32,13 +32,13 @@ class CommitQueues:
         self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """See `CommitQueue.submit`."""
+        """Submit a request to its table's queue; see `CommitQueue.submit`."""
         async with self._gate(request.uri).together():
             return await self._queue(request).submit(request)
 
     @contextlib.asynccontextmanager
     async def alone(self, uri: str) -> AsyncIterator[None]:
-        """While nothing of a table is checked or committed here: between the two a file must not vanish."""
+        """Hold back checks and commits of a table while inside: a checked file must not vanish before its commit."""
         async with self._gate(uri).alone():
             yield
 
@@ -61,11 +61,11 @@ class CommitQueues:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Uris of the tables that have a commit queue now."""
+        """The uris of the tables that have a commit queue now."""
         return frozenset(self._queues)
 
     async def close(self) -> None:
-        """Ends the commit queues. What is being committed is: wait for it before."""
+        """End the commit queues at once; wait for running commits before (`RequestMemory.settled`)."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

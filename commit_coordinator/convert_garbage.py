@@ -1,4 +1,4 @@
-"""A collection of garbage as protobuf."""
+"""Garbage collections as protobuf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ _FATE = {fate: _File.Fate.Value(f"FATE_{fate.name}") for fate in Fate}
 
 
 def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int) -> commit_pb2.CollectGarbageResponse:
-    """The answer of CollectGarbage."""
+    """Return the answer of CollectGarbage.
+
+    Args:
+        include_kept: Name kept files too, and not the garbage alone.
+        max_files: How many files the answer names at the most; its counts are of all files.
+    """
     removed = {(f.folder, f.name) for f in found.removed}
     counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
     for decision in found.decisions:

@@ -1,4 +1,4 @@
-"""Reports of a verification as protobuf."""
+"""Verification reports as protobuf."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FLAW = {flaw: _Finding.Flaw.Value(f"FLAW_{flaw.name}") for flaw in Flaw}
 
 
 def report_to_proto(found: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
-    """One message of VerifyDatabase."""
+    """Return one message of VerifyDatabase."""
     counts = [
         commit_pb2.VerifiedCount(
             subject=_SUBJECT[subject],

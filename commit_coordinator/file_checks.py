@@ -1,4 +1,4 @@
-"""Looks at the content of staged files, beside the commit queue and several at once."""
+"""Checks of the content of staged files, beside the commit queue and several at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.rpc.blocking import BlockingPool
 
 
 class FileChecks:
-    """The checks for one table. `width` threads of the pool work on one request at the most."""
+    """The checks for one table; at most `width` threads of the pool work on one request."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -25,8 +25,13 @@ class FileChecks:
         self._width = width
 
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
-        """One for each fragment of the request, in its order; what the sound files hold is noted, for whoever
-        verifies the table later. Raises what `storage_errors.failed` gives."""
+        """Check the request's files and return one candidate for each of its fragments, in its order.
+
+        Sizes and digests of the sound files are noted beside the table, for a later verification.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
         size = -(-len(request.replacements) // self._width)
         shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
         checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))

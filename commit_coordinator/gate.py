@@ -1,4 +1,4 @@
-"""Many or one: commits of a table go on together, the removal of its files goes alone."""
+"""The gate of one table: commits pass it together, the removal of the table's files passes it alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 
 class Gate:
-    """For one event loop. Whoever wants to be alone goes before those that come later."""
+    """A gate for many or for one, on one event loop; who wants to be alone goes before those that come later."""
 
     def __init__(self) -> None:
         self._inside = 0
@@ -18,7 +18,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
-        """Inside with others, while nobody is alone."""
+        """Enter with others, as soon as nobody is alone inside."""
         async with self._turn:
             self._inside += 1
             self._empty.clear()
@@ -31,7 +31,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Inside alone, when all others have left."""
+        """Enter alone, as soon as all others have left."""
         async with self._turn:
             await self._empty.wait()
             yield

@@ -1,6 +1,6 @@
-"""One try of a group commit: look at the latest version, decide about every fragment, install what may be.
+"""One try of a group commit: look at the latest version, decide about every fragment, install what may be installed.
 
-Runs in a thread, one at a time for a table. A try that fails leaves undecided items behind; the next one
+It runs in a thread, one at a time for a table. A try that fails leaves candidates without a decision; the next try
 looks again.
 """
 
@@ -24,16 +24,24 @@ HISTORY_LIMIT = 256
 
 @dataclass(slots=True, eq=False)
 class Candidate(Item):
-    """An item on its way. `file`: what the check of its content gave; `decision`: what became of it."""
+    """An item on its way through the commit queue."""
 
+    #: What the check of its content gave.
     file: InstallableFile | Rejection
+    #: What became of it; None: still open.
     decision: Outcome | LemanError | None = None
 
 
 def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Gives decisions to all candidates, which are for the same column and for a fragment at most once.
+    """Install what may be installed, and set the decision of every candidate.
 
-    Raises CommitConflict and CommitUnclear, then some are still open; and what `TableHandle.latest` raises.
+    Args:
+        candidates: All for the same column, at most one for each fragment.
+
+    Raises:
+        CommitConflict: Another writer came between; some candidates are still open.
+        CommitUnclear: The commit may have been made; some candidates are still open.
+        LemanError: what `TableHandle.latest` raises.
     """
     base, ready = _look(table, candidates)
     if not ready:
@@ -56,27 +64,46 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
 
 
 def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Gives decisions where no commit is needed: an unclear failure may have left the files in the table."""
+    """Set the decisions that need no commit: after an unclear failure the files may be in the table already."""
     _look(table, candidates)
 
 
 def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
-    """Version of the table with the columns. Raises Aborted (TABLE_REPLACED) and what
-    `TableHandle.add_null_columns` raises."""
+    """Add columns without data and return the version of the table that has them.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `TableHandle.latest` and `TableHandle.add_null_columns` raise.
+    """
     version = table.add_null_columns(_base(table, request), request.schema)
     crash_point("coordinator.columns_added")
     return version
 
 
 def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
-    """Version of the table with the columns bound. Raises Aborted (TABLE_REPLACED) and what
-    `TableHandle.bind_columns` raises."""
+    """Bind columns to their functions and return the version of the table in which they are bound.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `TableHandle.latest` and `TableHandle.bind_columns` raise.
+    """
     return table.bind_columns(_base(table, request), request.schema)
 
 
 def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
-    """Version of the table that refuses earlier attempts. Raises Aborted (TABLE_REPLACED), FailedPrecondition
-    (ATTEMPT_FENCED) where a later one has begun, and what `TableHandle.begin_attempt` raises."""
+    """Begin an attempt at a job and return a version of the table that refuses earlier attempts.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
+        LemanError: what `TableHandle.latest` raises.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+    """
     base = _base(table, request)
     refused = preconditions.fenced(base, request.job_id, request.attempt)
     if refused is not None:
@@ -96,7 +123,7 @@ def _base(table: TableHandle, request: AddColumnsRequest | BeginAttemptRequest |
 
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:
-    """The base, and the candidates that may be installed on it. Decides about the others."""
+    """Decide about the undecided candidates; return the base, and those that may be installed on it."""
     undecided = [c for c in candidates if c.decision is None]
     base = Base(table.latest({c.replacement.fragment_id for c in undecided}), _past(table, undecided))
     for candidate in undecided:
@@ -111,13 +138,13 @@ def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, li
 
 
 def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, TableSnapshot]:
-    """The older versions that inputs were read from, as far as they are still there."""
+    """Return the older versions that inputs were read from, as far as they are still there."""
     found = {n: table.past(n) for n in {c.request.inputs_version for c in candidates} if n}
     return {n: snapshot for n, snapshot in found.items() if snapshot is not None}
 
 
 def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:
-    """What is wrong with the file: by itself, or because a restore brought rows back that it lacks."""
+    """Return why the file cannot be installed: by itself, or as a restore brought rows back that it lacks."""
     if isinstance(candidate.file, Rejection):
         return candidate.file
     lacks, fragment_id = candidate.file.deletions, candidate.replacement.fragment_id
@@ -135,8 +162,10 @@ def _is_rejected(candidate: Candidate) -> bool:
 
 
 def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
-    """What was committed stays COMMITTED: the answer to a request may have been lost, and the table may have
-    moved on before it was sent again."""
+    """Answer COMMITTED for what the table's history says was committed.
+
+    The first answer to the request may have been lost, and the table may have moved on before it was sent again.
+    """
     if not refused:
         return
     oldest = min(c.request.read_version for c in refused)
@@ -154,10 +183,10 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
 
 
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
-    """Others committed between our look and our commit; Lance, which knows no read set, let both pass.
+    """Reject installed files whose inputs others changed between our look and our commit.
 
-    A file whose inputs they changed is in the table and stale. Its name tells the next plan; this answer
-    makes that plan come now.
+    Lance, which knows no read set, let both commits pass: such a file is in the table and stale. Its name tells the
+    next plan; the rejection makes that plan come now.
     """
     for candidate in installed:
         rejection = SameInputs().check(after, candidate)

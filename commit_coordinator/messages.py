@@ -1,4 +1,4 @@
-"""protobuf ↔ requests and answers of the coordinator."""
+"""Requests and answers of the coordinator, from and to protobuf."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ _STATUS = {
 
 
 def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitRequest:
-    """Raises InvalidArgument (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, FRAGMENT_TWICE)."""
+    """Return the request that a message asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD; BAD_SCHEMA; BAD_FILE_NAME; BAD_NUMBER – negative, or an attempt below 1;
+            BAD_METADATA – a key that is not a view's; FRAGMENT_TWICE – a fragment is named more than once.
+    """
     uri, request_id = uri_of(message.uri), required(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
         schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
@@ -178,20 +183,27 @@ def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Repl
 
 
 def uri_of(text: str) -> str:
-    """Of a table, as commit queues know it. Raises InvalidArgument (MISSING_FIELD, and as
-    `core.locations.canonical_table`)."""
+    """Return the uri of a table as commit queues know it.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD – the text is empty; else as `core.locations.canonical_table`.
+    """
     return canonical_table(required(text, "uri"))
 
 
 def required(text: str, field: str) -> str:
-    """Raises InvalidArgument (MISSING_FIELD)."""
+    """Return the text.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD – the text is empty.
+    """
     if not text:
         raise InvalidArgument("MISSING_FIELD", f"{field} is missing", field=field)
     return text
 
 
 def outcome_to_proto(outcome: Outcome) -> submission_pb2.FragmentOutcome:
-    """What became of one fragment."""
+    """Return what became of one fragment."""
     return submission_pb2.FragmentOutcome(
         fragment_id=outcome.fragment_id,
         status=_STATUS[outcome.status],
@@ -201,7 +213,7 @@ def outcome_to_proto(outcome: Outcome) -> submission_pb2.FragmentOutcome:
 
 
 def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
-    """A commit as the history has it."""
+    """Return a commit as the history has it."""
     return commit_pb2.Commit(
         version=record.version,
         request_ids=record.request_ids,
@@ -212,5 +224,5 @@ def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
 
 
 def schema_change_to_proto(request_id: str, result: CommitResult) -> commit_pb2.Commit:
-    """A commit of which the history says no more than what is remembered."""
+    """Return a commit of which the history says no more than what is remembered."""
     return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation=result.operation)

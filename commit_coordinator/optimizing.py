@@ -1,7 +1,7 @@
-"""Brings indexes up to date, beside the commit queues: it takes long, and Lance sees to it that nothing is lost.
+"""The update of indexes, beside the commit queues: it takes long, and Lance sees to it that nothing is lost.
 
 A commit that comes in between takes its fragments out of the new index too, or makes Lance refuse the index as a
-conflict; then it is tried again.
+conflict; then the update is tried again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ _TRIES = 5
 
 
 def optimize(uri: str, columns: Sequence[str], names: Sequence[str]) -> tuple[int, list[IndexCoverage]]:
-    """See `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto)."""
+    """Bring indexes up to date, see `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto).
+
+    Raises:
+        Aborted: CONFLICT – other writers came first each time.
+        Unavailable: COMMIT_UNKNOWN – it is not known whether the indexes are up to date.
+        LemanError: what `index_optimization.optimize` raises.
+    """
     trying = Retrying(
         retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
         stop=stop_after_attempt(_TRIES),

@@ -1,4 +1,4 @@
-"""What must hold of a table for a staged file to be right in it. Pure: looks at a snapshot, touches nothing.
+"""What must hold of a table for a staged file to be right in it. Pure: it looks at a snapshot and touches nothing.
 
 Lance checks almost none of this: it knows no read set, gives field ids out again, and does not notice a table
 that was made anew at the same path. A commit that only retries on conflict loses updates; every try of ours
@@ -38,7 +38,11 @@ class Base:
     """The version of the table that a commit builds on, with the fragments that it touches."""
 
     def __init__(self, table: TableSnapshot, past: Mapping[int, TableSnapshot] | None = None) -> None:
-        """`past`: older versions of the table that requests name, as far as they are still there."""
+        """Build the base of a commit.
+
+        Args:
+            past: Older versions of the table that requests name, as far as they are still there.
+        """
         self.table = table
         self._past = {n: (old, {f.fragment_id: f for f in old.fragments}) for n, old in (past or {}).items()}
         self._fragments = {fragment.fragment_id: fragment for fragment in table.fragments}
@@ -48,19 +52,23 @@ class Base:
         return self._fragments.get(item.replacement.fragment_id)
 
     def past(self, item: Item) -> tuple[TableSnapshot, Fragment | None] | None:
-        """The version that the request's inputs were read from, and the item's fragment in it; None: it is gone."""
+        """Return the version that the request's inputs were read from, and the item's fragment in it.
+
+        None where the version is gone.
+        """
         found = self._past.get(item.request.inputs_version)
         return None if found is None else (found[0], found[1].get(item.replacement.fragment_id))
 
     def current_files(self, item: Item) -> tuple[str, ...]:
-        """Names of the output column's files in the item's fragment."""
+        """Return the names of the output column's files in the item's fragment."""
         fragment = self.fragment(item)
         return fragment.files_of(item.request.output.field.field_ids) if fragment else ()
 
     def input_ids(self, request: ReplaceRequest) -> frozenset[int] | None:
-        """Field ids of the inputs, their children included; None where one is no longer in the table.
+        """Return the field ids of the inputs, their children included; None where one is no longer in the table.
 
-        Raises DataLoss (BINDING_DAMAGED).
+        Raises:
+            DataLoss: BINDING_DAMAGED – the output column's binding cannot be read.
         """
         key = (request.output.column_id, request.input_field_ids)
         if key not in self._inputs:
@@ -83,7 +91,7 @@ class Precondition(Protocol):
     """One thing that must hold."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
-        """None where it holds."""
+        """Return why the precondition does not hold; None where it does."""
         ...
 
 
@@ -178,8 +186,10 @@ class SameInputs:
 
 
 def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
-    """As `SameInputs`, of a file whose inputs were read from an older version: it has to say so in its name, where the
-    next plan sees that it is not current."""
+    """Check as `SameInputs`, for a file whose inputs were read from an older version.
+
+    The file has to say so in its name, where the next plan sees that it is not current.
+    """
     version, ids = item.request.inputs_version, item.request.input_field_ids
     found = base.past(item)
     if found is None:
@@ -220,13 +230,14 @@ class SameTarget:
 #: Checked once for a request: where one fails nothing can be said about single fragments.
 REQUEST_CHECKS: tuple[Precondition, ...] = (LatestAttempt(), SameTable(), SameColumn())
 
-#: Before and after the look for an equal file that is there already.
+#: Checked before it is looked whether an equal file is there already.
 _CONTENT_CHECKS: tuple[Precondition, ...] = (FragmentExists(), SameRowCount(), SameInputs())
+#: Checked after that.
 _TARGET_CHECKS: tuple[Precondition, ...] = (SameTarget(),)
 
 
 def fenced(table: TableSnapshot, job_id: str, attempt: int) -> Rejection | None:
-    """Why an attempt at a job may not change the table any more; None: it may."""
+    """Return why an attempt at a job may not change the table any more; None: it may."""
     begun = table.attempts.get(job_id, 0)
     if attempt >= begun:
         return None
@@ -238,7 +249,7 @@ def fenced(table: TableSnapshot, job_id: str, attempt: int) -> Rejection | None:
 
 
 def refuse_request(base: Base, item: Item) -> LemanError | None:
-    """Why the item's whole request fails; None: it does not."""
+    """Return the error with which the item's whole request fails; None: the request may go on."""
     rejection = _first(REQUEST_CHECKS, base, item)
     if rejection is None:
         return None
@@ -247,7 +258,7 @@ def refuse_request(base: Base, item: Item) -> LemanError | None:
 
 
 def decide(base: Base, item: Item) -> Outcome | None:
-    """What becomes of the item without a commit; None: its file may be installed on this base."""
+    """Return what becomes of the item without a commit; None: its file may be installed on this base."""
     fragment_id, file = item.replacement.fragment_id, item.replacement.staged.file
     current = base.current_files(item)
     if current == (file,):
@@ -260,7 +271,7 @@ def decide(base: Base, item: Item) -> Outcome | None:
 
 
 def rejected(item: Item, rejection: Rejection) -> Outcome:
-    """The rejection as the item's outcome."""
+    """Return the rejection as the item's outcome."""
     return Outcome(item.replacement.fragment_id, Status.REJECTED, rejection.reason, rejection.message)
 
 
@@ -269,7 +280,7 @@ def _first(checks: tuple[Precondition, ...], base: Base, item: Item) -> Rejectio
 
 
 def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
-    """Whether the fragment has a complete file of the same fingerprint. A partial one lacks rows."""
+    """Tell whether the fragment has a complete file of the same fingerprint; a partial one lacks rows."""
     ours = keys.parse_column_file_name(file)
     if ours is None or len(current) != 1:
         return False

@@ -1,4 +1,4 @@
-"""Remembers requests: the same one again gets the same answer, also while the first is being worked on."""
+"""The memory of requests: the same request again gets the same answer, also while the first is being worked on."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ class RequestMemory:
         self._size = 0
 
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
-        """The result of `work`, which runs once for a key and goes on when its callers are cancelled.
+        """Run `work` once for a key and return its result; it goes on when its callers are cancelled.
 
-        What `work` raises is raised to all that wait for it, then forgotten: the request may be sent again.
-        Raises AlreadyExists (REQUEST_ID_REUSED) where another body came under this key.
+        An error of `work` is raised to all that wait for it, then forgotten: the request may be sent again.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
         """
         if key in self._done:
             self._done.move_to_end(key)
@@ -46,13 +48,13 @@ class RequestMemory:
         return await asyncio.shield(task)
 
     async def ended(self, key: Key) -> CommitResult | None:
-        """The result of a request, waited for if it is in work; None: it failed or is not remembered."""
+        """Wait for a request if it is in work, and return its result; None: it failed or is not remembered."""
         if key in self._running:
             await asyncio.wait([self._running[key][1]])
         return self._done[key][1] if key in self._done else None
 
     async def settled(self) -> None:
-        """Returns when nothing is being worked on."""
+        """Wait until nothing is being worked on."""
         while self._running:
             await asyncio.wait([task for _, task in self._running.values()])
 

@@ -1,4 +1,4 @@
-"""What callers ask for, and what becomes of it."""
+"""The requests of callers, and their results."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from core.domain.plan import OutputField, StagedFile
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A column file for one fragment, with all that its correctness rests on.
-
-    `input_files` are the data files of the input columns that it was computed from, `replaces` the output
-    column's file that the plan saw (empty: none).
-    """
+    """A column file for one fragment, with all that its correctness rests on."""
 
     fragment_id: int
     staged: StagedFile
+    #: The data files of the input columns that it was computed from.
     input_files: tuple[str, ...]
+    #: The output column's file that the plan saw; empty: none.
     replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRequest:
-    """Install one column's files. `input_field_ids` empty: the inputs that the column's metadata names.
-    `inputs_version`: see ReplaceColumn in protos/leman/internal/v1/submission.proto."""
+    """Install one column's files."""
 
     uri: str
     incarnation: str
@@ -37,8 +34,10 @@ class ReplaceRequest:
     read_version: int
     output: OutputField
     replacements: tuple[Replacement, ...]
+    #: Empty: the inputs that the column's metadata names.
     input_field_ids: tuple[int, ...] = ()
     attempt: int = 0
+    #: See ReplaceColumn in protos/leman/internal/v1/submission.proto.
     inputs_version: int = 0
 
 
@@ -86,20 +85,23 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one fragment; `version` is that of the table in which its file is (0: not committed)."""
+    """What became of one fragment."""
 
     fragment_id: int
     status: Status
     reason: str = ""
     message: str = ""
+    #: The version of the table in which the fragment's file is; 0: not committed.
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """Answer to a request: outcomes in the order of its fragments; `version` 0: nothing was committed. `operation`
-    names what had no fragments."""
+    """The answer to a request."""
 
+    #: 0: nothing was committed.
     version: int
+    #: In the order of the request's fragments.
     outcomes: tuple[Outcome, ...] = ()
+    #: The name of an operation that has no fragments.
     operation: str = ""

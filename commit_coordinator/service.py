@@ -1,4 +1,4 @@
-"""CommitService: translates requests into domain values and outcomes into answers."""
+"""CommitService: the translation of requests into domain values, and of outcomes into answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
 _VERIFIERS = 2
-#: What one does takes as many threads of Lance's as there are.
+#: One update of indexes takes all threads of Lance's.
 _INDEXERS = 2
 _SERVICES = (
     commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
@@ -50,12 +50,12 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 def create(settings: Settings, draining: asyncio.Event) -> CommitCoordinator:
-    """The service; see `core.rpc.server.Factory`."""
+    """Return the service; see `core.rpc.server.Factory`."""
     return CommitCoordinator(settings, draining)
 
 
 class CommitCoordinator:
-    """See `core.rpc.server.Service`."""
+    """The commit coordinator as a service, see `core.rpc.server.Service`."""
 
     def __init__(self, settings: Settings, draining: asyncio.Event) -> None:
         self._limits = Limits(
@@ -75,13 +75,13 @@ class CommitCoordinator:
         return list(_SERVICES)
 
     async def stop(self) -> None:
-        """Returns when what was being committed is."""
+        """Wait until running commits are made, then close."""
         if self._servicer is not None:
             await self._servicer.close()
 
 
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
-    """The RPCs. Their contracts stand in protos/leman/v1/commit.proto."""
+    """The RPCs of CommitService; their contracts stand in protos/leman/v1/commit.proto."""
 
     def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
         self._queues = queues

@@ -1,4 +1,4 @@
-"""CommitSubmissionService: what the executor and the planner have committed."""
+"""CommitSubmissionService: the way in which the executor and the planner have things committed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServicer):
-    """The RPC. Its contract stands in protos/leman/internal/v1/submission.proto."""
+    """The RPC of CommitSubmissionService; its contract stands in protos/leman/internal/v1/submission.proto."""
 
     def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
         self._queues = queues

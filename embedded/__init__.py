@@ -1,1 +1,1 @@
-"""Everything on one machine: a supervisor that runs the services and Redis for one local database."""
+"""Runs everything on one machine: a supervisor runs the services and Redis for one local database."""

@@ -1,4 +1,4 @@
-"""`python -m embedded --database PATH`: the embedded system of one local database.
+"""`python -m embedded --database PATH`: run the embedded system of one local database.
 
 Exit codes: 0 it was asked to end, was idle or its database was deleted, 1 it could not be started, 2 wrong
 arguments or settings, 4 another one serves this database already. Ends on SIGTERM, SIGINT and SIGHUP.
@@ -31,12 +31,12 @@ with without(*HEAVY):
 _log = structlog.get_logger(__name__)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_ALREADY_RUNNING = 1, 2, 4
-#: How long another supervisor that is starting or ending is waited for.
+#: So long it waits for another supervisor that is starting or ending.
 _LOCK_SECONDS = 60.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """See the module."""
+    """Run the embedded system as the command line asks, and return the exit code."""
     arguments = _parser().parse_args(argv)
     database = Path(arguments.database).expanduser()
     if "://" in arguments.database:

@@ -1,4 +1,4 @@
-"""Keeps the service file as it was written, whatever happens to it on the disk."""
+"""The announcement of an embedded system: the service file, kept as it was written whatever happens on the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement:
-    """What a supervisor says of its system. The caller holds the database's lock for as long as this is used."""
+    """What a supervisor says of its system; the caller holds the database's lock for as long as this is used."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -21,14 +21,17 @@ class Announcement:
         self._lock = 0
 
     def write(self, content: dict[str, Any]) -> None:
-        """Says it, from now on."""
+        """Write the service file, and keep its content from now on."""
         self._lock = self._home.lock_file.stat().st_ino if self._home.lock_file.exists() else 0
         self._content = content
         write_service_file(self._home, content)
 
     def mend(self) -> None:
-        """Writes the file again where it says anything else or is gone: nobody could call the system. Nothing happens
-        before it was written for the first time, and in a database that was deleted and made anew, which is others'."""
+        """Write the file again where it says anything else or is gone, as nobody could call the system.
+
+        Nothing happens before it was written for the first time, and in a database that was deleted and made anew: that
+        one belongs to others.
+        """
         if self._content is None or self._is_told(self._content):
             return
         try:
@@ -39,7 +42,7 @@ class Announcement:
             _log.error("service file is damaged", file=str(self._home.service_file), message=str(error))
 
     def remove(self) -> None:
-        """Takes it back."""
+        """Remove the service file."""
         self._content = None
         remove_service_file(self._home)
 

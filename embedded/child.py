@@ -1,4 +1,4 @@
-"""Runs one process of the embedded system so that it dies with its supervisor, however that dies.
+"""One process of the embedded system, run so that it dies with its supervisor, however that dies.
 
     python child.py PARENT_PID run MODULE [ARGUMENT...]      a Python module, in this process
     python child.py PARENT_PID exec PROGRAM [ARGUMENT...]    a program in place of this process (Linux)
@@ -24,7 +24,7 @@ _GRACE_SECONDS = 5.0
 
 
 def main(argv: list[str]) -> int:
-    """See the module."""
+    """Run the process that the arguments name, and return its exit code."""
     parent, mode, *command = argv
     if sys.platform == "linux":
         _die_with(int(parent))
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def _die_with(parent: int) -> None:
-    """Asks the kernel for SIGKILL at the parent's death; survives exec."""
+    """Ask the kernel for SIGKILL at the parent's death; it holds through exec."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we could ask
         os._exit(1)

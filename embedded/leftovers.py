@@ -17,7 +17,10 @@ _OF_OTHERS = frozenset({"redis", "logs"})
 
 
 def sweep(folder: Path, older_than: float = DAY) -> list[Path]:
-    """Deletes what nobody has written to for so long; what is gone. Another executor may be at work on the database."""
+    """Delete half-written files that nobody has written to for so many seconds, and return what is gone.
+
+    Younger ones stay, as another executor may be at work on the database.
+    """
     now = time.time()
     gone = []
     for path in _files(folder):

@@ -1,4 +1,4 @@
-"""The log file of one process of an embedded system: at a certain size it is set aside, and the oldest one goes."""
+"""The log file of one process of an embedded system: at a certain size it is set aside, and the oldest is deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class LogFile(TextIOBase):
-    """What was set aside has a number at the end, 1 the latest. Only its owner can read it."""
+    """A log file that only its owner can read; files that were set aside have a number at the end, 1 is the latest."""
 
     def __init__(self, path: Path, largest_bytes: int, kept: int) -> None:
         self._handler = _Private(
@@ -19,12 +19,12 @@ class LogFile(TextIOBase):
         self._handler.terminator = ""
 
     def write(self, text: str) -> int:
-        """Writes whole lines, at once."""
+        """Write whole lines, at once."""
         self._handler.emit(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
         return len(text)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file: nothing more is written."""
         self._handler.close()
         super().close()
 

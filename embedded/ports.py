@@ -10,11 +10,18 @@ HOST = "127.0.0.1"
 
 
 class HeldPort:
-    """A port that is bound but not listened on. The service binds it too (`server.reuse_port`), so callers
-    always find it there and nobody takes it between two lives of the service."""
+    """A port that is bound, and on which nothing listens here.
+
+    The service binds it too (`server.reuse_port`), so that callers always find it at this port, and nobody takes the
+    port between two lives of the service.
+    """
 
     def __init__(self, port: int = 0) -> None:
-        """`port` 0: any free one. Raises FailedPrecondition (PORT_IN_USE)."""
+        """Bind the port; 0: any free one.
+
+        Raises:
+            FailedPrecondition: PORT_IN_USE – another process uses the port.
+        """
         if port:
             _check_free(port)
         self._socket = socket.socket()
@@ -27,19 +34,22 @@ class HeldPort:
         return f"{HOST}:{self.port}"
 
     def close(self) -> None:
-        """Lets the port go."""
+        """Give the port back."""
         self._socket.close()
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def _check_free(port: int) -> None:
-    """Shared binding would succeed beside a stranger that shares too: ask without sharing first."""
+    """Raise FailedPrecondition (PORT_IN_USE) where another process uses the port.
+
+    It is asked without sharing: shared binding would succeed beside a stranger that shares too.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""One supervised process: start, readiness, end. Whether it is started again is the supervisor's business."""
+"""One supervised process: its start, readiness and end. The supervisor decides whether it is started again."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from embedded.log_file import LogFile
 _CHILD = str(Path(child_module.__file__).resolve())
 _PROBE_SECONDS = 0.005
 _TAIL_LINES = 12
-#: How long what a dead process has printed last may take to arrive.
+#: The time in which the last output of a dead process arrives.
 _LAST_WORDS_SECONDS = 2.0
 _LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What to run: `command` is made by `module` or `program`.
-
-    `probe` tells when it is up; without one the process prints its readiness line itself. `log` is set aside at
-    `log_bytes`; `logs_kept` such files are kept.
-    """
+    """What to run."""
 
     name: str
+    #: Made by `module` or `program`.
     command: list[str]
     environment: Mapping[str, str]
     log: Path
     ready_seconds: float = 120.0
+    #: The log is set aside at this size.
     log_bytes: int = 16 << 20
+    #: So many logs that were set aside are kept.
     logs_kept: int = 3
+    #: Tells when the process is up; None: it prints its readiness line itself.
     probe: Callable[[], Awaitable[bool]] | None = None
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a Python module."""
+    """Return the command that runs a Python module."""
     return ["run", name, *arguments]
 
 
 def program(*command: str) -> list[str]:
-    """The command that runs a program."""
+    """Return the command that runs a program."""
     return ["exec" if sys.platform == "linux" else "watch", *command]
 
 
 @dataclass(slots=True)
 class Running:
-    """A process that was started. `on_line` gets every JSON line that it prints about itself."""
+    """A process that was started."""
 
     spec: Spec
     process: asyncio.subprocess.Process
@@ -71,7 +71,11 @@ class Running:
         return self.process.pid
 
     async def wait_ready(self) -> None:
-        """Returns when it is up. Raises Unavailable (START_FAILED) when it ends first or takes too long."""
+        """Wait until the process is up.
+
+        Raises:
+            Unavailable: START_FAILED – it ended first, or took longer than `ready_seconds`.
+        """
         ending = asyncio.ensure_future(self.process.wait())
         up = asyncio.ensure_future(self._probed() if self.spec.probe else self.ready.wait())
         try:
@@ -89,11 +93,11 @@ class Running:
             up.cancel()
 
     async def wait(self) -> str:
-        """Returns when it has ended: how."""
+        """Wait for the end of the process, and return how it ended."""
         return _how(await self.process.wait())
 
     async def stop(self, grace_seconds: float) -> None:
-        """SIGTERM, then SIGKILL; nothing of what it started is left."""
+        """Send SIGTERM, after the grace SIGKILL, and leave nothing of what the process started."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -105,12 +109,12 @@ class Running:
         await self.clean_up()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
     async def clean_up(self) -> None:
-        """Kills what a dead process left behind: everything in its session, a JVM for example."""
+        """Kill what a dead process left behind: everything in its session, a JVM for example."""
         for pid in psutil.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if pid != self.pid and os.getsid(pid) == self.pid:
@@ -126,7 +130,11 @@ class Running:
 
 
 async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Running:
-    """Starts a process in a session of its own, so that Ctrl-C reaches the supervisor alone."""
+    """Start a process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+
+    Args:
+        on_line: Gets every JSON line that the process prints about itself.
+    """
     log = LogFile(spec.log, spec.log_bytes, spec.logs_kept)
     # -P: the folder that the system was started in shadows none of our packages.
     flags = ["-P"] if spec.command[0] == "run" else ["-I", "-S"]
@@ -150,7 +158,7 @@ async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Runnin
 
 
 async def _pump(process: asyncio.subprocess.Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
-    """Sorts what the process prints: lines about itself to the supervisor, all else to its log."""
+    """Sort what the process prints: lines about itself go to the supervisor, all else to its log."""
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -188,7 +196,7 @@ def _told(line: bytes) -> dict[str, Any] | None:
 
 
 def tail(path: Path) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log; empty where it cannot be read."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
     except OSError:

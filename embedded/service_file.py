@@ -1,4 +1,4 @@
-"""What an embedded system leaves in its database: the lock that makes it the only one, and how to reach it.
+"""The files of an embedded system in its database: the lock that makes it the only one, and how to reach it.
 
 `<database>/_leman/service.json`, readable by its owner alone, exists while the system can be called:
 
@@ -6,8 +6,8 @@
      "commit_coordinator": "127.0.0.1:4003", "redis_pid": 13, "pids": {"planner": 14, …},
      "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake"}
 
-`redis_pid` is null with a Redis from outside. A file that was left by a supervisor that was killed is
-possible: readers check that its `pid` lives and that a service answers.
+`redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file behind: so readers check
+that its `pid` lives and that a service answers.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Home:
         return self.folder / "redis"
 
     def log(self, name: str) -> Path:
-        """Log file of a process."""
+        """Return the log file of a process."""
         return self.folder / "logs" / f"{name}.log"
 
     def create(self) -> None:
-        """Makes the folders that are missing."""
+        """Make the folders that are missing."""
         for folder in (self.folder, self.folder / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         self.redis.mkdir(mode=0o700, exist_ok=True)
@@ -63,16 +63,17 @@ class AlreadyRunning(Exception):
 
 
 class DatabaseLock:
-    """At most one supervisor a database: an OS lock, which a killed process does not keep."""
+    """The lock that lets at most one supervisor serve a database: an OS lock, which a killed process does not keep."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._fd = -1
 
     def acquire(self, timeout_seconds: float) -> None:
-        """Takes the lock. Another holder that is starting or ending is waited for.
+        """Take the lock, and wait for another holder that is starting or ending.
 
-        Raises AlreadyRunning as soon as the other one can be called, or when the time is over.
+        Raises:
+            AlreadyRunning: The other holder can be called, or the time is over.
         """
         self._fd = os.open(self._home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + timeout_seconds
@@ -85,7 +86,7 @@ class DatabaseLock:
         self._home.service_file.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Give the lock back."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -106,7 +107,7 @@ class DatabaseLock:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, all of it or nothing."""
+    """Write a file that only its owner can read, all of it or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -120,12 +121,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_service_file(home: Home, content: dict[str, Any]) -> None:
-    """Says how the system is reached."""
+    """Write how the system is reached."""
     write_private(home.service_file, json.dumps(content, indent=2) + "\n")
 
 
 def remove_service_file(home: Home) -> None:
-    """Takes our own file away; that of a successor, in a database that was deleted and made again, stays."""
+    """Remove our own file; that of a successor, in a database that was deleted and made again, stays."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(home.service_file.read_text())["pid"] == os.getpid():
             home.service_file.unlink()

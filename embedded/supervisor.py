@@ -1,4 +1,4 @@
-"""Runs Redis, planner, commit coordinator and executor for one local database, and keeps them running.
+"""The supervisor: it runs Redis, planner, commit coordinator and executor for one local database, and keeps them up.
 
 Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
 the service file says so. It ends when it is asked to, or when nobody has needed any service for the idle
@@ -78,14 +78,18 @@ class Supervisor:
         self._announced = False
 
     def stop(self) -> None:
-        """Asks it to end; asked again, it ends at once."""
+        """Ask the system to end; asked again, it ends at once."""
         if self._stopping.is_set():
             for running in self._running.values():
                 running.kill()
         self._stopping.set()
 
     async def run(self) -> None:
-        """Runs until it is asked to end or is idle. Raises LemanError when a process cannot be started at all."""
+        """Run until it is asked to end, is idle, or its database is deleted.
+
+        Raises:
+            LemanError: A process cannot be started at all.
+        """
         try:
             specs = self._specs()
             self._expected = len(specs)
@@ -126,12 +130,12 @@ class Supervisor:
         return self._logging(spec)
 
     def _logging(self, spec: Spec) -> Spec:
-        """With the settings of log files."""
+        """Return a spec with the settings of log files."""
         log = self._settings.log
         return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Secrets go by environment: everyone on the machine can read a command line."""
+        """Return a process's environment; secrets are in it, as everyone on the machine can read a command line."""
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
             "LEMAN_SERVER__HOST": HOST,
@@ -149,7 +153,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------ keeping up
 
     async def _keep(self, spec: Spec) -> None:
-        """Starts a process again and again. Raises when it has never come up."""
+        """Start a process again and again; raise its error where it has never come up."""
         failures = 0
         while True:
             begun = time.monotonic()
@@ -176,7 +180,10 @@ class Supervisor:
         return running
 
     def _mend(self, name: str) -> bool:
-        """Redis that cannot load its data starts without them: they are worth work, never a value."""
+        """Have a Redis that cannot load its data start without them; tell whether that was done.
+
+        Losing them costs work, never a value.
+        """
         return name == REDIS and self._redis is not None and self._redis.set_data_aside()
 
     def _is_up(self, name: str, running: Running, seconds: float) -> None:
@@ -205,7 +212,7 @@ class Supervisor:
     # ---------------------------------------------------------------------------------- ending
 
     async def _database_gone(self) -> None:
-        """Returns when somebody has deleted the database. Until then the service file is kept whole."""
+        """Wait until somebody has deleted the database; until then keep the service file whole."""
         while self._home.lock_file.exists():
             self._announcement.mend()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -220,7 +227,7 @@ class Supervisor:
             self.stop()
 
     async def _end_all(self) -> None:
-        """The executor first: it still talks to the others.
+        """End all processes, the executor first: it still talks to the others.
 
         Redis is killed: what it answered is in its log, and asked to end it would unlink its socket, which may be
         a successor's by now.

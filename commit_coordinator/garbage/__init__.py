@@ -1,1 +1,1 @@
-"""Files that nothing needs any more: found, judged, removed."""
+"""Finds, judges and removes files that nothing needs any more."""

@@ -1,4 +1,4 @@
-"""Collects garbage of one table: looks, judges, removes."""
+"""The garbage collection of one table: look, judge, remove."""
 
 from __future__ import annotations
 
@@ -37,9 +37,13 @@ _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector:
-    """One collection. Blocking; call it in threads. `look` first; then, with no commit of the table under way, `sweep`.
+    """One garbage collection of a table: call `look` first, then `sweep` while no commit of the table is under way.
 
-    Raises NotFound (TABLE_NOT_FOUND), and what `storage_errors.failed` gives.
+    It blocks: call it in threads. `older_than` is in seconds.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such table.
+        LemanError: what `storage_errors.failed` gives.
     """
 
     def __init__(self, uri: str, older_than: float) -> None:
@@ -49,8 +53,11 @@ class GarbageCollector:
         self._versions: TableVersions | None = None
 
     def look(self) -> tuple[int, list[RetentionDecision]]:
-        """Version of the table, and decisions. Files are listed before the versions are read and the jobs last: what is
-        written or begins meanwhile is either not listed or known to be in use."""
+        """Return the version of the table, and a decision on each file.
+
+        Files are listed first, then versions are read, then jobs: a file that is written meanwhile, or a job that
+        begins meanwhile, is either not listed or known to be in use.
+        """
         TableVersions(self._uri)  # no table: no folders to list
         files = [
             *self._store.files(),
@@ -73,7 +80,10 @@ class GarbageCollector:
         return uses.version, decide(inventory)
 
     def sweep(self, decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-        """Removes the garbage; what is gone now. Stopped anywhere and called again it goes on."""
+        """Remove the garbage and return what is gone now; stopped anywhere and called again it goes on.
+
+        Data files that a commit after `look` refers to stay.
+        """
         if self._versions is None:
             raise RuntimeError("sweep before look")
         committed = self._versions.files_since()
@@ -86,7 +96,7 @@ class GarbageCollector:
         return gone
 
     def fold_notes(self) -> None:
-        """Makes few notes of many: see `committed_files`. It may fail, and be done another time."""
+        """Merge many notes into one, see `committed_files.fold`; after an error the next collection tries again."""
         with contextlib.suppress(LemanError):
             committed_files.fold(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 

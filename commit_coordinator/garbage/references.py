@@ -26,19 +26,21 @@ class SlotState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`file`: the partial column file, where the state is PARTIAL."""
+    """The place of one fragment's values of a column, and whether it is filled."""
 
     state: SlotState
+    #: The partial column file, where the state is PARTIAL.
     file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A computed column. `input_ids` in parameter order, children included, as the planner has them."""
+    """A computed column."""
 
     name: str
     bound: ColumnBinding
     field_ids: tuple[int, ...]
+    #: In parameter order, children included, as the planner has them.
     input_ids: tuple[int, ...]
     family: keys.KeyFamily
 
@@ -48,8 +50,10 @@ SlotId = tuple[str, str, int]
 
 
 class Uses:
-    """What the versions of a table refer to. Give it the latest version first, then older ones, newest first; other
-    branches only by `refer`."""
+    """What the versions of a table refer to.
+
+    Give it the latest version first, then older ones with `add`, newest first, and other branches only with `refer`.
+    """
 
     def __init__(self, latest: TableSnapshot) -> None:
         self.version = latest.version
@@ -63,7 +67,7 @@ class Uses:
         self.add(latest)
 
     def add(self, snapshot: TableSnapshot) -> None:
-        """Takes in a version. What a newer one said about a slot holds."""
+        """Take in a version; what a newer one said about a slot holds."""
         self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             known = (fragment.fragment_id, fragment.live_rows, fragment.files)
@@ -78,19 +82,24 @@ class Uses:
                     self.slots[slot_id] = _slot(column, fragment, sources)
 
     def refer(self, snapshot: TableSnapshot) -> None:
-        """Takes in what a version refers to, without its slots."""
+        """Take in what a version refers to, without its slots."""
         self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             self.files.update(f.path for f in fragment.files)
 
     def _refer_record(self, snapshot: TableSnapshot) -> None:
-        """A view's record of its source, and the list of its failed rows."""
+        """Take in a view's record of its source, and the list of its failed rows."""
         record = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
         self.files.update(name for name in (record, failed_in(snapshot.metadata).file) if name)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
-        """For a key of a column's own function; the slot is None where no version so far has those sources. Of two
-        columns with such keys, as one was renamed and the other added under its name, the one that needs it still."""
+        """Return the column that a key belongs to, the key's parts, and the slot.
+
+        Returns:
+            None for a key that is not of a column's own function. The slot is None where no version so far has those
+            sources. Two columns have the same keys where one was renamed and the other added under its name: then
+            the one that still needs the key.
+        """
         found = None
         for column in self.columns.values():
             parsed = column.family.parse(key)
@@ -101,7 +110,7 @@ class Uses:
         return found
 
     def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Those of the files about which an older version could say more."""
+        """Return those of the files about which an older version could say more."""
         return [file for file in files if self._is_unexplained(file)]
 
     def _is_unexplained(self, file: StoredFile) -> bool:

@@ -1,4 +1,4 @@
-"""What may be deleted beside a table's data. Pure: the same inventory gives the same decisions.
+"""Decisions on what may be deleted beside a table's data. Pure: the same inventory gives the same decisions.
 
 A file goes when nothing can need it any more and it is older than the age asked for. In doubt it stays: a checkpoint
 that stays costs space, one that goes too early costs its rows' computation.
@@ -40,32 +40,37 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PartialStates:
-    """Of a partial column file: rows that nobody asked for yet, and md5 of the filters that are settled."""
+    """The row states of a partial column file, as far as decisions need them."""
 
+    #: Rows that nobody asked for yet.
     untouched: tuple[RowRange, ...]
+    #: md5 of the filters that are settled.
     filters: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything that decisions rest on.
+    """Everything that decisions rest on."""
 
-    `files`: the checkpoint folder, and the files of the data folder that look like ours. `records`: by file name,
-    None for those without the fields of today. `states`: by name of partial column file; one that is not there could
-    not be read. Times are in seconds since the epoch, `older_than` in seconds.
-    """
-
+    #: In seconds since the epoch.
     now: float
+    #: In seconds.
     older_than: float
     uses: Uses
+    #: The checkpoint folder, and the files of the data folder that look like ours.
     files: Sequence[StoredFile]
+    #: By file name; None for those without the fields of today.
     records: Mapping[str, FragmentRecord | None] = field(default_factory=dict)
+    #: By name of the partial column file; one that is not there could not be read.
     states: Mapping[str, PartialStates] = field(default_factory=dict)
     jobs: Sequence[OpenJob] = ()
 
 
 def decide(inventory: Inventory) -> list[RetentionDecision]:
-    """One decision a file, in their order; files of the data folder that a version refers to have none."""
+    """Return one decision for each file; files of the data folder that a version refers to get none.
+
+    The decisions on the checkpoint folder come first, then the others, each in the order of the files.
+    """
     present = {f.name for f in inventory.files if f.folder == DATA} | inventory.uses.files
     decisions = [
         _decision(inventory, file, *_checkpoint_use(inventory, file, present))
@@ -172,8 +177,11 @@ def _decision(
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
-    """Younger than a job that has not ended, or of its column: it may compute with another function than the column's
-    own. The name is looked for as text, since the parts of a key cannot be told apart for certain."""
+    """Tell whether a job that has not ended may need the file: it is younger than the job, or of the job's column.
+
+    The job may compute with another function than the column's own. The column's name is looked for as text, since
+    the parts of a key cannot be told apart for certain.
+    """
     return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
 
 
@@ -182,8 +190,12 @@ def _is_of_column(column: str | None, uses: Uses, file: StoredFile) -> bool:
 
 
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
-    """Files that are written but not named by anything yet look like garbage for a while. Whoever asks for the age 0
-    while no job is open says that nobody writes; other writers than Leman's use the table's own folders too, though."""
+    """Return the age in seconds below which a file stays.
+
+    A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
+    the age 0 while no job is open says that nobody writes, and gets it; but not for unfinished files in the table's
+    own folders, which other writers than Leman's use too.
+    """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
     forced = inventory.older_than == 0 and not inventory.jobs
@@ -192,7 +204,10 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
 
 
 def purpose_of(uses: Uses, key: str) -> Purpose:
-    """What a key is for. Exact for columns' own functions; for others names that look like parts of a key mislead."""
+    """Return what a key is for.
+
+    Exact for columns' own functions; for others, names that look like parts of a key can mislead.
+    """
     found = uses.slot_of(key)
     if found is not None:
         column, parsed, _ = found
@@ -210,12 +225,12 @@ def purpose_of(uses: Uses, key: str) -> Purpose:
 
 
 def partial_files(uses: Uses, files: Iterable[StoredFile]) -> set[str]:
-    """The partial column files whose row states decide about one of the files."""
+    """Return the names of the partial column files whose row states decide about one of the files."""
     found = (uses.slot_of(f.key) for f in files if f.key)
     return {slot.file for _, _, slot in filter(None, found) if slot is not None and slot.state is SlotState.PARTIAL}
 
 
 def removal_order(decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-    """The garbage; records before the files that they name, so that after a crash none names a missing file."""
+    """Return the garbage, records before the files that they name: after a crash no record names a missing file."""
     garbage = [v for v in decisions if v.fate is Fate.GARBAGE]
     return [v.file for v in sorted(garbage, key=lambda v: v.kind is not StoredKind.RECORD)]

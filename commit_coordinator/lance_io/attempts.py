@@ -1,6 +1,6 @@
-"""Which attempt at a job may still change a table: kept in the table itself, under one key of its config.
+"""The record of which attempt at a job may still change a table, under one key of the table's own config.
 
-Whoever commits has read the manifest anyway, so that a look costs nothing; and what a table's manifest says holds for
+A commit has read the manifest anyway, so that a look costs nothing; and what a table's manifest says holds for
 every coordinator, after any restart, and without Redis (decision 16).
 """
 
@@ -10,13 +10,15 @@ import json
 from collections.abc import Mapping
 
 ATTEMPTS_KEY = "leman.attempts"
-#: Jobs that were taken over last. An executor that is woken so many takeovers of one table later is let in again.
+#: Jobs that were taken over last. An executor that wakes so many takeovers of one table later may commit again.
 _JOBS_KEPT = 64
 
 
 def read(config: Mapping[str, str]) -> dict[str, int]:
-    """The last attempt that has begun, for each job that was ever taken over. What is no such record counts as none:
-    a config is anybody's to write."""
+    """Return the last attempt that has begun, by job, for the jobs that were taken over.
+
+    Anybody may write a config: what is no such record counts as none.
+    """
     try:
         stored = json.loads(config.get(ATTEMPTS_KEY) or "{}")
     except ValueError:
@@ -27,6 +29,6 @@ def read(config: Mapping[str, str]) -> dict[str, int]:
 
 
 def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
-    """The record with one more attempt, as it is stored: the latest jobs last, and only so many of them."""
+    """Return the record with one more attempt, as it is stored: the latest jobs last, 64 of them at the most."""
     entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
     return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))

@@ -1,8 +1,8 @@
-"""What every file that was committed must hold: size and digest, beside the table's data for as long as the file is.
+"""Notes of committed files: size and digest of each, beside the table's data for as long as the file is there.
 
 Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes what it
-is about to install, a small file for each request, under `<table>/_committed/`. A note of what is not installed after
-all does no harm: no other file is ever given the same name.
+is about to install, a small file for each request, under `<table>/_committed/`. A note of a file that is not installed
+after all does no harm: no other file is ever given the same name.
 """
 
 from __future__ import annotations
@@ -31,23 +31,30 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Size in bytes, and xxh3-128 of the bytes as hex."""
+    """What a committed file must hold."""
 
     size_bytes: int
+    #: xxh3-128 of the bytes, as hex.
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What is noted, by name of the data file; and notes (file names) that cannot be believed, with what is wrong."""
+    """All notes of a table."""
 
+    #: What is noted, by name of the data file.
     files: Mapping[str, Committed]
+    #: What is wrong, by file name of a note that cannot be believed.
     damaged: Mapping[str, str]
     bytes_read: int
 
 
 def note(uri: str, files: Iterable[StagedFile]) -> None:
-    """Notes files of a table. The same files again make the same note. Raises what `storage_errors.failed` gives."""
+    """Write a note of files of a table; the same files again make the same note.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
     try:
         _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
     except OSError as error:
@@ -55,7 +62,11 @@ def note(uri: str, files: Iterable[StagedFile]) -> None:
 
 
 def read(uri: str) -> Notes:
-    """All notes of a table. Raises what `storage_errors.failed` gives where the folder cannot be read."""
+    """Return all notes of a table.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives, where the folder cannot be read.
+    """
     for tries_left in reversed(range(_TRIES)):
         with in_use(f"Notes of committed files of {uri}", uri):
             found = _read(uri, _names(uri))
@@ -66,8 +77,12 @@ def read(uri: str) -> Notes:
 
 
 def problem_of(uri: str, name: str, expected: Committed) -> str:
-    """What is wrong with a data file of a table; empty: it is as it was written. Raises NotFound (FILE_MISSING) where
-    there is none, and what `storage_errors.failed` gives."""
+    """Return what is wrong with a data file of a table; empty: it is as it was written.
+
+    Raises:
+        NotFound: FILE_MISSING – there is no such file.
+        LemanError: what `storage_errors.failed` gives.
+    """
     size, digest = digest_of(uri, name)
     if (size, digest) == (expected.size_bytes, expected.digest):
         return ""
@@ -77,9 +92,16 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
 
 
 def fold(uri: str, present: Callable[[], Collection[str]]) -> None:
-    """Makes one note of many, without files that are no longer there. `present` lists the data folder; it is asked
-    after the notes were listed, so that no file is missed. Damaged notes stay. Stopped anywhere it can be called again.
-    Raises what `storage_errors.failed` gives."""
+    """Merge many notes into one, without files that are no longer there.
+
+    Damaged notes stay. Stopped anywhere it can be called again.
+
+    Args:
+        present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
     with in_use(f"Notes of committed files of {uri}", uri):
         names = _names(uri)
         if len(names) <= _FEW:
@@ -126,7 +148,7 @@ def _names(uri: str) -> list[str]:
 
 
 def _write(uri: str, files: Mapping[str, Committed]) -> str:
-    """The name of the note, which follows from its content."""
+    """Write a note and return its name, which follows from its content."""
     lines = [f"{name} {committed.size_bytes} {committed.digest}" for name, committed in files.items()]
     content = "\n".join([_HEADER, *lines, ""]).encode()
     name = _name_of(content)

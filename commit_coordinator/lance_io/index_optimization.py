@@ -1,4 +1,4 @@
-"""Has the indexes of a table cover all of it."""
+"""Brings the indexes of a table up to date."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ _LISTED = 40
 
 
 def optimize(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
-    """Has indexes cover the whole table; as `coverage` after it. Those that do already are left alone.
+    """Make indexes cover the whole table; those that do already are left alone.
 
-    Raises what `open_table` and `commit_outcomes` raise, NotFound (INDEX_NOT_FOUND) for a name that no index has, and
-    FailedPrecondition (COLUMN_NOT_FOUND).
+    Returns:
+        What `coverage` gives afterwards.
+
+    Raises:
+        NotFound: INDEX_NOT_FOUND – no index has that name.
+        FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column.
+        LemanError: what `open_table` and `commit_outcomes` raise.
+        CommitConflict: as `commit_outcomes`.
+        CommitUnclear: as `commit_outcomes`.
     """
     dataset = open_table(uri)
     _check_columns(uri, dataset, columns)

@@ -13,10 +13,12 @@ from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, SOURCE_ROW_ID
 from core.lance_io.views.files import ViewFileWriter
 from core.views.rows import Ids
 
-#: Rows of the first fragments where nobody says another number, how many have so many before others have twice as many,
-#: and the most: fragments of a view are written side by side, and those of a small view are no exception.
+#: Rows of the first fragments, where the caller leaves the number open. Fragments of a view are written side by side,
+#: and those of a small view should be too: so the first ones are small.
 _FIRST_ROWS = 1 << 16
+#: So many fragments have the same number of rows before the next ones have twice as many.
 _ALIKE = 8
+#: The most rows of a fragment, where the caller leaves the number open.
 _MOST_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 _SAMPLE = 64
@@ -25,8 +27,14 @@ _SAMPLE = 64
 def stage_placeholders(
     uri: str, schema: pa.Schema, ids: Iterable[Ids], max_rows_per_fragment: int, version: str | None
 ) -> list[StagedFile]:
-    """One file for each `max_rows_per_fragment` rows (0: chosen), the last with the rest. All columns of the view are
-    physically there and NULL, but for the source's row ids, in the order given, and `__is_set`, false."""
+    """Write placeholders for the ids, one file for each fragment, and return the files.
+
+    All columns of the view are physically there and NULL, but for the source's row ids, in the order given, and
+    `__is_set`, which is false.
+
+    Args:
+        max_rows_per_fragment: Rows of each file, the last one has the rest; 0: as `fragment_sizes` chooses.
+    """
     nulls = _Nulls(schema)
     staged: list[StagedFile] = []
     writer: ViewFileWriter | None = None
@@ -44,7 +52,7 @@ def stage_placeholders(
 
 
 def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
-    """Rows of one fragment after the other, without end; 0: chosen."""
+    """Yield the rows of one fragment after the other, without end; for 0 the sizes are chosen here and grow."""
     if max_rows_per_fragment:
         yield from itertools.repeat(max_rows_per_fragment)
     rows = _FIRST_ROWS
@@ -55,7 +63,7 @@ def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
 
 
 def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tuple[Ids, bool]]:
-    """Pieces of at most `most` ids that never reach over the end of a fragment, and whether they end one."""
+    """Yield pieces of at most `most` ids within one fragment, and whether the piece ends its fragment."""
     room = next(sizes)
     for piece in ids:
         at = 0

@@ -1,5 +1,7 @@
-"""Files in a table's folder, and what the versions of the table refer to. Removes files that nothing refers to. Where
-the storage cannot be used, what is here raises what `storage_errors.failed` gives."""
+"""The files in a table's folder, what the table's versions refer to, and the removal of files.
+
+Where the storage cannot be used, everything here raises what `storage_errors.failed` gives.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,19 @@ _AT_ONCE = 1000
 
 
 class TableVersions:
-    """Everything that refers to a table's data files. Raises NotFound (TABLE_NOT_FOUND), Unavailable."""
+    """The versions of a table, and with them everything that refers to its data files.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such table.
+        Unavailable: the storage cannot be read now.
+    """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self.latest = LanceTables().snapshot(uri)
 
     def older(self) -> Iterator[TableSnapshot]:
-        """The versions before `latest` that are kept, newest first; tagged ones are among them."""
+        """Yield the versions before `latest` that are kept, newest first; tagged ones are among them."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             numbers = sorted((int(v["version"]) for v in dataset.versions()), reverse=True)
@@ -49,7 +56,7 @@ class TableVersions:
                     yield _snapshot(self._uri, dataset.checkout_version(number))
 
     def branches(self) -> Iterator[TableSnapshot]:
-        """The versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
+        """Yield the versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             for name in dataset.branches.list():
@@ -58,7 +65,7 @@ class TableVersions:
                     yield _snapshot(self._uri, dataset.checkout_version((name, int(version["version"]))))
 
     def files_since(self) -> set[str]:
-        """Data files of the versions that came after `latest`."""
+        """Return the data files of the versions that came after `latest`."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             later = range(self.latest.version + 1, dataset.version + 1)
@@ -67,13 +74,15 @@ class TableVersions:
 
 
 def data_folder(uri: str) -> list[StoredFile]:
-    """The files of the data folder that Leman wrote, and unfinished ones; by name."""
+    """Return the files of the data folder that Leman wrote, and unfinished ones, by name."""
     return [f for f in _listed(uri, "data") if is_installable(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
 
 
 def unfinished_elsewhere(uri: str) -> list[StoredFile]:
-    """What killed writers left of manifests, transactions, deletions, indices and notes of committed files; by folder
-    and name."""
+    """Return the unfinished files that killed writers left outside the data folder, by folder and name.
+
+    They are of manifests, transactions, deletions, indices and notes of committed files.
+    """
     folders = [*_OF_LANCE, committed_files.FOLDER, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
     return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
 
@@ -98,12 +107,12 @@ def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
 
 
 def is_installable(name: str) -> bool:
-    """Whether a file of the data folder is one that Leman scratch tables: a column file, or a file of a view."""
+    """Tell whether Leman writes data files of that name: a column file, or a file of a view."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
 
 
 def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
-    """Whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
+    """Tell whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
     with _readable(table.uri):
         fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
     files = [] if fragment is None else fragment.metadata.files
@@ -111,13 +120,18 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 
 
 def refresh_folder(uri: str) -> list[StoredFile]:
-    """Lists of rows to be evicted from a view, by name; such a file goes once it is committed."""
+    """Return the files of a view's refresh folder, by name.
+
+    Among them are lists of rows to be evicted; such a file is removed once its delta is committed.
+    """
     return _listed(uri, REFRESH_FOLDER)
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
-    """Rows of a partial column file that nobody asked for yet, and md5 of the filters that are settled in it; None
-    where that cannot be read."""
+    """Return the rows of a partial column file that nobody asked for yet, and md5 of the filters settled in it.
+
+    None where that cannot be read.
+    """
     try:
         buffer = column_files.read_states_buffer(uri, file)
         if buffer is None:
@@ -131,10 +145,13 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 
 
 def remove(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
-    """Deletes those of the files that are still what they were when they were listed; yields each that is gone.
+    """Delete those of the files that are still as they were listed, and yield each that is gone.
 
-    Whether they are is told by listing their folders again: of one and the same object a store gives milliseconds in a
-    list and seconds when it is asked for it alone. Raises Unavailable (STORE_UNAVAILABLE); the same call again goes on.
+    Their folders are listed again to tell: for one and the same object a store gives milliseconds in a list, and
+    seconds when it is asked for that object alone.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE – the same call again goes on.
     """
     filesystem, root = filesystem_of(uri)
     wanted = list(files)

@@ -1,4 +1,4 @@
-"""The Lance side of a commit: an open table, files that may be installed in it, what became of a try."""
+"""The Lance side of a commit: an open table, the files that may be installed in it, and the outcome of a try."""
 
 from __future__ import annotations
 
@@ -49,35 +49,38 @@ _RESERVED_NAMES = frozenset(
 
 
 class CommitConflict(Exception):
-    """Another writer came between, nothing was committed. Look again before anything else."""
+    """Another writer came between, and nothing was committed: look again before anything else."""
 
 
 class CommitUnclear(Exception):
-    """Lance failed in a way that does not say whether the commit landed. Look before anything else."""
+    """Lance failed in a way that does not say whether the commit was made: look before anything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallableFile:
-    """A staged file that passed all checks of its content, as Lance wants to have it named. `deletions`: rows that it
-    lacks because they were deleted when it was written."""
+    """A staged file that passed all checks of its content."""
 
     name: str
+    #: The file as a manifest names it.
     data_file: LanceDataFile = field(repr=False)
+    #: Rows that the file lacks because they were deleted when it was written.
     deletions: Deletions | None = field(default=None, repr=False)
 
 
 class StagedFiles:
-    """Checks staged files of one table. For many threads at once."""
+    """The check of staged files of one table, for many threads at once."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
 
     def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
-        """The file, after its content was checked.
+        """Check the content of a staged file and return it as an installable one.
 
-        Raises what `column_files.verify` raises, NotFound (TABLE_NOT_FOUND), and FailedPrecondition
-        (TYPE_MISMATCH) where the column is not the table's.
+        Raises:
+            NotFound: TABLE_NOT_FOUND – there is no such table.
+            FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
+            LemanError: what `column_files.verify` raises.
         """
         verified = column_files.verify(self._uri, staged, output.field.arrow)
         key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
@@ -96,7 +99,10 @@ class StagedFiles:
         )
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
-        """Which field is in which column of the file: the same for all files of one column and format version."""
+        """Return which field is in which column of the file.
+
+        It is the same for all files of one column and format version.
+        """
         try:
             layout = LanceDataFile.create(open_table(self._uri), name)
         except (OSError, ValueError):
@@ -110,10 +116,10 @@ class StagedFiles:
 
 
 class TableHandle:
-    """A table that is kept open between commits. For one thread at a time.
+    """A table that is kept open between commits, for one thread at a time.
 
-    `latest` must come right before each commit: a commit builds on what the handle has read, and Lance would
-    let it build on a table that was dropped and made anew at the same path.
+    Call `latest` right before each commit: a commit builds on what the handle has read, and Lance would let it build
+    on a table that was dropped and made anew at the same path.
     """
 
     def __init__(self, uri: str) -> None:
@@ -123,9 +129,10 @@ class TableHandle:
         self._history = CommitHistory()
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
-        """The latest version, with those of the named fragments that exist.
+        """Move to the latest version and return it, with those of the named fragments that exist.
 
-        Raises what `failing.table_error` gives.
+        Raises:
+            LemanError: what `table_errors.table_error` gives.
         """
         before = self._incarnation()
         try:
@@ -141,10 +148,20 @@ class TableHandle:
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
     ) -> int:
-        """Installs files of the same fields in fragments, each once; the version of the table with them.
+        """Install files of the same fields, at most one in each fragment; return the version of the table with them.
 
         Lance rebases over versions that came after `base`: where the version grew by more than one, others
-        committed in between. Raises CommitConflict and CommitUnclear.
+        committed in between.
+
+        Args:
+            base: The version that the handle is at, which was checked.
+            files: Fragment ids, each with its file.
+            properties: Of the transaction, see `core.lance_io.commit_history`.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
         """
         if self._dataset.version != base.version:
             raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
@@ -157,17 +174,22 @@ class TableHandle:
         return int(self._dataset.version)
 
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
-        """The version that the handle is at: that of its last commit or look."""
+        """Return the version that the handle is at, that of its last commit or look, with the named fragments."""
         return self._snapshot(fragment_ids)
 
     @property
     def dataset(self) -> lance.LanceDataset:
-        """The version that the handle is at."""
+        """The version that the handle is at, as Lance's dataset."""
         return self._dataset
 
     def past(self, version: int) -> TableSnapshot | None:
-        """An older version; None where it was cleaned up. The one asked for last is remembered: versions never change.
-        Raises Unavailable (STORE_UNAVAILABLE)."""
+        """Return an older version; None where it was cleaned up.
+
+        The one asked for last is remembered: versions never change.
+
+        Raises:
+            Unavailable: STORE_UNAVAILABLE – the storage cannot be read now.
+        """
         if self._past is None or self._past.version != version:
             try:
                 self._past = LanceTables().snapshot(self._uri, version)
@@ -176,21 +198,26 @@ class TableHandle:
         return self._past
 
     def count_rows(self, fragment_id: int, where: str) -> int:
-        """Live rows of a fragment for which the filter is true, in the version that the handle is at."""
+        """Count the live rows of a fragment for which the filter is true, in the version that the handle is at."""
         fragment = self._dataset.get_fragment(fragment_id)
         return 0 if fragment is None else int(fragment.count_rows(where))
 
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
-        """Whether every row of a fragment that was deleted then is deleted in the version that the handle is at."""
+        """Tell whether every row of a fragment that was deleted `before` is deleted in the handle's version, too."""
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 
     def add_null_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
-        """Adds columns without data; version after it. Gives the table an incarnation first if it has none.
+        """Add columns without data, all or none, and return the version of the table that has them.
 
-        Columns are known by the column id in their metadata: where all of them are there already, nothing is
-        done. All are added or none. Raises FailedPrecondition (COLUMN_EXISTS), InvalidArgument (BAD_COLUMN),
-        CommitConflict and CommitUnclear.
+        The table gets an incarnation first if it has none. Columns are known by the column id in their metadata:
+        where all of them are there already, nothing is done.
+
+        Raises:
+            FailedPrecondition: COLUMN_EXISTS – another column has the name; else as `commit_outcomes`.
+            InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or stands there twice.
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
         """
         if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
             return base.version
@@ -207,10 +234,15 @@ class TableHandle:
         return int(self._dataset.version)
 
     def bind_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
-        """Replaces what the columns' metadata says about their functions; version after it. Values stay.
+        """Replace what the columns' metadata says about their functions, for all or none; return the version after it.
 
-        Where all of it is said already, nothing is done. All are changed or none. Raises FailedPrecondition
-        (COLUMN_NOT_DEFINED, TYPE_MISMATCH), CommitConflict and CommitUnclear.
+        Values stay. Where the metadata says all of it already, nothing is done.
+
+        Raises:
+            FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column
+                has another type; else as `commit_outcomes`.
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
         """
         changed = {}
         for wanted in schema:
@@ -229,7 +261,13 @@ class TableHandle:
         return int(self._dataset.version)
 
     def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
-        """Writes down that an attempt at a job has begun; version after it. Raises CommitConflict and CommitUnclear."""
+        """Write into the table's config that an attempt at a job has begun, and return the version after it.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
+        """
         record = attempts.with_attempt(base.attempts, job_id, attempt)
         said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
         operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
@@ -239,7 +277,7 @@ class TableHandle:
         return int(self._dataset.version)
 
     def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
-        """Leman's commits later than version `after` among the last `limit` versions, newest first."""
+        """Yield Leman's commits later than version `after` among the last `limit` versions, newest first."""
         return self._history.records(self._dataset, int(self._dataset.version), after, limit)
 
     def _incarnation(self) -> str:
@@ -260,7 +298,7 @@ class TableHandle:
 
 
 def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
-    """A staged file as a manifest names it, with the columns of another one."""
+    """Return a staged file as a manifest names it, with the columns of another one."""
     return LanceDataFile(
         staged.file,
         layout.fields,
@@ -273,9 +311,14 @@ def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 
 @contextlib.contextmanager
 def commit_outcomes(uri: str) -> Iterator[None]:
-    """Turns what Lance raises in a commit into one of the three things that it can mean: CommitConflict, CommitUnclear,
-    or FailedPrecondition where the same commit would be refused again: by the storage (see `core.storage_errors`) or by
-    Lance (COMMIT_REFUSED)."""
+    """Turn what Lance raises in a commit into one of the three things that it can mean.
+
+    Raises:
+        CommitConflict: Another writer came between, and nothing was committed.
+        FailedPrecondition: The same commit would be refused again, by the storage (see `core.storage_errors`) or by
+            Lance (COMMIT_REFUSED).
+        CommitUnclear: Anything else; the commit may have been made.
+    """
     try:
         yield
     except (LemanError, KeyboardInterrupt, SystemExit):
@@ -291,7 +334,10 @@ def commit_outcomes(uri: str) -> Iterator[None]:
 
 
 def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
-    """A panic is one too: Lance is sure to panic again. Whether it did so before or after the commit, a look tells."""
+    """Return the error of a commit that Lance would refuse again; None: it may succeed the next time.
+
+    A panic is such an error: Lance is sure to panic again. Whether it did so before or after the commit, a look tells.
+    """
     text = str(error)
     if not (is_panic(error) or isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)):
         return None
@@ -301,7 +347,7 @@ def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Lance's message without the place in its source."""
+    """Return Lance's message without the place in its source."""
     return str(error).partition(", /")[0].partition("\n")[0]
 
 
@@ -313,7 +359,7 @@ def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
 
 
 def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
-    """Whether the column was added by this very request, or one with the same column id."""
+    """Tell whether the column was added by this very request, or by one with the same column id."""
     if existing is None:
         return False
     column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)

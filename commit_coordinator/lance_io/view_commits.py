@@ -47,18 +47,25 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewDelta:
-    """One version of a view. Files of `appended` with their rows become new fragments, in order; `evicted` are row
-    addresses; with `replace_all` nothing of before stays. `metadata`: of the schema, other keys stay."""
+    """All that one version changes in a view."""
 
+    #: Files, each with its number of rows, that become new fragments, in order.
     appended: Sequence[tuple[InstallableFile, int]]
     swapped: Sequence[Swap]
+    #: Row addresses.
     evicted: Ids
+    #: Of the schema; other keys stay.
     metadata: Mapping[str, str]
+    #: Whether nothing of before stays.
     replace_all: bool = False
 
 
 class ViewFiles:
-    """Checks staged files of one view. For many threads at once; raises NotFound (TABLE_NOT_FOUND)."""
+    """The check of staged files of one view, for many threads at once.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such view.
+    """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -68,7 +75,7 @@ class ViewFiles:
 
     @property
     def data_columns(self) -> frozenset[str]:
-        """All but the source's row id: those that are replaced when values change."""
+        """All columns but the source's row id: those that are replaced when values change."""
         return frozenset(self._types) - {SOURCE_ROW_ID}
 
     @property
@@ -76,9 +83,14 @@ class ViewFiles:
         return frozenset(self._types)
 
     def prepare(self, staged: StagedFile, columns: Collection[str] | None) -> InstallableFile:
-        """The file, after its content was checked: it has exactly these columns; None: some of the data columns.
+        """Check the content of a staged file and return it as an installable one.
 
-        Raises what `column_files.verify` raises.
+        Args:
+            columns: The columns that the file must have, exactly; None: some of the data columns.
+
+        Raises:
+            FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
+            LemanError: what `column_files.read_verified` raises.
         """
         content = column_files.read_verified(self._uri, staged)
         names = content.schema.names
@@ -105,10 +117,14 @@ class ViewFiles:
 
 
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
-    """Makes the table of a view from placeholder files that lie in its data folder; version after it.
+    """Make the table of a view from placeholder files that lie in its data folder, and return its version.
 
-    A view that this very request made is completed, not made again. Raises AlreadyExists (TABLE_EXISTS), and
-    CommitConflict and CommitUnclear.
+    Where this very request made the table already, it has to be completed with `complete_creation` instead.
+
+    Raises:
+        CommitConflict: Another writer came between.
+        CommitUnclear: The view may have been made.
+        FailedPrecondition: as `commit_outcomes`.
     """
     made = with_request(schema, request_id)
     properties = commit_history.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
@@ -134,7 +150,11 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
 
 
 def find(uri: str) -> lance.LanceDataset | None:
-    """The table at a uri, if there is one. Raises what `open_table` raises but for that."""
+    """Return the table at a uri; None where there is none.
+
+    Raises:
+        LemanError: what else `open_table` raises.
+    """
     try:
         return open_table(uri)
     except NotFound:
@@ -142,12 +162,15 @@ def find(uri: str) -> lance.LanceDataset | None:
 
 
 def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
-    """Whether the view's rows were laid or changed last by this request."""
+    """Tell whether this request was the last one that made or changed the view's rows."""
     return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
 
 
 def complete_creation(uri: str) -> int:
-    """Gives a view its incarnation where it has none yet: Lance cannot do that together with the rows."""
+    """Give a view its incarnation where it has none yet, and return its version.
+
+    Lance cannot do that in one commit with the rows.
+    """
     dataset = open_table(uri)
     if not dataset.config().get(INCARNATION_KEY):
         with commit_outcomes(uri):
@@ -156,13 +179,19 @@ def complete_creation(uri: str) -> int:
 
 
 def exists(uri: str) -> AlreadyExists:
-    """The error of a view that cannot be made."""
+    """Return the error (TABLE_EXISTS) of a view that cannot be made."""
     return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
 
 
 def apply_delta(dataset: lance.LanceDataset, change: ViewDelta, operation: str, request_id: str, job_id: str) -> int:
-    """The view's version with the change, on top of that of `dataset`. Nobody else may have committed since, but for
-    settings and indexes. Raises CommitConflict and CommitUnclear."""
+    """Commit a change on top of the version of `dataset`, and return the view's version with it.
+
+    Raises:
+        CommitConflict: Somebody else committed since, other than settings and indexes.
+        CommitUnclear: The commit may have been made.
+        FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a fragment that is not there; else as
+            `commit_outcomes`.
+    """
     fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
     highest = max(fragments, default=-1)
     if change.replace_all:
@@ -186,7 +215,7 @@ def apply_delta(dataset: lance.LanceDataset, change: ViewDelta, operation: str, 
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
-    """The schema with the note by which a lost answer is found."""
+    """Return the schema with the note by which a lost answer is found."""
     return _with_metadata(schema, {LAST_REQUEST: request_id})
 
 
@@ -196,8 +225,11 @@ def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
 
 
 def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
-    """The table's own schema with other metadata, made as pickle would: an Arrow schema says less of dictionaries than
-    Lance has to hear about fragments that stay."""
+    """Return the table's own schema with updated metadata.
+
+    It is made as pickle would make it: an Arrow schema says less of dictionaries than Lance has to know about fragments
+    that stay.
+    """
     metadata = _with_metadata(dataset.schema, updates).metadata
     parts: Any = dataset.lance_schema.__reduce__()
     restore, (_, *fields) = parts
@@ -206,7 +238,7 @@ def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> La
 
 
 def _template(schema: pa.Schema) -> lance.LanceDataset:
-    """A view of one row in memory: its field ids and file layout are those of the real one."""
+    """Make a view of one row in memory: its field ids and file layout are those of the real one."""
     row = {
         field.name: pa.array([0 if field.name == SOURCE_ROW_ID else False], field.type)
         if field.name in {SOURCE_ROW_ID, IS_SET}
@@ -222,7 +254,7 @@ def _template(schema: pa.Schema) -> lance.LanceDataset:
 
 
 def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], addresses: Ids) -> None:
-    """Deletes rows in the metadata of their fragments."""
+    """Delete rows in the metadata of their fragments."""
     if not len(addresses):
         return
     ordered = np.sort(addresses)
@@ -236,8 +268,10 @@ def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], 
 
 
 def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
-    """The fragment with all its rows deleted. A Merge must name every fragment, and drops such ones without ever
-    reading their deletion file: there is none."""
+    """Return the fragment with all its rows deleted.
+
+    A Merge must name every fragment, and drops such ones without ever reading their deletion file: there is none.
+    """
     nothing_left = {
         "read_version": version,
         "id": 0,
@@ -250,7 +284,10 @@ def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
 
 
 def _swapped(metadata: FragmentMetadata, new: LanceDataFile) -> FragmentMetadata:
-    """The fragment with the new file's fields taken out of its other files; a file with no field left goes."""
+    """Return the fragment with the new file, and the new file's fields taken out of the others.
+
+    A file with no field left is dropped.
+    """
     files = []
     for file in metadata.files:
         fields = [_REPLACED if i in new.fields else i for i in file.fields]

@@ -1,4 +1,4 @@
-"""Removes views, with the hidden tables in which their refreshes compute."""
+"""The removal of views, with the scratch tables in which their refreshes compute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ _STAGE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
 
 
 def check(database: str, name: str, *, force: bool) -> None:
-    """Raises NotFound (TABLE_NOT_FOUND), FailedPrecondition (NOT_A_VIEW; VIEW_IN_USE unless `force`)."""
+    """Check that a view may be dropped.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such table.
+        FailedPrecondition: NOT_A_VIEW – it is an ordinary table; VIEW_IN_USE – it is the source of other views, and
+            `force` is not given.
+    """
     tables = LanceTables()
     if QUERY.encode() not in tables.snapshot(table_uri(database, name)).metadata:  # a damaged view is one
         raise FailedPrecondition(
@@ -36,7 +42,7 @@ def check(database: str, name: str, *, force: bool) -> None:
 
 
 def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
-    """Views of the database whose source is that table of it."""
+    """Return the names of the database's views whose source is that table."""
     source = table_uri(database, name)
     found = []
     for other in tables.list_tables(database):
@@ -50,9 +56,10 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
 
 
 def drop(database: str, name: str) -> None:
-    """Removes the view. Stopped anywhere it is there as before, or is no table any more.
+    """Remove a view, its scratch tables first; stopped anywhere, the view is there as before or no table any more.
 
-    Raises Unavailable (STORE_UNAVAILABLE).
+    Raises:
+        Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
     """
     pattern = re.compile(_STAGE.format(re.escape(name)))
     for table in LanceTables().list_tables(database):

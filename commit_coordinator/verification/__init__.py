@@ -1,1 +1,1 @@
-"""Whether what is stored is what was written: a database, read whole and compared with its digests. Changes nothing."""
+"""Tells whether what is stored is what was written: reads a whole database, compares digests, changes nothing."""

@@ -1,4 +1,4 @@
-"""Definitions of functions, and their bundles."""
+"""The verification of functions' definitions, and of their bundles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.udf.registry import FOLDER, StoredFunction, UdfRegistry
 
 
 def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:
-    """Every file of the registry, by name."""
+    """Check every file of the registry after a name, and yield them by name."""
     registry = UdfRegistry(database)
     for name in registry.names():
         if name > after:

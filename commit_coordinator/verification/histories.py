@@ -1,4 +1,4 @@
-"""Job history and failed rows of a database."""
+"""The verification of a database's job history and of its failed rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ _STORES = (
     ("errors.lance", Subject.ERROR_STORE, "failed rows of earlier jobs cannot all be listed or retried"),
     ("jobs.lance", Subject.JOB_HISTORY, "earlier jobs cannot all be listed or taken over"),
 )
-#: What carries a digest of its own.
+#: The column whose values carry digests of their own.
 _RECORD = "record"
 
 
 def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:
-    """Both tables, read whole. Records of jobs carry digests, except those of earlier releases: a history that has some
-    is not verifiable. Of failed rows, damage shows where it cannot be read."""
+    """Read both tables whole, and yield those after a name.
+
+    Records of jobs carry digests, except those of earlier releases: a history that has some of these is not
+    verifiable. Damage of failed rows shows only where they cannot be read.
+    """
     for name, subject, harm in _STORES:
         if name > after and (looked := _looked(database, f"_leman/{name}", subject, harm)) is not None:
             yield name, looked
@@ -31,7 +34,7 @@ def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:
 
 @dataclass(slots=True)
 class _Records:
-    """Records of jobs that were read."""
+    """The counts of job records that were read."""
 
     damaged: int = 0
     unsealed: int = 0

@@ -1,4 +1,4 @@
-"""Data files of a table: what the latest version refers to, and what else was noted when it was committed."""
+"""The verification of data files: those of a table's latest version, and others that were noted at their commit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ _FROM_IT = (
 
 @dataclass(frozen=True, slots=True)
 class InstalledFiles:
-    """`noted`: what committed files hold, by name. Files without a note are not verifiable: others wrote them, Lance's
-    compaction did, or the note is gone. Of those it is looked that they are there and have their rows."""
+    """The data files of one table.
+
+    Files without a note are not verifiable: others wrote them, Lance's compaction did, or the note is gone. For those
+    it is checked that they are there and have their rows.
+    """
 
     snapshot: TableSnapshot
     table: str
+    #: What committed files hold, by name.
     noted: Mapping[str, Committed]
 
     def things(self, after: str) -> Iterator[tuple[str, Looked]]:
-        """Files by name."""
+        """Check the files after a name, and yield them by name."""
         installed = {file.path: (fragment, file) for fragment in self.snapshot.fragments for file in fragment.files}
         for name in sorted({*installed, *self.noted}):
             if name <= after:

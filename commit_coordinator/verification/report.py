@@ -1,4 +1,4 @@
-"""What a verification of a database looks at, and what it finds."""
+"""The words in which a verification of a database reports."""
 
 from __future__ import annotations
 
@@ -35,33 +35,39 @@ class Flaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written. `path` is within the database. `columns`, `fragment_id` (-1: none) and
-    `rows` say what it is about; `message` is for a person, and ends with what to do."""
+    """Something that is not as it was written; `table` and what follows say what it is about."""
 
     subject: Subject
     flaw: Flaw
+    #: Within the database.
     path: str
+    #: For a person; it ends with what to do.
     message: str
     table: str = ""
     columns: tuple[str, ...] = ()
+    #: -1: none.
     fragment_id: int = -1
     rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """One thing that was looked at. `verifiable`: there was a digest to compare it with, or all of it was read."""
+    """One thing that was looked at."""
 
     subject: Subject
     size_bytes: int = 0
+    #: There was a digest to compare it with, or all of it was read.
     verifiable: bool = True
     findings: tuple[Finding, ...] = ()
 
 
 class Place(NamedTuple):
-    """How far a verification has come: the last thing that was looked at. `table` is empty for what a database has
-    once; places compare in the order in which things are looked at."""
+    """How far a verification has come: the last thing that was looked at.
 
+    Places compare in the order in which things are looked at.
+    """
+
+    #: Empty for what a database has once.
     table: str
     part: int
     name: str
@@ -69,7 +75,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """Things of one subject."""
+    """The number of things of one subject, and their bytes."""
 
     looked: int = 0
     unverifiable: int = 0
@@ -79,13 +85,13 @@ class Count:
 
 @dataclass(slots=True)
 class FindingCounts:
-    """What was looked at since the last report, and what was found."""
+    """The things that were looked at since the last report, and the findings."""
 
     counts: dict[Subject, Count] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, looked: Looked) -> None:
-        """Counts one thing."""
+        """Count one thing, and keep its findings."""
         count = self.counts.setdefault(looked.subject, Count())
         count.looked += 1
         count.size_bytes += looked.size_bytes

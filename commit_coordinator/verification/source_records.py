@@ -1,4 +1,4 @@
-"""What a view keeps of the source versions that it was right for."""
+"""The verification of source records: a view's notes of the source versions that it was right for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _HARM = (
 
 
 def things(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[str, Looked]]:
-    """Records by name: those in the folder, and the one that the latest version of the view names."""
+    """Check the records after a name, and yield them by name.
+
+    They are those in the folder, and the one that the latest version of the view names.
+    """
     named = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
     sizes = {f.name: f.size_bytes for f in refresh_folder(snapshot.uri) if f.name.startswith(RECORD_PREFIX)}
     for name in sorted({*sizes, named} - {""}):

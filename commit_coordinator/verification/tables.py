@@ -1,4 +1,4 @@
-"""One table: what its metadata says, the files of its latest version, and what lies beside them."""
+"""The verification of one table: its metadata, the files of its latest version, and the files beside them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _name(thing: tuple[str, Looked]) -> str:
 
 
 class TableCheck:
-    """The parts of a table's verification. Each gives things by name, those after a name alone."""
+    """The parts of a table's verification; each yields the things that come after a name, by name."""
 
     def __init__(self, database: str, table: str) -> None:
         self._registry = UdfRegistry(database)
@@ -59,7 +59,7 @@ class TableCheck:
         return committed_files.read(self._uri)
 
     def metadata(self, _: str, after: str) -> Things:
-        """The table itself, the binding of each computed column, and its view's definition."""
+        """Check the table itself, the binding of each computed column, and the view's definition."""
         yield from ((name, looked) for name, looked in sorted(self._metadata(), key=_name) if name > after)
 
     def _metadata(self) -> Things:
@@ -77,7 +77,7 @@ class TableCheck:
             yield "view", view
 
     def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
-        """What keeps the rows of a fragment from being told apart, by fragment."""
+        """Return what keeps the rows of a fragment from being told apart, by fragment."""
         try:
             problems = check_row_ids(self._uri)
         except LemanError as error:
@@ -98,7 +98,7 @@ class TableCheck:
         )
 
     def notes(self, _: str, after: str) -> Things:
-        """Notes of committed files, as one thing."""
+        """Check the notes of committed files, as one thing."""
         if after or not (self._notes.files or self._notes.damaged):
             return
         folder = f"{self._folder}/{committed_files.FOLDER}"
@@ -116,13 +116,15 @@ class TableCheck:
         yield "notes", Looked(Subject.NOTE, self._notes.bytes_read, True, findings)
 
     def files(self, _: str, after: str) -> Things:
-        """The files of the latest version, and those of others that are noted."""
+        """Check the files of the latest version, and those of others that are noted."""
         if not isinstance(self._snapshot, LemanError):
             yield from InstalledFiles(self._snapshot, self._table, self._notes.files).things(after)
 
     def checkpoints(self, _: str, after: str) -> Things:
-        """Checkpoints and fragment records. Those that were set aside as damaged, and unfinished ones, are no part of
-        what is believed."""
+        """Check checkpoints and fragment records.
+
+        Those that were set aside as damaged, and unfinished ones, are left out: nothing reads them.
+        """
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
             if file.name > after and file.key:
@@ -130,7 +132,7 @@ class TableCheck:
                     yield file.name, self._checkpoint(store, file)
 
     def source_records(self, _: str, after: str) -> Things:
-        """What a view keeps of its source."""
+        """Check what a view keeps of its source."""
         if not isinstance(self._snapshot, LemanError):
             yield from source_records.things(self._snapshot, self._table, after)
 
@@ -151,7 +153,7 @@ class TableCheck:
         return self._staged(record, path, file.size_bytes)
 
     def _staged(self, record: FragmentRecord, path: str, size: int) -> Looked:
-        """A record whose column file is not committed yet, with that file."""
+        """Check a record whose column file is not committed yet, with that file."""
         staged = committed_files.Committed(record.size_bytes, record.digest)
         try:
             problem = committed_files.problem_of(self._uri, record.file, staged)
@@ -181,7 +183,7 @@ class TableCheck:
                 yield column.name, Looked(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
 
     def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
-        """What keeps a column from being computed: its function is damaged, or gone."""
+        """Return what keeps a column from being computed: its function is damaged, or gone."""
         try:
             if self._registry.find(bound.udf_name, bound.udf_version) is not None:
                 return ()
@@ -201,7 +203,7 @@ class TableCheck:
         return None if definition is None else Looked(Subject.VIEW, findings=self._failed(snapshot, definition.failed))
 
     def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
-        """What keeps the list of a view's failed rows from being read."""
+        """Return what keeps the list of a view's failed rows from being read."""
         try:
             if view_failed.read(self._uri, note) is not None:
                 return ()

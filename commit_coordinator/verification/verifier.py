@@ -1,4 +1,4 @@
-"""Goes through a database in a fixed order, so that it can stop anywhere and go on from there."""
+"""The way through a database in a fixed order, so that a verification can stop anywhere and go on from there."""
 
 from __future__ import annotations
 
@@ -27,14 +27,24 @@ Things = Iterable[tuple[str, Looked]]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was looked at since the report before. `place` is None in the last one."""
+    """What was looked at since the report before."""
 
     counts: FindingCounts
+    #: None in the last report.
     place: Place | None
 
 
 def verify(database: str, after: Place | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
-    """Reports until all is looked at. `database`: canonical. Raises NotFound (DATABASE_NOT_FOUND)."""
+    """Look at everything in a database, and yield reports until all is looked at.
+
+    Args:
+        database: Canonical.
+        after: The place to go on from; None: from the beginning.
+
+    Raises:
+        NotFound: DATABASE_NOT_FOUND – there is no such database.
+        LemanError: what `storage_errors.failed` gives, where the storage cannot be used.
+    """
     with in_use(f"The database {database}", database):
         filesystem, root = filesystem_of(database)
         found = filesystem.get_file_info(root)
@@ -59,7 +69,7 @@ def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:
 
 
 def _parts(table: tables.TableCheck) -> list[Callable[[str, str], Things]]:
-    """In the order of `Place.part`."""
+    """Return the parts of a table's verification, in the order of `Place.part`."""
     return [table.metadata, table.notes, table.files, table.checkpoints, table.source_records]
 
 

@@ -1,4 +1,4 @@
-"""What can be done for a request about a view beside the commit queue: files are checked, placeholders are laid out."""
+"""The work on a request about a view beside the commit queue: files are checked, placeholders are written."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ Checked = InstallableFile | Rejection
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A request about a view, ready for the commit queue. `error`: why it must be refused, unless it was done already.
-
-    `files`: of `fragments`, or of `appended` and then `swapped`. `placeholders`: staged for `create` or anew.
-    """
+    """A request about a view, ready for the commit queue."""
 
     request: ViewRequest
+    #: Those of `fragments`, or those of `appended` and then those of `swapped`.
     files: Sequence[Checked] = ()
     evicted: Ids = field(default_factory=lambda: NO_IDS)
+    #: Of the view, where placeholders were made for it; else None.
     schema: pa.Schema | None = None
+    #: Staged, for a view that is created or whose placeholders are made anew.
     placeholders: Sequence[StagedFile] = ()
+    #: Why the request must be refused, unless it was done already.
     error: LemanError | None = None
 
 
 class ViewChecks:
-    """The checks for one view. `width` threads of the pool work on one request at the most."""
+    """The checks for one view; at most `width` threads of the pool work on one request."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -59,8 +60,14 @@ class ViewChecks:
         self._width = width
 
     async def prepared(self, request: ViewRequest) -> Prepared:
-        """Raises Unavailable (STORE_UNAVAILABLE); other errors are kept for the commit queue: the answer to a request
-        may have been lost, and its files be gone since."""
+        """Check the request's files or write its placeholders, and return it ready for the commit queue.
+
+        Other errors than Unavailable are kept in the result for the commit queue: the answer to the request may have
+        been lost, and its files be gone since.
+
+        Raises:
+            Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
+        """
         try:
             if isinstance(request, CreatePlaceholdersRequest):
                 return await self._pool.run(_laid, request)
@@ -109,7 +116,7 @@ def _evicted(request: ApplyDeltaRequest) -> Ids:
 
 
 def _laid(request: CreatePlaceholdersRequest) -> Prepared:
-    """Placeholders in files, streamed; memory is bounded."""
+    """Write the placeholders of a view to files, streamed with bounded memory, and the record of its source."""
     if request.create and view_commits.find(request.uri) is not None:
         return Prepared(request)
     definition = _definition(request.schema)
@@ -137,7 +144,7 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
-    """Raises Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
+    """Pass the ids on; raise Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
     try:
         yield from ids
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""One try of a commit to a view: look at the latest version, refuse or commit. Runs in the table's commit queue.
+"""One try of a commit to a view, in the table's commit queue: look at the latest version, then refuse or commit.
 
 A try that fails unclearly is followed by another, which finds out first whether the commit was made.
 """
@@ -34,7 +34,14 @@ _LEMAN = b"leman::"
 
 
 def create(work: Prepared) -> CommitResult:
-    """Makes the view. Raises AlreadyExists (TABLE_EXISTS), what preparing it raised, CommitConflict, CommitUnclear."""
+    """Create the view, or complete it where this very request made it before.
+
+    Raises:
+        AlreadyExists: TABLE_EXISTS – there is another table of that name.
+        CommitConflict: Another writer came between, or a table of that name was there and is gone.
+        CommitUnclear: The view may have been made.
+        LemanError: what preparing the request raised.
+    """
     request = work.request
     made = view_commits.find(request.uri)
     if made is not None and not view_commits.is_made_by(made, request.request_id):
@@ -52,9 +59,20 @@ def create(work: Prepared) -> CommitResult:
 
 
 def change(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fills, applies a delta, or lays placeholders anew. Raises FailedPrecondition (ATTEMPT_FENCED), Aborted
-    (TABLE_REPLACED, VIEW_CHANGED, VIEW_IS_SET), InvalidArgument (a fill without fragments), what preparing it raised,
-    CommitConflict, CommitUnclear, and what `TableHandle.latest` raises."""
+    """Fill placeholders, apply a delta, or make placeholders anew.
+
+    Raises:
+        FailedPrecondition: ATTEMPT_FENCED – a later attempt at the job has begun; for a delta also FRAGMENT_GONE and
+            ROW_COUNT_MISMATCH – a fragment is not in the view, or has other rows; and the reason of a refused file.
+        NotFound: FILE_MISSING – a file of a delta is not there.
+        DataLoss: FILE_DAMAGED – a file of a delta is damaged.
+        Aborted: TABLE_REPLACED – the view was dropped and created again; VIEW_CHANGED – it is at another version than
+            the refresh was planned at; VIEW_IS_SET – it has values, and gets no new placeholders.
+        InvalidArgument: MISSING_FIELD – a fill names no fragment.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what preparing the request and `TableHandle.latest` raise.
+    """
     try:
         if isinstance(work.request, FillPlaceholdersRequest):
             return _fill(table, work, work.request)
@@ -106,7 +124,7 @@ def _changed(request: ViewRequest, version: int) -> Aborted:
 
 
 def _done(table: TableHandle, request: ViewRequest) -> int:
-    """The version that the request made, if it did: its answer may have been lost."""
+    """Return the version that the request made, as its answer may have been lost; 0: it made none."""
     for record in table.records(request.read_version, HISTORY_LIMIT):
         if request.request_id in record.request_ids:
             return record.version
@@ -144,7 +162,10 @@ def _usable(file: Checked) -> InstallableFile:
 
 
 def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
-    """The view is at the version that was planned from: what does not fit now is a mistake of the caller."""
+    """Raise FailedPrecondition where the request does not fit the view's fragments.
+
+    The view is at the version that was planned from: what does not fit now is a mistake of the caller.
+    """
     evicted: dict[int, int] = {}
     places = zip(fragments_of(work.evicted).tolist(), offsets_of(work.evicted).tolist(), strict=True)
     for fragment_id, offset in places:
@@ -190,7 +211,7 @@ def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) 
 
 
 def _current(base: TableSnapshot, fragment: Fragment | None) -> str:
-    """The file that says whether the fragment's rows have values."""
+    """Return the file that says whether the fragment's rows have values."""
     column = base.column(IS_SET)
     return "" if fragment is None or column is None else fragment.file_of(column.field_id)
 
@@ -219,7 +240,7 @@ def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
 
 
 def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
-    """What was committed stays COMMITTED, whatever became of the view since."""
+    """Answer COMMITTED for what the view's history says was committed, whatever became of the view since."""
     if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
         return
     files = {file.fragment_id: file.staged.file for file in request.fragments}
@@ -232,5 +253,5 @@ def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcom
 
 
 def _discard(work: Prepared) -> None:
-    """Placeholders that will never be part of a view."""
+    """Remove placeholders that will never be part of a view."""
     view_files.remove_staged(work.request.uri, [file.file for file in work.placeholders])

@@ -1,4 +1,4 @@
-"""What callers ask for that concerns views."""
+"""The requests of callers that concern views."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class ViewFile:
 
 @dataclass(frozen=True, slots=True)
 class CreatePlaceholdersRequest:
-    """Lay placeholders: for a view that is made by it (`create`; then without incarnation and read version), or anew.
-    `max_rows_per_fragment` 0: chosen."""
+    """Make placeholders, for a view that this request creates or for one that gets them anew."""
 
     uri: str
     incarnation: str
@@ -29,7 +28,9 @@ class CreatePlaceholdersRequest:
     job_id: str
     read_version: int
     schema: pa.Schema
+    #: 0: the coordinator chooses.
     max_rows_per_fragment: int
+    #: The request creates the view, and has no incarnation and no read version.
     create: bool
     attempt: int = 0
 
@@ -49,7 +50,7 @@ class FillPlaceholdersRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplyDeltaRequest:
-    """Bring a view from one version of its source to another. `evictions_file` empty: none."""
+    """Bring a view from one version of its source to another."""
 
     uri: str
     incarnation: str
@@ -58,6 +59,7 @@ class ApplyDeltaRequest:
     read_version: int
     appended: tuple[ViewFile, ...]
     swapped: tuple[ViewFile, ...]
+    #: Empty: no row is evicted.
     evictions_file: str
     evictions_digest: str
     replace_all: bool

@@ -1,4 +1,4 @@
-"""All jobs of one executor: accepted, queued, run, found, cancelled, taken over, handed back."""
+"""Accepts, queues, runs, finds, cancels, takes over and hands back the jobs of one executor."""
 
 from executor.job_manager.manager import JobManager
 

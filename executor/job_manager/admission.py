@@ -1,4 +1,4 @@
-"""Accepts jobs: plans them, and has them run, wait for their turn, or end at once."""
+"""The admission of jobs: they are planned, then run, wait for their turn, or end at once."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ from executor.jobs.request_memory import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
 from executor.jobs.run import JobRun
 
-#: Plans of jobs that are being made: the planner is for others too.
+#: Jobs that are planned at once while they are made: the planner serves others too.
 _PLANS_AT_ONCE = 16
-#: Between two looks whether another executor has made the job that this one was asked for too.
+#: Seconds between two looks whether another executor has made the job that this one was asked for too.
 _MADE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A job to be made. `body`: digest of the whole message that asks for it."""
+    """A job to be made."""
 
     request: JobRequest
     request_id: str
+    #: Digest of the whole message that asks for it.
     body: str
     retry_of: Job | None = None
 
     def job(self) -> Job:
-        """It, as it begins. A request id makes the job's: of two executors that are given one request at the same time
-        the first to write the job down has it, as of two that take one over."""
+        """Return the job as it begins.
+
+        The job's id is made from the request id: where two executors are given one request at the same time, the first
+        to write the job down has it, as with a takeover.
+        """
         now = time.time()
         of_request = hashlib.blake2b(self.request_id.encode(), digest_size=8).hexdigest()
         return Job(
@@ -55,7 +59,7 @@ class _Asked:
 
 
 class Admission:
-    """For one event loop."""
+    """The admission of one executor's jobs, for one event loop."""
 
     def __init__(self, shared: Shared, supervisor: Supervisor, adoption: Adoption, queries: JobQueries) -> None:
         self._services = shared.services
@@ -70,12 +74,12 @@ class Admission:
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
     async def create(self, request: JobRequest, request_id: str, body: str) -> Job:
-        """See `JobManager.create`."""
+        """Accept a job, see `JobManager.create`."""
         make = functools.partial(self._create, _Asked(request, request_id, body))
         return await self._once(request.database, request_id, body, make)
 
     async def retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
-        """See `JobManager.retry`."""
+        """Accept the retry of a job, see `JobManager.retry`."""
         make = functools.partial(self._retry, path, retry, request_id, body)
         return await self._once(path, request_id, body, make)
 
@@ -122,8 +126,10 @@ class Admission:
         return await self._made_elsewhere(asked, job_id) if run.status.lost else job
 
     async def _begin(self, run: JobRun, plan: Any) -> Job:
-        """End a job that has nothing to do, have it run, or have it wait for its turn; unless another executor was
-        given the same request and has it: then it is lost here."""
+        """End a job that has nothing to do, have it run, or have it wait for its turn.
+
+        Where another executor was given the same request and has the job, it is lost here.
+        """
         job = run.status.job
         run.set_cost_estimate(self._supervisor.costs.of(job))
         if await run.ended_at_once(plan):
@@ -146,8 +152,10 @@ class Admission:
         return run.status.snapshot()
 
     async def _is_made_elsewhere(self, job: Job) -> bool:
-        """Take the lease of a new job. Who finds it held waits until its holder has written the job down, or has given
-        it up."""
+        """Take the lease of a new job, and tell whether another executor has made the job.
+
+        Where the lease is held, wait until its holder has written the job down, or has given it up.
+        """
         database = self._databases.of(job)
         while await self._leases.acquire(job.job_id) is Answer.HELD:
             await database.reload()
@@ -157,10 +165,10 @@ class Admission:
         return False
 
     async def _made_elsewhere(self, asked: _Asked, job_id: str) -> Job:
-        """The job that another executor made of the same request.
+        """Return the job that another executor made of the same request.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED where that one was given another request under the id.
+            AlreadyExists: REQUEST_ID_REUSED – that executor was given another request under the id.
         """
         await self._running.stopped()
         self._services.forget_workers(job_id)

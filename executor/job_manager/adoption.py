@@ -1,4 +1,4 @@
-"""Takes over jobs whose executor died or was stopped, and hands this one's back when it stops itself."""
+"""The takeover of jobs whose executor died or was stopped, and the return of this executor's jobs when it stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Adoption:
-    """For one event loop. `waiting`: jobs of other executors whose lease is waited for, by id."""
+    """The takeovers of one executor, for one event loop.
+
+    `waiting`: jobs of other executors whose lease is waited for, by id.
+    """
 
     def __init__(self, shared: Shared, supervisor: Supervisor) -> None:
         self._services = shared.services
@@ -32,7 +35,10 @@ class Adoption:
         self.waiting: dict[str, asyncio.Task[None]] = {}
 
     async def open(self, path: str) -> JobDatabase:
-        """A database with its history read. When it is opened first, jobs that a dead executor left are taken over."""
+        """Return a database with its history read.
+
+        When it is opened first, jobs that a dead executor left are taken over.
+        """
         database = self._databases.at(path)
         async with database.opened:
             if not database.loaded:
@@ -45,7 +51,7 @@ class Adoption:
         return database
 
     def adopt_when_free(self, database: JobDatabase, job_id: str) -> None:
-        """Take over a job that another executor runs or ran as soon as that one's lease is free."""
+        """Take over a job that another executor runs or ran, as soon as that one's lease is free."""
         if job_id in self.waiting or job_id in self._running.runs:
             return
         task = asyncio.create_task(self._wait_and_adopt(database, job_id))
@@ -69,8 +75,8 @@ class Adoption:
     async def _until_free(self, job: Job) -> None:
         """Wait for the job's lease.
 
-        Where Redis cannot be asked nobody can prove that the executor is dead: then it is waited for longer, and
-        longer with each attempt, so that two that live do not take the job from one another.
+        While Redis cannot be asked, nobody can prove that the executor is dead: then the wait is longer, and longer
+        with each attempt, so that two executors that live do not take the job from one another.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
         while (answer := await self._leases.acquire(job.job_id)) is not Answer.OURS:
@@ -86,7 +92,7 @@ class Adoption:
     async def _adopt(self, job: Job) -> None:
         """Take over a job whose executor died: from the plan on, as everything finished is found there.
 
-        Who writes the new attempt into history first has it.
+        The executor that writes the new attempt into history first has the job.
         """
         deaths = job.attempt - job.handed_back
         waited = job.state is JobState.PENDING  # nobody died over it
@@ -113,7 +119,10 @@ class Adoption:
         self._supervisor.start(run, self._supervisor.in_turn(run, turn))
 
     async def _end_for_another(self, job: Job) -> None:
-        """End a job that was taken over and is not run. Its last executor may only be frozen."""
+        """End a job that was taken over and is not run.
+
+        Its earlier attempts are refused first, as its last executor may only be frozen.
+        """
         try:
             await begin_attempt(self._services.commits, job)
         except LemanError as error:  # who commits by the same coordinator cannot reach it either
@@ -122,9 +131,9 @@ class Adoption:
         await self._leases.release(job.job_id)
 
     async def hand_back(self, job: Job) -> None:
-        """Note that the job lost its executor without a death: as often as it takes, it is taken over.
+        """Note that the job lost its executor without a death: such takeovers are not limited.
 
-        Of one that waits for its turn its state says so.
+        For a job that waits for its turn its state says so already.
         """
         if job.state.terminal or job.state is JobState.PENDING or self._running.here(job.job_id) is None:
             return

@@ -1,4 +1,4 @@
-"""The databases that somebody asked this executor for, each with what history and memory have of its jobs."""
+"""The databases that somebody asked this executor for, each with its jobs as history and memory have them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _UNBOUNDED = 1 << 40
 
 
 class JobDatabase:
-    """One of them. `jobs`: as this executor knows them; `opened`: held by who opens it; `loaded`: it has been."""
+    """One database, with its jobs.
+
+    `jobs`: as this executor knows them; `opened`: a lock that is held while the database is opened; `loaded`: its
+    history has been read.
+    """
 
     def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool) -> None:
         self.path = path
@@ -38,15 +42,19 @@ class JobDatabase:
         await self._pool.run(self._history.prepare)
 
     async def save(self, job: Job) -> Job:
-        """See `JobHistory.save`."""
+        """Save a state of a job, see `JobHistory.save`."""
         return await self._writer.save(job)
 
     async def written(self) -> None:
-        """Return when nothing is to be written."""
+        """Wait until nothing is to be written."""
         await self._writer.written()
 
     async def reload(self) -> None:
-        """Take in what history has of other executors' jobs. Raises what `storage_errors.failed` gives."""
+        """Take in what history has of other executors' jobs.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
         task = asyncio.create_task(self._take_news())  # news that were fetched are not to be lost
         self._news.add(task)
         task.add_done_callback(self._news.discard)
@@ -58,22 +66,26 @@ class JobDatabase:
                 self.jobs.put(job)
 
     async def find(self, job_id: str) -> Job | None:
-        """The state of a job that counts, as history has it now. Raises what `storage_errors.failed` gives."""
+        """Return the state of a job that counts, as history has it now; None: there is no such job.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
         return await self._pool.run(self._history.find, job_id)
 
     async def warnings(self) -> list[str]:
-        """What of the history was damaged and set aside."""
+        """Return what of the history was damaged and set aside."""
         return await self._pool.run(self._history.warnings)
 
     async def failed_rows(
         self, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
     ) -> tuple[list[StoredRowError], Place | None]:
-        """See `RowErrors.page`."""
+        """Return a page of failed rows, see `RowErrors.page`."""
         return await self._pool.run(self._row_errors.page, job_id, column, after, size, untold=untold)
 
 
 class JobDatabases:
-    """By path. For one event loop."""
+    """The databases by path, for one event loop."""
 
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
@@ -84,18 +96,18 @@ class JobDatabases:
         return iter(list(self._databases.values()))
 
     def at(self, path: str) -> JobDatabase:
-        """The database of a path, whether or not somebody asked for it before."""
+        """Return the database of a path, whether or not somebody asked for it before."""
         database = self._databases.get(path)
         if database is None:
             database = self._databases[path] = JobDatabase(path, self._pool, self._writers)
         return database
 
     def of(self, job: Job) -> JobDatabase:
-        """The database that a job is in."""
+        """Return the database that a job is in."""
         return self.at(job.request.database)
 
     async def close(self) -> None:
-        """Return when everything is written."""
+        """Wait until everything is written, then close."""
         for database in self:
             await database.written()
         self._writers.close()

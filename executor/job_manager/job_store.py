@@ -1,4 +1,4 @@
-"""Writes the states of jobs into their histories, and says which of them counts."""
+"""The job store: it writes the states of jobs into their histories, and says which of them counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FAILED_IN = 5
 
 
 class HistoryJobStore:
-    """See `executor.jobs.ports.JobStore`. `unsaved`: jobs whose end could not be written yet."""
+    """The `executor.jobs.ports.JobStore` of job histories; `unsaved`: jobs whose end could not be written yet."""
 
     def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
         self._databases = databases
@@ -34,7 +34,7 @@ class HistoryJobStore:
         self.unsaved: dict[str, asyncio.Task[None]] = {}
 
     async def save(self, job: Job) -> Job:
-        """As the port says. An end that cannot be written now is written later: whoever waits for it hears of it."""
+        """See the port; an end that cannot be written now is returned all the same, and written later."""
         database = self._databases.of(job)
         database.jobs.put(job)
         try:
@@ -55,7 +55,10 @@ class HistoryJobStore:
             self.unsaved[job.job_id] = asyncio.create_task(self._keep_saving(database, job))
 
     async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
-        """Until it is in history. The lease is held until then: nobody takes a job over that has ended."""
+        """Write a job's end again and again until it is in history.
+
+        The lease is held until then, so that nobody takes over a job that has ended.
+        """
         try:
             while True:
                 await asyncio.sleep(_SAVE_AGAIN_SECONDS)
@@ -68,13 +71,13 @@ class HistoryJobStore:
             await self._leases.release(job.job_id)
 
     async def save_error(self, job: Job, row: RowFailure) -> None:
-        """As the port says."""
+        """See the port."""
         spec = job.backfill
         errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
         await self._pool.run(errors.store, [row])
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """As the port says; of the jobs that history knew when it was read last."""
+        """See the port; the jobs are those that history had when it was read last."""
         function = job.request.table, job.column, job.udf_name, job.udf_version
 
         def failed(other: Job) -> bool:

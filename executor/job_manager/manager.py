@@ -1,4 +1,4 @@
-"""What the service asks of the jobs of one executor."""
+"""The job manager of one executor: all that the service asks of its jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class JobManager:
-    """Call it on one event loop."""
+    """The jobs of one executor; call it on one event loop."""
 
     def __init__(self, shared: Shared) -> None:
         self._services = shared.services
@@ -37,16 +37,16 @@ class JobManager:
         self._admission = Admission(shared, self._supervisor, self._adoption, self._queries)
 
     def busy(self) -> bool:
-        """Whether any job runs or waits for its turn."""
+        """Tell whether any job runs or waits for its turn."""
         return bool(self._running.tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
-        """(database, table, column) of all backfills in the databases that somebody asked for."""
+        """Return (database, table, column) of all backfills in the databases that somebody asked for."""
         known = ((database.path, job.request) for database in self._databases for job in database.jobs)
         return {(path, asked.table, asked.column) for path, asked in known if isinstance(asked, BackfillSpec)}
 
     async def open_database(self, path: str) -> None:
-        """Take over what a dead executor left."""
+        """Open a database, and take over the jobs that a dead executor left in it."""
         await self._adoption.open(path)
 
     async def create(self, request: JobRequest, request_id: str, *, body: str = "") -> Job:
@@ -58,8 +58,8 @@ class JobManager:
             body: Digest of the whole message that asks for it.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED.
-            ResourceExhausted: TOO_MANY_JOBS.
+            AlreadyExists: REQUEST_ID_REUSED – the request id was given with another body.
+            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
             LemanError: What planning raises.
         """
         return await self._admission.create(request, request_id, body)
@@ -68,36 +68,36 @@ class JobManager:
         """Accept a job that computes the failed rows of an ended one again.
 
         Raises:
-            NotFound: JOB_NOT_FOUND.
-            FailedPrecondition: NOTHING_TO_RETRY.
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row.
             LemanError: What `create` and `executor.jobs.retry.specification` raise.
         """
         return await self._admission.retry(database, retry, request_id, body)
 
     async def get(self, database: str, job_id: str) -> Job:
-        """See `JobQueries.get`."""
+        """Return a job, see `JobQueries.get`."""
         return await self._queries.get(database, job_id)
 
     async def list_jobs(
         self, database: str, table: str, after: Age | None = None, most: int | None = None
     ) -> list[Job]:
-        """See `JobQueries.list_jobs`."""
+        """Return a page of jobs, see `JobQueries.list_jobs`."""
         return await self._queries.list_jobs(database, table, after, most)
 
     async def warnings(self, database: str) -> list[str]:
-        """See `JobQueries.warnings`."""
+        """Return what of a job history is damaged, see `JobQueries.warnings`."""
         return await self._queries.warnings(database)
 
     def watch(
         self, database: str, job_id: str, after: int, heartbeat_seconds: float
     ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """See `JobQueries.watch`."""
+        """Yield all changes of a job, see `JobQueries.watch`."""
         return self._queries.watch(database, job_id, after, heartbeat_seconds)
 
     async def errors(
         self, database: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
     ) -> tuple[list[StoredRowError], Place | None]:
-        """See `JobQueries.errors`."""
+        """Return a page of a job's failed rows, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, untold=untold)
 
     async def cancel(self, database: str, job_id: str) -> Job:
@@ -106,8 +106,8 @@ class JobManager:
         History knows it before the caller does, so that an executor which takes the job over cancels it too.
 
         Raises:
-            NotFound: JOB_NOT_FOUND.
-            Unavailable: JOB_ELSEWHERE, another executor runs it.
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
         job = await self.get(database, job_id)
         if job.state.terminal:
@@ -127,7 +127,10 @@ class JobManager:
         return run.status.snapshot()
 
     async def _save_cancelling(self, job: Job) -> None:
-        """Where nothing can be written the job is stopped all the same; another executor would not know of it."""
+        """Save that a job is being cancelled.
+
+        Where that cannot be written, the job is stopped all the same; another executor would not know of it.
+        """
         try:
             await self._store.save(job)
         except LemanError as error:

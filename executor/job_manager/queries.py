@@ -1,4 +1,4 @@
-"""Finds jobs, wherever they run: one, a page of them, all changes of one, the rows on which one failed."""
+"""The queries for jobs, wherever these run: for one, for a page, for all changes of one, for its failed rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _POLL_SECONDS = 1.0
 
 
 class JobQueries:
-    """For one event loop."""
+    """The queries that one executor answers, for one event loop."""
 
     def __init__(self, adoption: Adoption, running: RunningJobs) -> None:
         self._adoption = adoption
         self._running = running
 
     async def get(self, path: str, job_id: str) -> Job:
-        """A job as it stands. One that runs elsewhere is taken over once its lease is free.
+        """Return a job as it stands; one that runs elsewhere is taken over once its lease is free.
 
         Raises:
-            NotFound: JOB_NOT_FOUND.
+            NotFound: JOB_NOT_FOUND – there is no such job.
         """
         database = await self._adoption.open(path)
         job = database.jobs.get(job_id)
@@ -41,20 +41,25 @@ class JobQueries:
         return self._running.current(job)
 
     async def list_jobs(self, path: str, table: str, after: Age | None = None, most: int | None = None) -> list[Job]:
-        """Jobs of a table (empty: of all), newest first: those that are older than `after`, at most so many."""
+        """Return the jobs of a table (empty: of all), newest first.
+
+        Args:
+            after: Only jobs older than this one; None: from the newest on.
+            most: So many at the most; None: all.
+        """
         database = await self._adoption.open(path)
         await database.reload()
         found = database.jobs.newest(after, most, lambda job: table in ("", job.request.table))
         return [self._running.current(job) for job in found]
 
     async def warnings(self, path: str) -> list[str]:
-        """What of a database's job history was damaged and set aside."""
+        """Return what of a database's job history was damaged and set aside."""
         return await (await self._adoption.open(path)).warnings()
 
     async def watch(
         self, path: str, job_id: str, after: int, heartbeat_seconds: float
     ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """See `JobStatus.follow`; a job that another executor runs is followed through history."""
+        """Yield all changes of a job, see `JobStatus.follow`; those of a job that runs elsewhere come from history."""
         sequence = after
         while True:
             job = await self.get(path, job_id)
@@ -76,7 +81,11 @@ class JobQueries:
     async def errors(
         self, path: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
     ) -> tuple[list[StoredRowError], Place | None]:
-        """See `RowErrors.page`. Raises NotFound (JOB_NOT_FOUND)."""
+        """Return a page of a job's failed rows, see `RowErrors.page`.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+        """
         await self.get(path, job_id)
         database = await self._adoption.open(path)
         return await database.failed_rows(job_id, column, after, size, untold=untold)

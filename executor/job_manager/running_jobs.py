@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RunningJobs:
-    """For one event loop. `runs` and `tasks` by job id; a job without a task has ended, or is being made."""
+    """The runs and tasks of jobs by job id, for one event loop; a job without a task has ended, or is being made."""
 
     def __init__(self) -> None:
         self.runs: dict[str, JobRun] = {}
@@ -22,17 +22,17 @@ class RunningJobs:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def here(self, job_id: str) -> JobRun | None:
-        """The run of a job that this executor has, or had when the job ended."""
+        """Return the run of a job that this executor has, or had when the job ended; else None."""
         run = self.runs.get(job_id)
         return None if run is None or run.status.lost else run
 
     def current(self, job: Job) -> Job:
-        """The live state of a job that runs here, else the one given."""
+        """Return the live state of a job that runs here, else the one given."""
         run = self.here(job.job_id)
         return run.status.snapshot() if run is not None else job
 
     def lose(self, job_id: str) -> None:
-        """Another executor has the job: end what runs for it here, and say nothing more about it."""
+        """End what runs here for a job that another executor has, and say nothing more about the job."""
         run = self.here(job_id)
         if run is None:
             return
@@ -44,9 +44,9 @@ class RunningJobs:
         stopping.add_done_callback(self._stopping.discard)
 
     def was_lost(self, job_id: str) -> bool:
-        """Whether this executor has lost the job to another one before."""
+        """Tell whether this executor has lost the job to another one before."""
         return job_id in self._lost
 
     async def stopped(self) -> None:
-        """Return when nothing runs any more for jobs that were lost."""
+        """Wait until nothing runs any more for jobs that were lost."""
         await asyncio.gather(*self._stopping)

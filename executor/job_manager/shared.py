@@ -1,4 +1,4 @@
-"""What the parts of a job manager share."""
+"""The objects that the parts of a job manager share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from executor.jobs.services import Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """One for each executor. `store` is also the `JobStore` of its `services`."""
+    """The shared objects of one executor; `store` is also the `JobStore` of its `services`."""
 
     services: Services
     databases: JobDatabases

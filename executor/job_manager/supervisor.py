@@ -1,4 +1,4 @@
-"""Runs jobs: each in its turn, under a lease, to an end whatever happens."""
+"""The supervisor of jobs: it runs each in its turn, under a lease, to an end whatever happens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RUNS_KEPT = 200
 
 
 class Supervisor:
-    """For one event loop. `executor_id` is what history knows this executor by."""
+    """The running jobs' supervisor, for one event loop; `executor_id` is this executor's name in history."""
 
     def __init__(self, shared: Shared) -> None:
         self._services = shared.services
@@ -43,7 +43,7 @@ class Supervisor:
         self.queue = JobQueue(limits.max_running_jobs, limits.max_waiting_jobs)
 
     def run_of(self, job: Job) -> JobRun:
-        """A run of the job that belongs to this executor."""
+        """Return a run of the job that belongs to this executor."""
         job = replace(job, executor=self.executor_id)
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
         return kind(job, self._services)
@@ -55,7 +55,7 @@ class Supervisor:
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.job_id, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
-        """Run a job once its turn has come: from the plan on, as the table may have changed while it waited."""
+        """Run a job once its turn has come, from the plan on, as the table may have changed while it waited."""
         job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
             await run.status.move(JobState.PENDING)
@@ -71,12 +71,12 @@ class Supervisor:
         await run.replan_and_run()
 
     def leave_queue(self, job_id: str) -> None:
-        """The job is over, or is not to run after all: whoever comes next has its turn."""
+        """Take a job out of the queue that is over, or is not to run after all; the next one has its turn."""
         self.queue.leave(job_id)
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Tell those who watch jobs that wait how far these are."""
+        """Tell the watchers of waiting jobs the jobs' places in the queue."""
         runs = self._running.runs
         statuses = ((runs[job_id].status, place) for job_id, place in self.queue.places() if job_id in runs)
         moved = [status for status, place in statuses if status.queue(place)]
@@ -107,14 +107,14 @@ class Supervisor:
         self._forget_old_runs()
 
     def _forget_old_runs(self) -> None:
-        """Their watchers have seen the end, and history has it."""
+        """Forget old runs that have ended: their watchers have seen the end, and history has it."""
         runs, tasks = self._running.runs, self._running.tasks
         ended = [job_id for job_id in runs if job_id not in tasks and job_id not in self._store.unsaved]
         for job_id in ended[:-_RUNS_KEPT]:
             del runs[job_id]
 
     async def _heartbeat(self, run: JobRun) -> None:
-        """Keep the lease. Where it was not kept all the time, history says whether the job is still ours."""
+        """Keep the lease; where it was interrupted, history says whether the job is still ours."""
         beaten = time.monotonic()
         while True:
             await asyncio.sleep(self._leases.lease_seconds / 3)

@@ -1,4 +1,4 @@
-"""Asynchronous work that is waited for: with patience, or several pieces that stand and fall together."""
+"""Ways to wait for asynchronous work: with patience, or for several pieces of which one error ends all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Arguments = ParamSpec("_Arguments")
 async def patiently(
     call: Callable[_Arguments, Awaitable[_Result]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
-    """The same call again while the service cannot be reached: an unknown outcome is not a failure."""
+    """Make a call, again while the service cannot be reached, for two minutes: an unknown outcome is not a failure."""
     async for attempt in tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception_type(Unavailable),
         stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
@@ -33,7 +33,7 @@ async def patiently(
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:
-    """Runs all to the end; the first error ends the others and is raised as it is."""
+    """Run all to the end; the first error ends the others and is raised as it is."""
     tasks = [asyncio.ensure_future(w) for w in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -46,8 +46,11 @@ async def all_or_first(*work: Awaitable[None]) -> None:
 
 
 async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
-    """The results, in the order of the calls. After an error no call is begun any more; the first one is raised when
-    the calls under way have ended, as threads cannot be stopped."""
+    """Make calls, `count` at once, and return the results in the order of the calls.
+
+    After an error no call is begun any more; the first error is raised when the calls under way have ended, as threads
+    cannot be stopped.
+    """
     waiting = deque(enumerate(calls))
     results: dict[int, _Result] = {}
     errors: list[BaseException] = []
@@ -69,5 +72,5 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
 
 
 def may_be_unheard(ended: asyncio.Future[None]) -> None:
-    """A callback for what nobody may ask after: the job may end by something else first."""
+    """Take the error out of an ended future, as a callback: where a job ends by something else, nobody asks for it."""
     _ = ended.cancelled() or ended.exception()

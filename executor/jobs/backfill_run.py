@@ -24,14 +24,15 @@ from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
 
 _PLANS_WITHOUT_PROGRESS = 5
-#: In a row, in which another writer of the column was faster: of so many jobs on one fragment each is through once.
+#: Plans in a row in which another writer of the column was faster: of so many jobs on one fragment each gets through.
 _PLANS_OVERTAKEN = 500
 
 
 class BackfillRun:
-    """A backfill while it runs: see `JobRun`. `status` is what watchers see."""
+    """A backfill while it runs: see `JobRun`."""
 
     def __init__(self, job: Job, services: Services, status: JobStatus | None = None) -> None:
+        #: The job as watchers see it.
         self.status = status or JobStatus(job)
         self._stop = threading.Event()
         self._services = services
@@ -46,15 +47,15 @@ class BackfillRun:
 
     @property
     def cancelling(self) -> bool:
-        """Whether it was asked to stop."""
+        """Tell whether the job was asked to stop."""
         return self._stop.is_set()
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """See `JobRun`; the first units are made for it."""
+        """Set what a row costs, see `JobRun`; the first units are cut by it."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
-        """Asks the planner, again while it cannot be reached."""
+        """Ask the planner, again while it cannot be reached."""
         begin = time.monotonic()
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
         status, spec = self.status, self.status.job.backfill
@@ -77,14 +78,18 @@ class BackfillRun:
         return plan
 
     def check_resources(self, plan: Plan) -> None:
-        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function asks for what no worker has."""
+        """Check that workers have what the function asks for.
+
+        Raises:
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
+        """
         slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services)
 
     def prefetch(self, _plan: Plan) -> None:
-        """Workers read what they need."""
+        """Do nothing: workers read what they need."""
 
     async def ended_at_once(self, plan: Plan) -> bool:
-        """Ends the job where nothing is to be done; False: it has to run."""
+        """End the job where nothing is to be done; False: it has to run."""
         if plan.tasks:
             return False
         if self.status.job.backfill.optimize_indices:
@@ -94,7 +99,7 @@ class BackfillRun:
         return True
 
     async def replan_and_run(self) -> None:
-        """A job that was taken over, or had to wait for its turn: from the plan on."""
+        """Run a job that was taken over, or had to wait for its turn, from the plan on."""
         try:
             await begin_attempt(self._services.commits, self.status.job)
             plan = await self.plan()
@@ -108,7 +113,7 @@ class BackfillRun:
         await self.run(plan)
 
     async def run(self, plan: Plan) -> None:
-        """Works until nothing is left, and leaves the job in a terminal state. Raises only for bugs."""
+        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
         await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
@@ -123,12 +128,12 @@ class BackfillRun:
         await stale_indices.see_to(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
 
     def cancel(self) -> None:
-        """Stops the tasks; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._stop.set()
         self._services.cancel_workers(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leaves the job in a terminal state; the row that is to blame is kept first."""
+        """Leave the job in a terminal state; the row that is to blame is stored first."""
         if self.status.blamed is not None:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
@@ -136,14 +141,14 @@ class BackfillRun:
         await self.status.end(state, error, self._services.jobs)
 
     async def _save_blamed(self, row: RowFailure) -> None:
-        """A job ends also where that cannot be stored."""
+        """Store the row that is to blame; where it cannot be stored the job ends all the same."""
         try:
             await self._services.jobs.save_error(self.status.job, row)
         except LemanError as error:
             self.status.note("error", f"the row that is to blame is not stored: {error}")
 
     async def _execute_plans(self, plan: Plan) -> None:
-        """Execute plan after plan until one leaves nothing, or several in a row came to nothing."""
+        """Execute plan after plan until one leaves nothing, or several in a row made no progress."""
         metrics = self.status.metrics
         idle = overtaken = 0
         while plan.tasks:
@@ -166,14 +171,14 @@ class BackfillRun:
             plan = await self.plan()
 
     def _tell_waits(self) -> None:
-        """What other jobs have reserved and this one waits for, since when."""
+        """Publish which reservations of other jobs this one waits for, and since when."""
         stalls, news = self._waits.turn()
         for stall in news:
             self.status.note("stall", stall.message)
         self.status.update(stalls=tuple(stalls))
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Have what is stored elsewhere stored where the next plan finds it: through one compaction after the other."""
+        """Have stored rows stored again where the next plan finds them, through one compaction after the other."""
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
             if self.cancelling:

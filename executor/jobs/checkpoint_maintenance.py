@@ -1,4 +1,4 @@
-"""Looks after the checkpoints of tables, in threads."""
+"""The maintenance of tables' checkpoints, in threads."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from executor.jobs.compaction_records import store_traced
 
 
 class LanceCheckpointMaintenance:
-    """See `executor.jobs.ports.CheckpointMaintenance`."""
+    """The `executor.jobs.ports.CheckpointMaintenance` of checkpoints in Lance files."""
 
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """As the port says."""
+        """See the port."""
         return await self._pool.run(migrate_checkpoints, _store(plan.header.uri), plan, stop)
 
     async def save_traced(self, plan: Plan) -> None:
-        """As the port says."""
+        """See the port."""
         await self._pool.run(store_traced, _store(plan.header.uri), plan)
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
-        """As the port says."""
+        """See the port."""
         await self._pool.run(forget_file, _store(uri), task.checkpoint_prefix, task.fragment_id, file)
 
 

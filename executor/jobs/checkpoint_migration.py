@@ -1,4 +1,6 @@
-"""Stores rows once more that were computed for a fragment that is gone, or whose file was replaced: see `MigratedRows`.
+"""Checkpoint migration: rows of a fragment that is gone, or whose file was replaced, are stored again.
+
+See `MigratedRows`.
 
 A checkpoint is found by the fragment and the offsets of its rows, and compaction changes both: live rows of several
 fragments are written into a new one, one after the other, and deleted ones are left out.
@@ -42,9 +44,9 @@ class _Source(Protocol):
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """Store what the plan says is stored elsewhere, until `stop` is set; how many checkpoints that were.
+    """Store anew what the plan says is stored elsewhere, until `stop` is set; return how many checkpoints that were.
 
-    What cannot be read any more, or is damaged, is left: it is computed.
+    Rows that cannot be read any more, or are damaged, are left out: they are computed.
     """
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
@@ -82,7 +84,7 @@ def _batches(
 
 
 def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | None:
-    """The rows by their new offsets, without those that went elsewhere or were deleted."""
+    """Return the rows by their new offsets, without those that went elsewhere or were deleted."""
     at = piece.offsets - migrated.from_rows.start
     if migrated.before:
         live = old.live(migrated.from_fragment, migrated.from_rows)
@@ -97,7 +99,11 @@ def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | Non
 
 
 def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
-    """Raises KeyError where it is gone or damaged."""
+    """Open the checkpoint of a key, or the column file that its record names.
+
+    Raises:
+        KeyError: It is gone or damaged.
+    """
     batch = store[key]
     if keys.parse_record_key(key) is None:
         return from_checkpoint(batch)
@@ -108,7 +114,7 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
 
 
 class _File:
-    """A column file. Rows that nobody asked for are left out, and those of earlier versions of the function."""
+    """The rows of a column file, without those that nobody asked for and those of earlier function versions."""
 
     def __init__(self, reader: ColumnFileReader) -> None:
         self._reader = reader

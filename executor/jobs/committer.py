@@ -1,4 +1,4 @@
-"""Collects finished column files of a job and has them committed, now and then and in groups."""
+"""The committer of a job: it collects finished column files and has them committed, now and then and in groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _MOST_FRAGMENTS = 2000
 
 
 class Committer:
-    """Commits every `interval_seconds` or tenth of the plan, whichever comes first, or every `commit_granularity`
-    fragments where the request says that. One commit is under way at a time."""
+    """The commits of one plan, one at a time.
+
+    A commit is made every `interval_seconds` or tenth of the plan, whichever comes first, or every
+    `commit_granularity` fragments where the request says that.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,11 @@ class Committer:
         self._submitted = 0
 
     def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
-        """A fragment's file is complete. A fragment counts once, however often it is reported. `failed_before`: see
-        `core.domain.work.FragmentResult`."""
+        """Take in a fragment's complete file; a fragment counts once, however often it is reported.
+
+        Args:
+            failed_before: See `core.domain.work.FragmentResult`; None: as the plan has it.
+        """
         if task.fragment_id in self.files:
             return
         self.files[task.fragment_id] = staged.file
@@ -67,17 +73,21 @@ class Committer:
 
     @property
     def waits_for(self) -> dict[str, object]:
-        """The commit that is under way, in words, with a mark that the next one does not have."""
+        """Return the commit that is under way, in words, with a mark that the next one does not have."""
         what = f"the commit of {self._under_way} fragments has no answer yet"
         return {what: self._submitted} if self._under_way else {}
 
     def close(self) -> None:
-        """Nothing more will be added: commit what is left."""
+        """Have everything that is left committed: nothing more will be added."""
         self._closing = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Commits until closed and empty. Raises what the coordinator says about the request as a whole."""
+        """Commit until closed and empty.
+
+        Raises:
+            LemanError: what the coordinator says about a request as a whole.
+        """
         while True:
             count = self._due()
             if count:
@@ -90,7 +100,7 @@ class Committer:
                 await self._pause()
 
     def _due(self) -> int:
-        """How many fragments to commit now."""
+        """Return how many fragments to commit now."""
         ready = len(self._ready)
         if self._closing:
             return min(ready, self._granularity or _MOST_FRAGMENTS)
@@ -104,7 +114,7 @@ class Committer:
         return 0
 
     async def _pause(self) -> None:
-        """Waits for a file, or until one that waits is due."""
+        """Wait for a file, or until one that waits is due."""
         self._wake.clear()
         timeout = _LEAST_PAUSE_SECONDS / 2 if self._ready and not self._granularity else None
         try:

@@ -1,4 +1,4 @@
-"""Stores what a plan found out about files that compaction wrote, before the table's history is cleaned."""
+"""The records of traced compactions: what a plan found out, stored before the table's history is cleaned."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_RECORDS = 200_000
 
 
 def store_traced(store: CheckpointStore, plan: Plan) -> None:
-    """Adds to what is recorded for each column and function version: one value, so that a plan reads one file.
+    """Add the plan's traced files to the record of their column and function version, one value that a plan reads.
 
-    Where two jobs add at once, or the store refuses, no value is lost: the next plan traces them again.
+    Where two jobs add at once, or the store refuses, no value of a row is lost: the next plan traces the files again.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
     for traced in plan.traced:

@@ -1,5 +1,7 @@
-"""Looks now and then whether tables were compacted, and records what became of their computed rows: the next job may
-come after the history that tells was cleaned."""
+"""The compaction watch: it looks now and then whether tables were compacted, and records where computed rows are now.
+
+The next job may come when the table's history, which tells, has been cleaned.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +23,29 @@ Column = tuple[str, str, str]
 
 
 class Planner(Protocol):
-    """Makes plans."""
+    """The maker of plans."""
 
     async def create_plan(self, spec: BackfillSpec) -> Plan: ...
 
 
 class KnownColumns(Protocol):
-    """Knows which columns there are."""
+    """The list of known columns."""
 
     def columns(self) -> Iterable[Column]:
-        """All computed columns that somebody asked for."""
+        """Return all computed columns that somebody asked for."""
         ...
 
 
 class Tables(Protocol):
-    """Knows versions of tables."""
+    """The versions of tables."""
 
     def latest_version(self, uri: str) -> int:
-        """Blocking."""
+        """Return the latest version of a table; blocks."""
         ...
 
 
 class CompactionWatch:
-    """Looks at the columns that `known` has; the latest version of a table tells whether that is worth a plan."""
+    """The watch over the columns that `known` has; it plans for a column when its table has a new version."""
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: Tables
@@ -55,13 +57,13 @@ class CompactionWatch:
         self._seen: dict[Column, int] = {}
 
     async def run(self, interval_seconds: float) -> None:
-        """Looks every so many seconds, for ever."""
+        """Look every so many seconds, for ever."""
         while True:
             await asyncio.sleep(interval_seconds)
             await self.look()
 
     async def look(self) -> None:
-        """Plans for those columns whose table has a new version, and records what the plans found out."""
+        """Plan for the columns whose table has a new version, and record what the plans found out."""
         for column in sorted(self._known.columns()):
             try:
                 await self._look_at(column)

@@ -1,4 +1,4 @@
-"""What a row of a function version cost in earlier jobs: a plan's first units are cut by it."""
+"""Cost estimates: what a row of a function version cost in earlier jobs. A plan's first units are cut by it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from core.domain.job import Job
 
 
 class CostEstimates:
-    """Those that one executor knows of, in seconds."""
+    """The cost estimates that one executor has, in seconds."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], float] = {}
 
     def of(self, job: Job) -> float | None:
-        """What a row of the job will cost; None where that is not known."""
+        """Return what a row of the job will cost; None where that is not known."""
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job, seconds_per_row: float | None) -> None:
-        """From a job that ended here. None: it called no function."""
+        """Learn from a job that ended here; None: it called no function."""
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
 
     def learn_from_history(self, job: Job) -> None:
-        """From a job as history has it."""
+        """Learn from a job as history has it."""
         progress = job.progress
         spent = progress.udf_seconds + progress.read_seconds
         if progress.rows_evaluated and spent:

@@ -1,4 +1,4 @@
-"""The one writer of a database's job history in this process: what comes while it writes goes out together next."""
+"""The one writer of a database's job history in this process; states that come while it writes go out together next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class HistoryWriter:
-    """For one event loop. States of jobs are written in the order in which they come."""
+    """The writer of one job history, for one event loop; states of jobs are written in the order in which they come."""
 
     def __init__(self, history: JobHistory, pool: BlockingPool) -> None:
         self._history = history
@@ -27,8 +27,11 @@ class HistoryWriter:
         self._writing: asyncio.Task[None] | None = None
 
     async def save(self, job: Job) -> Job:
-        """See `JobHistory.save`. It is written also where the caller goes away. Raises what
-        `storage_errors.failed` gives."""
+        """Write a state of a job, also where the caller goes away; see `JobHistory.save`.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))
         if self._writing is None or self._writing.done():
@@ -36,7 +39,7 @@ class HistoryWriter:
         return await answer
 
     async def written(self) -> None:
-        """Returns when nothing is to be written."""
+        """Wait until nothing is to be written."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
 

@@ -1,4 +1,4 @@
-"""Errors that end a job: what a unit's failure says, how many failed rows are too many, how a job keeps them. Pure."""
+"""Errors that end a job: that of a failed unit, that of too many failed rows, and how a job keeps them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.errors import INTERNAL_BUG, FailedPrecondition, Internal, LemanError
 
 
 def of_unit(failure: UnitFailure) -> LemanError:
-    """The job's error, with what is known of the row that is to blame."""
+    """Return the job's error for a unit's failure, with what is known of the row that is to blame."""
     kind = Internal if failure.reason == INTERNAL_BUG else FailedPrecondition
     error = kind(failure.reason, failure.message)
     if failure.row is not None:
@@ -19,7 +19,7 @@ def of_unit(failure: UnitFailure) -> LemanError:
 
 
 def too_many(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
-    """The error of a job in which more rows failed than the function's policy allows of so many; None: it goes on."""
+    """Return the error (TOO_MANY_ERRORS) where more of the rows failed than the function's policy allows; else None."""
     allowed = udf.error_policy.errors_allowed(rows)
     if allowed is None or failed <= allowed:
         return None
@@ -32,7 +32,7 @@ def too_many(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
 
 
 def facts_of(row: RowFailure) -> dict[str, str]:
-    """A failed row as an error tells of it."""
+    """Return a failed row as the facts of an error."""
     return {
         "error_type": row.error_type,
         "error_message": row.message[:500],
@@ -45,12 +45,12 @@ def facts_of(row: RowFailure) -> dict[str, str]:
 
 
 def to_job(error: LemanError) -> JobError:
-    """As a job keeps it."""
+    """Return an error as a job keeps it."""
     return JobError(type(error).__name__, error.reason, error.message, error.facts)
 
 
 def of_job(error: JobError) -> LemanError:
-    """What a job kept, as it was raised; Internal where this release has no such error."""
+    """Return an error that a job kept, as it was raised; Internal where this release has no such error."""
     kind: type[LemanError] = getattr(error_tree, error.kind, error_tree.Internal)
     found = kind(error.reason, error.message)
     found.facts = error.facts

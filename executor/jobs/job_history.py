@@ -1,4 +1,4 @@
-"""Job history of one database, kept as a Lance table in it."""
+"""The job history of one database, kept as a Lance table in it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ _TIDY_AFTER = 32
 
 
 class _Said(NamedTuple):
-    """A state of a job as a row has it. `late`: it may stand before rows that were read earlier."""
+    """A state of a job as a row has it."""
 
     position: int
+    #: It may stand before rows that were read earlier.
     late: bool
     job: Job
 
 
 class JobHistory:
-    """Blocking; for any number of threads. One state of a job is one row.
+    """The states of all jobs of a database, one row each. It blocks; any number of threads may call it.
 
     Several executors may write: which rows count is decided by the order of their appends alone (see `counted`,
     `log_snapshot.position`), so all who read agree on it.
 
-    What counts is kept here, and brought up to date from fragments that were not read before. Damage keeps nobody from
-    reading the rest: it is set aside, and `warnings` say so. Where the storage cannot be used, calls raise what
-    `storage_errors.failed` gives.
+    The states that count are kept here, and brought up to date from fragments that were not read before. Damaged parts
+    are set aside, so that the rest can be read, and `warnings` say so. Where the storage cannot be used, calls raise
+    what `storage_errors.failed` gives.
     """
 
     def __init__(self, database: str) -> None:
@@ -66,7 +67,7 @@ class JobHistory:
         self._appended = 0
 
     def prepare(self) -> None:
-        """Makes the tables of jobs and failed rows if there are none."""
+        """Create the tables of jobs and failed rows if there are none."""
         with self._lock:
             if not self._prepared:
                 self._log.create()
@@ -74,12 +75,14 @@ class JobHistory:
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
-        """Appends the job's state. Returns the state that counts: this one, or what somebody else had written before,
-        an end of the job or a later attempt."""
+        """Append the job's state, and return the one that counts.
+
+        That is this one, or one that somebody else had written before: an end of the job, or a later attempt.
+        """
         return self.save_all([job])[0]
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
-        """As `save` one after the other, in one version."""
+        """Save states as `save` does one after the other, in one version."""
         with self._lock:
             before = self._snapshot
             written = self._log.append([_row(job) for job in jobs])
@@ -95,35 +98,35 @@ class JobHistory:
             return [self._jobs[job.job_id] for job in jobs]
 
     def find(self, job_id: str) -> Job | None:
-        """The state of one job that counts."""
+        """Return the state of one job that counts; None: there is no such job."""
         with self._lock:
             self._catch_up()
             return self._jobs.get(job_id)
 
     def load(self) -> dict[str, Job]:
-        """The state of every job that counts, in the order of their first."""
+        """Return the state of every job that counts, in the order of the jobs' first states."""
         with self._lock:
             self._catch_up()
             return dict(self._jobs)
 
     def news(self) -> dict[str, Job]:
-        """Jobs whose state is another one than when this was asked last; at first all."""
+        """Return the jobs whose state has changed since the last call; at first all."""
         with self._lock:
             self._catch_up()
             news, self._news = self._news, {}
             return news
 
     def warnings(self) -> list[str]:
-        """What of the history was damaged and set aside, for people."""
+        """Return what of the history was damaged and set aside, for people."""
         return self._log.warnings()
 
     @property
     def untidy(self) -> bool:
-        """Whether it is time to `tidy`."""
+        """Tell whether it is time to `tidy`."""
         return self._appended >= _TIDY_AFTER
 
     def tidy(self) -> None:
-        """Makes few files of many."""
+        """Merge many files into few."""
         with self._lock:
             self._catch_up()
             self._appended = 0
@@ -149,8 +152,11 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Reads the fragments that were not read before; all of them where somebody else made new ones of old ones, or
-        appended anew what was saved of a damaged one."""
+        """Read the fragments that were not read before.
+
+        Read all of them where somebody else merged old ones into new ones, or appended anew what was saved of a damaged
+        one.
+        """
         fragments = snapshot.fragments
         if not self._read <= fragments.keys():
             self._forget()

@@ -1,4 +1,4 @@
-"""Adds up what units report into a job's progress."""
+"""The metrics of a job: the sums of its units' reports, from which its progress is made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _RATE_SECONDS = 5.0
 
 
 class JobMetrics:
-    """Results of units are the truth; progress reports tell of units that still run.
+    """The counts and seconds of one job.
 
-    A failed row counts once it is stored, so that nobody computes it again, and then once: by what units said of its
-    fragment, until the fragment's file says how many there are. `rows_failed_before` are not among them: failed rows
-    that the table had before the job and that stay as they are. `budget_rows`, `budget_failed`: what the error policy
-    is asked about.
+    Results of units are the truth; progress reports tell of units that still run. A failed row counts as soon as it is
+    stored, so that nobody computes it again, and it counts once: as units report its fragment, until the fragment's
+    file says how many there are. `rows_failed_before` are not among them: the table had these failed rows before the
+    job, and they stay as they are.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,6 +37,7 @@ class JobMetrics:
         self._rows_ready = 0  # their sum, as it is asked for with each message of a worker
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
+        #: The number of rows that the error policy is asked about, with `budget_failed`.
         self.budget_rows = 0
         self._before = 0
         self._filtered = False
@@ -46,7 +47,7 @@ class JobMetrics:
         self.commit_seconds = self.planning_seconds = 0.0
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """The first plan sets the totals; later ones only add work that turned up."""
+        """Take in a plan: the first one sets the totals, later ones only add work that turned up."""
         self.planning_seconds += seconds
         header = plan.header
         if not self.rows_total:
@@ -59,8 +60,11 @@ class JobMetrics:
                 self._go_on_from(self._attempts)
 
     def go_on(self, before: Progress) -> None:
-        """The job was begun by another executor; `before`: its progress as that one wrote it down with the first plan.
-        What it committed since is this job's, the rows that failed too."""
+        """Go on with a job that another executor began; rows that it committed, or that failed there, are this job's.
+
+        Args:
+            before: The job's progress as that executor wrote it down with its first plan.
+        """
         if before.rows_planned:
             self._attempts = before
 
@@ -70,33 +74,37 @@ class JobMetrics:
         self._before -= self._failed_inherited
 
     def own_failures(self, found: int) -> None:
-        """The table is the job's own: all rows that failed in it count, and for the error policy all but `found`,
-        which had failed before the job."""
+        """Count all failed rows of the table, as the table is the job's own.
+
+        For the error policy all count but `found`, which had failed before the job.
+        """
         self._failed_inherited += self._before
         self._failed_found = min(found, self._before)
         self._before = 0
         self.budget_rows = self.rows_total
 
     def migrated(self, plan: Plan) -> None:
-        """Stored work was found after all, before anything was computed: less is left than was planned."""
+        """Take in a plan after a migration, before anything was computed: it found stored work, and less is left."""
         if not self.rows_evaluated:
             self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
             self.budget_rows = max(self.rows_planned, self._attempts.rows_planned if self._attempts else 0)
 
     def known(self, rows: int) -> None:
-        """So many of the rows to be computed have stored values, of which a plan cannot tell."""
+        """Take off rows to be computed that have stored values, which a plan cannot know."""
         self.rows_planned -= rows
 
     def report(self, report: ProgressReport) -> None:
-        """A running unit's sums; late ones, of units that are done, are passed over."""
+        """Take in a running unit's sums; late ones, of units that are done, are ignored."""
         if report.unit_id in self._done:
             return
         self._running[report.unit_id] = report
         self._failed.report(report)
 
     def outcome(self, outcome: UnitOutcome) -> None:
-        """A unit is done: its results replace its reports. Of one that was `lost` before, another unit does the
-        work, and its failed rows count as that one's."""
+        """Take in a unit's end: its results replace its reports.
+
+        Where the unit was `lost` before, another unit does the work, and its failed rows count as that one's.
+        """
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
         self._running.pop(outcome.unit_id, None)
@@ -109,27 +117,30 @@ class JobMetrics:
         self._times += outcome.timings
 
     def lost(self, unit_id: str) -> None:
-        """A unit died: what it had made safe will be found again, the rest is computed again."""
+        """Take in a unit's death: rows that it had stored will be found again, the rest is computed again."""
         self._failed.ended(unit_id, ())
         self._running.pop(unit_id, None)
         self._done.add(unit_id)
 
     def staged(self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0) -> None:
-        """A fragment's file waits for its commit. It knows all failed rows, those of earlier attempts too;
-        `failed_before` of them were so before the job."""
+        """Take in a fragment's file that waits for its commit.
+
+        The file knows all failed rows, those of earlier attempts too; `failed_before` of them had failed before the
+        job.
+        """
         self._rows_ready += rows - self._ready.get(fragment_id, 0)
         self._ready[fragment_id] = rows
         self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
 
     def committed(self, fragment_id: int) -> None:
-        """Queries see a fragment's rows."""
+        """Take in that a fragment's file is committed: queries see its rows."""
         rows = self._ready.pop(fragment_id, 0)
         self._rows_ready -= rows
         self.rows_committed += rows
         self.fragments_committed += 1
 
     def rejected(self, fragment_id: int) -> None:
-        """A fragment's file was refused."""
+        """Take in that a fragment's file was refused."""
         self._rows_ready -= self._ready.pop(fragment_id, 0)
 
     @property
@@ -138,37 +149,37 @@ class JobMetrics:
 
     @property
     def rows_computed(self) -> int:
-        """Of the rows that were evaluated, those that got a value; of units that still run, as far as it is safe."""
+        """The evaluated rows that got a value; of units that still run, as far as the values are stored."""
         return self._computed + sum(max(0, h.rows_safe - h.rows_failed) for h in self._running.values())
 
     @property
     def rows_failed(self) -> int:
-        """Rows that the job leaves without a value, as the function failed for them."""
+        """The rows that the job leaves without a value, as the function failed for them."""
         return self._failed.total + self._failed_inherited
 
     @property
     def budget_failed(self) -> int:
-        """Failed rows that count for the error policy, each once however many executors worked on the job."""
+        """The failed rows that count for the error policy, each once however many executors worked on the job."""
         return self.rows_failed - self._failed_found
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Whether other jobs recorded some of the failures, of rows that failed before or that were found stored."""
+        """Tell whether other jobs recorded some of the failures, of rows that failed before or were found stored."""
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property
     def rows_failed_before(self) -> int:
-        """Rows of what was asked that had failed before the job and are left so."""
+        """The requested rows that had failed before the job and are left so."""
         # files tell of rows beside the filter too
         return self._before if self._filtered else max(self._before, self._failed.left)
 
     @property
     def seconds_per_row(self) -> float | None:
-        """What a row costs a worker; None where nothing was evaluated."""
+        """The seconds that a row costs a worker; None where nothing was evaluated."""
         return self._times.by_rows / self._evaluated if self._evaluated else None
 
     def progress(self) -> Progress:
-        """How far the job is now."""
+        """Return how far the job is now."""
         times = self._times
         for report in self._running.values():
             times += report.timings
@@ -205,11 +216,11 @@ class JobMetrics:
         )
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
-        """Whether the rate says something about the rest."""
+        """Tell whether the rate says something about the rest."""
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
-        """Rows a second over the last seconds, or over all while those are few."""
+        """Return the rows a second over the last seconds, or over all while those are few."""
         now = self._clock()
         self._recent.append((now, evaluated))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:

@@ -1,4 +1,4 @@
-"""Which jobs have their turn and which wait for it, in the order in which they were accepted."""
+"""The queue of jobs: some have their turn, others wait for it, in the order in which they were accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _RETRY_SECONDS = 5.0
 
 
 class JobQueue:
-    """For one event loop. `most_running` jobs have their turn at once, `most_waiting` more may wait for it."""
+    """The jobs of one executor, for one event loop.
+
+    `most_running` jobs have their turn at once, `most_waiting` more may wait for it.
+    """
 
     def __init__(self, most_running: int, most_waiting: int) -> None:
         self._most_running = most_running
@@ -23,7 +26,11 @@ class JobQueue:
         self._closed = False
 
     def check_capacity(self) -> None:
-        """Raises ResourceExhausted (TOO_MANY_JOBS) where neither a turn nor a place in the queue is free."""
+        """Check that a job can be accepted.
+
+        Raises:
+            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
+        """
         if len(self._running) >= self._most_running and len(self._order) >= self._most_waiting:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS",
@@ -32,8 +39,17 @@ class JobQueue:
             )
 
     def join(self, job_id: str, accepted_at: float, *, always: bool = False) -> asyncio.Future[bool]:
-        """The job's turn: True once it has come, which may be at once; False: the job left the queue before. Raises
-        what `check_capacity` raises, unless the job is to be taken `always`."""
+        """Put a job into the queue.
+
+        Args:
+            always: Accept the job also where the queue is full.
+
+        Returns:
+            The job's turn: True once it has come, which may be at once; False: the job left the queue before.
+
+        Raises:
+            ResourceExhausted: as `check_capacity`, unless `always`.
+        """
         if not always:
             self.check_capacity()
         turn = self._turns[job_id] = asyncio.get_running_loop().create_future()
@@ -42,7 +58,7 @@ class JobQueue:
         return turn
 
     def leave(self, job_id: str) -> None:
-        """The job is over, or is not to run after all: whoever comes next has its turn."""
+        """Take out a job that is over, or is not to run after all; the next one has its turn."""
         self._running.discard(job_id)
         turn = self._turns.pop(job_id, None)
         if turn is not None:
@@ -52,15 +68,15 @@ class JobQueue:
         self._next()
 
     def waits(self, job_id: str) -> bool:
-        """Whether the job waits for its turn."""
+        """Tell whether the job waits for its turn."""
         return job_id in self._turns
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """The jobs that wait, with their places; 1 is next."""
+        """Yield the jobs that wait, with their places; 1 is next."""
         return ((job_id, place) for place, (_, job_id) in enumerate(self._order, start=1))
 
     def close(self) -> None:
-        """No turn comes any more."""
+        """Give nobody a turn any more."""
         self._closed = True
 
     def _next(self) -> None:

@@ -1,4 +1,4 @@
-"""A running job's state as watchers see it: the record, its counts, its events."""
+"""The status of a running job as watchers see it: its record, its counts, its events."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _EVENTS_KEPT = 1000
 
 
 class JobStatus:
-    """One for each job that runs here. `blamed` is the row on which it failed; `lost`: another executor has the job
-    now, and what stands here counts for nothing."""
+    """The status of one job that runs here."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.metrics = JobMetrics()
+        #: The row on which the job failed.
         self.blamed: RowFailure | None = None
         self._lost = False
         self._place = 0
@@ -38,25 +38,25 @@ class JobStatus:
 
     @property
     def lost(self) -> bool:
-        """See the class."""
+        """Whether another executor has the job now, so that nothing here counts."""
         return self._lost
 
     def lose(self) -> None:
-        """From now on nothing here is the job's state any more."""
+        """Note that another executor has the job: from now on nothing here is its state."""
         self._lost = True
 
     def snapshot(self) -> Job:
-        """The job as it stands."""
+        """Return the job as it stands."""
         if self.job.state.terminal:
             return self.job
         return replace(self.job, progress=self.metrics.progress(), queue_position=self._place)
 
     def update(self, **changes: Any) -> None:
-        """Changes fields of the job; watchers see it with the next tick."""
+        """Change fields of the job; watchers see it with the next tick."""
         self.job = replace(self.job, **changes)
 
     def note(self, kind: str, message: str) -> None:
-        """Records an event; watchers see it with the next tick."""
+        """Record an event; watchers see it with the next tick."""
         self.sequence += 1
         self._events.append(JobEvent(self.sequence, time.time(), kind, message))
         del self._events[:-_EVENTS_KEPT]
@@ -64,12 +64,14 @@ class JobStatus:
         say(message, job_id=self.job.job_id, event_kind=kind)
 
     async def move(self, state: JobState, **changes: Any) -> None:
-        """Changes the state, and tells the watchers."""
+        """Change the state, and tell the watchers."""
         await self._enter(self._in(state, **changes))
 
     async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
-        """Ends the job: first in history, then for the watchers. An end that history has already stays, and a job that
-        another executor has is left to it."""
+        """End the job, first in history, then for the watchers.
+
+        An end that history has already stays, and a job that another executor has is left to it.
+        """
         if not self.lost:
             kept = await jobs.save(self._in(state, error=error))
             if kept.state.terminal:
@@ -78,18 +80,18 @@ class JobStatus:
         await self.leave()
 
     def queue(self, place: int) -> bool:
-        """Where it stands among those that wait, 0: it has its turn. Says whether that is news, to be published."""
+        """Set the job's place among those that wait (0: it has its turn); tell whether that is news to publish."""
         news, self._place = place != self._place, place
         return news
 
     async def publish(self) -> None:
-        """Tells the watchers."""
+        """Tell the watchers."""
         async with self._changed:
             self.sequence += 1
             self._changed.notify_all()
 
     async def leave(self) -> None:
-        """Another executor has the job: whoever watches it here is to look there."""
+        """Leave the job to the executor that has it, and tell the watchers to look there."""
         self.lose()
         self.note("state", "left to the executor that has taken the job over")
         await self.publish()
@@ -103,8 +105,14 @@ class JobStatus:
         await self.publish()
 
     async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """A watcher's view: the state now, then every change, the last one terminal unless the job is lost. Events with
-        a sequence up to `after` are left out; at most the last thousand are kept."""
+        """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
+
+        Each message has its sequence, the job, and the events since the message before.
+
+        Args:
+            after: Events with a sequence up to this one are left out; at most the last thousand events are kept.
+            heartbeat_seconds: So long after a message the next one comes, also where nothing changed.
+        """
         seen = after
         while not self.lost:
             sequence, job = self.sequence, self.snapshot()
@@ -117,7 +125,7 @@ class JobStatus:
                     await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
 
     async def tick(self) -> None:
-        """Tells the watchers what changed, a few times a second, until cancelled."""
+        """Tell the watchers what changed, a few times a second, until cancelled."""
         last: Progress | None = None
         seen = self.sequence
         while True:

@@ -12,12 +12,12 @@ Age = tuple[int, str]
 
 
 def age(job: Job) -> Age:
-    """Older jobs come first."""
+    """Return the sort key of a job; older jobs come first."""
     return int(job.created_at * 1e6), job.job_id
 
 
 class KnownJobs:
-    """For one event loop. A job keeps its request and its age."""
+    """The known jobs of one database, for one event loop; a job keeps its request and its age."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
@@ -28,15 +28,15 @@ class KnownJobs:
         return iter(list(self._jobs.values()))
 
     def get(self, job_id: str) -> Job | None:
-        """The job of an id."""
+        """Return the job of an id; None: it is not known."""
         return self._jobs.get(job_id)
 
     def of_request(self, request_id: str) -> Job | None:
-        """The job that a request made."""
+        """Return the job that a request made; None: it is not known."""
         return self._jobs.get(self._requests.get(request_id, ""))
 
     def put(self, job: Job) -> None:
-        """A job as it stands now."""
+        """Keep a job as it stands now."""
         if job.job_id not in self._jobs:
             bisect.insort(self._ages, age(job))
             if job.request_id:
@@ -44,7 +44,7 @@ class KnownJobs:
         self._jobs[job.job_id] = job
 
     def drop(self, job_id: str) -> None:
-        """A job that did not come into being."""
+        """Forget a job that was not made after all."""
         job = self._jobs.pop(job_id, None)
         if job is not None:
             self._ages.remove(age(job))
@@ -52,7 +52,7 @@ class KnownJobs:
                 del self._requests[job.request_id]
 
     def newest(self, after: Age | None, most: int | None, wanted: Callable[[Job], bool]) -> Iterable[Job]:
-        """The newest `wanted` jobs that are older than `after`, at most so many."""
+        """Return the newest `wanted` jobs that are older than `after`, newest first, `most` of them at the most."""
         end = len(self._ages) if after is None else bisect.bisect_left(self._ages, after)
         found: list[Job] = []
         for at in range(end - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Reservations that the workers of a job leave behind: other jobs wait for a fragment until its file is committed."""
+"""Reservations that a job's workers leave behind: other jobs wait for a fragment until its file is committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from executor.jobs.ports import ReservationKeeping
 
 
 class LeftReservations:
-    """Those of one plan. Only a job with a filter leaves any: another filter's job has no use for its file before."""
+    """The reservations that are left of one plan.
+
+    Only a job with a filter leaves any: a job with another filter cannot use its file before the commit.
+    """
 
     def __init__(self, keeping: ReservationKeeping, context: WorkContext) -> None:
         self._keeping = keeping
@@ -19,22 +22,22 @@ class LeftReservations:
         self._scopes: dict[int, str] = {}
 
     def note_staged(self, task: FragmentTask) -> None:
-        """A fragment's file is complete, and waits for its commit."""
+        """Keep the reservation of a fragment whose file is complete and waits for its commit."""
         if self._context.where:
             self._scopes[task.fragment_id] = scope_of(task)
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
-        """Renew them, three times in a lifetime, until `done`."""
+        """Renew the reservations, three times in a lifetime, until `done`."""
         while not (await asyncio.wait((done,), timeout=self._context.lease_seconds / 3))[0]:
             if self._scopes:
                 await self._keeping.keep(self._context.holder, list(self._scopes.values()))
 
     async def give_back(self, fragment_ids: Collection[int]) -> None:
-        """There is an answer for these fragments: whoever waits for them plans again."""
+        """Give back the reservations of fragments whose commit was answered; jobs that wait for them plan again."""
         scopes = [self._scopes.pop(i) for i in fragment_ids if i in self._scopes]
         if scopes:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """The job ends early: with them go `others`, which its workers may have reserved."""
+        """Give back all reservations as the job ends early, with `others` that its workers may have made."""
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])

@@ -1,4 +1,4 @@
-"""Works through one plan: workers compute its units, and what they finish is committed."""
+"""The execution of one plan: workers compute its units, and finished files are committed."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _FRUITLESS = 3
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """Why a plan was not worked off."""
+    """Why something of a plan is left."""
 
     waiting: int
-    """Fragments that another job has reserved, where nothing else is in the way."""
+    """Number of fragments that another job has reserved, where nothing else is in the way."""
     why: str
     """What was refused or failed, for a person."""
     unusable: bool = False
     """Some of the refused files would have been as wrong on a table that nobody changed."""
     overtaken: bool = False
-    """Whatever was refused, another writer of the same column was faster."""
+    """All refusals say that another writer of the same column was faster."""
     failing: bool = False
     """Files could not be read or written."""
 
 
 class PlanExecution:
-    """One plan of a job. `cost`: seconds that a row takes, where that is known."""
+    """The execution of one plan of a job; `cost`: seconds that a row takes, None where that is not known."""
 
     def __init__(
         self, status: JobStatus, plan: Plan, services: Services, cost: float | None, waits: ReservationWaits
@@ -84,7 +84,7 @@ class PlanExecution:
         self._busy = ""
 
     async def work(self) -> Unsettled | None:
-        """Compute and commit what the plan lists; None when everything is committed."""
+        """Compute and commit what the plan lists, and return what is left; None when everything is committed."""
         if self._slots.note and not self._status.metrics.spark_jobs:
             self._status.note("resources", self._slots.note)
         self._collect_staged()
@@ -115,7 +115,7 @@ class PlanExecution:
         return Unsettled(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
-        """Of a job that ends early: what is finished is committed, unless the job is another executor's by now."""
+        """Commit what is finished of a job that ends early, unless another executor has the job by now."""
         if self._status.lost:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
@@ -161,7 +161,7 @@ class PlanExecution:
         self._committer.close()
 
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:
-        """Look every `stall_check_seconds` what does not move, until the job is done."""
+        """Look for stalls every `stall_check_seconds`, until the job is done."""
         seconds = self._services.settings.writer.stall_check_seconds
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
             await self._grow_with_cluster()
@@ -173,7 +173,7 @@ class PlanExecution:
             self._units.reassign_silent()
 
     async def _grow_with_cluster(self) -> None:
-        """A cluster's executors come one after the other, some of them after the job."""
+        """Use more workers where a cluster has grown: its executors come one after the other, some after the job."""
         concurrency = self._status.job.backfill.concurrency
         slots = await asyncio.to_thread(slots_of, self._plan.header.udf, concurrency, self._services)
         if slots.count > self._slots.count and not self._computed:
@@ -189,7 +189,7 @@ class PlanExecution:
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """What the job waits for besides workers, in words, with marks that change when it moves."""
+        """Return what the job waits for besides workers, in words, with marks that change when it moves."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
             why = self._services.spark.busy or "Spark may have no free slots"
@@ -197,7 +197,7 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Let no plan find a file again that was refused as damaged, missing or lacking rows; whether one was."""
+        """Keep plans from finding files that were refused as damaged, missing or lacking rows; tell whether one was."""
         tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in self._plan.tasks}
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:

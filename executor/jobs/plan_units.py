@@ -1,4 +1,4 @@
-"""The units of one plan: given to workers as they ask, taken back as these report, fail or die."""
+"""The units of one plan: workers are given units as they ask, and units come back as workers report, fail or die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _REPLANNED = frozenset({STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAG
 
 
 class PlanUnits:
-    """See `executor.scheduling.dispatcher.UnitSource`. Whoever runs the workers waits for `changed` and `failure`."""
+    """The `UnitSource` (see `executor.scheduling.dispatcher`) of one plan.
+
+    The runner of the workers waits for `changed` and `failure`.
+    """
 
     def __init__(
         self,
@@ -74,17 +77,17 @@ class PlanUnits:
 
     @property
     def with_workers(self) -> int:
-        """Units that were given to workers and have not come back."""
+        """The number of units that workers have now."""
         return self._work_queue.outstanding - len(self._first)
 
     @property
     def worked_off(self) -> bool:
-        """Whether no worker has a unit, and there is none to give out."""
+        """Tell whether no worker has a unit, and there is none to give out."""
         return not self.with_workers and self.ended
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to be computed for this plan."""
+        """Tell whether nothing more is to be computed for this plan."""
         return self._work_queue.empty or bool(self.trouble)
 
     def close(self) -> None:
@@ -117,7 +120,7 @@ class PlanUnits:
         self._wake()
 
     async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
-        """The next unit; None where none is left and none can come back, or the worker was replaced."""
+        """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
         while not (self._over or self.trouble or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
             if unit is not None:
@@ -140,12 +143,12 @@ class PlanUnits:
             await asyncio.wait((self.failure,), timeout=pause)
 
     def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
-        """Remember what a worker is at, should it die."""
+        """Remember which rows a worker computes, for the case that it dies."""
         self._watch.moved(unit.unit_id)
         self._crashes.heard(unit.unit_id, in_flight)
 
     def on_alive(self, unit: WorkUnit) -> None:
-        """A worker lives, although it has nothing to say."""
+        """Note that a worker lives, although it has nothing to report."""
         self._watch.lives(unit.unit_id)
 
     def on_report(self, report: ProgressReport) -> None:
@@ -166,7 +169,7 @@ class PlanUnits:
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """A worker died: its work is given out again, until it is clear which row is to blame (see `decide`)."""
+        """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
         self._watch.ended(unit.unit_id)
         if self._over or unit.unit_id in self._reassigned:
             return
@@ -192,13 +195,13 @@ class PlanUnits:
             error.facts.update(job_errors.facts_of(row))
 
     def _wake(self) -> None:
-        """Something came back from a worker: there may be new work, or no more at all."""
+        """Wake those that wait, as something came back from a worker: there may be new work, or no more at all."""
         self._freed.set()
         if self.worked_off:
             self.changed.set()
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
-        """A unit is done, in whole or in part."""
+        """Take in the outcome of a unit that is done, in whole or in part."""
         self._crashes.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
         if outcome.unit_id in self._reassigned:
@@ -216,7 +219,7 @@ class PlanUnits:
             self.fail(error)
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
-        """A worker that was silent came back. What it did counts where no other worker was quicker."""
+        """Take in what a silent worker did that came back; it counts where no other worker was faster."""
         self._status.note("stall", f"a silent worker came back with unit {outcome.unit_id}, which another one has now")
         self._status.metrics.outcome(outcome)
         for result in outcome.results:

@@ -1,4 +1,4 @@
-"""What a job needs of its surroundings, as small protocols. `executor.app` chooses who keeps them."""
+"""The ports of a job: what it needs of its surroundings, as small protocols. `executor.app` fills them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class JobStore(Protocol):
 
 
 class CheckpointMaintenance(Protocol):
-    """What keeps stored work findable."""
+    """The maintenance by which plans find stored work."""
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """Store anew what the plan says is stored elsewhere, until `stop` is set; how many checkpoints that were."""
+        """Store anew what the plan says is stored elsewhere, until `stop` is set; return the number of checkpoints."""
         ...
 
     async def save_traced(self, plan: Plan) -> None:
@@ -50,9 +50,9 @@ class ReservationKeeping(Protocol):
     """Reservations that outlive the workers which made them. Scopes are `fragment id:fingerprint`."""
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
-        """Renew those of a holder."""
+        """Renew a holder's reservations of the scopes."""
         ...
 
     async def release(self, holder: str, scopes: Sequence[str]) -> None:
-        """Give those of a holder back."""
+        """Give a holder's reservations of the scopes back."""
         ...

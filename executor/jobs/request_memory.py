@@ -1,4 +1,4 @@
-"""The same request again gives the same job, also while that is being made."""
+"""The memory of requests: the same request again gives the same job, also while the job is being made."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _Key = tuple[str, str]
 
 
 class JobRequests:
-    """Jobs that are being made. Each is made in a task of its own: it comes into being as a whole or not at all,
-    whatever becomes of its callers."""
+    """The jobs that are being made.
+
+    Each is made in a task of its own: it is made as a whole or not at all, also where its callers go away.
+    """
 
     def __init__(self) -> None:
         self._making: dict[_Key, tuple[str, asyncio.Task[Job]]] = {}
@@ -27,10 +29,17 @@ class JobRequests:
         known: Callable[[], Job | None],
         make: Callable[[], Coroutine[Any, Any, Job]],
     ) -> Job:
-        """The job of a request, made where there is none yet. `key`: database and request id; without an id every
-        request is a new one. `body`: its digest; `known` looks among the jobs that there are.
+        """Return the job of a request, made where there is none yet.
 
-        Raises AlreadyExists (REQUEST_ID_REUSED), and what `make` raises.
+        Args:
+            key: Database and request id; without an id every request is a new one.
+            body: Digest of the request.
+            known: Looks among the jobs that there are.
+            make: Makes the job.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED – the id was given with another body.
+            LemanError: what `make` raises.
         """
         if not key[1]:
             return await asyncio.shield(self._apart(make()))
@@ -48,7 +57,7 @@ class JobRequests:
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """Ends the making of jobs."""
+        """End the making of jobs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a retry of a job is asked to do: the specification of the job that does it."""
+"""The retry of a job: the specification of the backfill that computes its failed rows again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from executor.peers import PlannerClient
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """See `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
+    """What a retry is asked to do, see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
 
     job_id: str
     udf_name: str = ""
@@ -23,10 +23,16 @@ class Retry:
 
 
 async def specification(planner: PlannerClient, job: Job, retry: Retry) -> BackfillSpec:
-    """Checks the retry of an ended job and gives the column its function, where that is to be another one.
+    """Return the backfill that retries an ended job.
 
-    Doing so twice changes nothing: a caller whose first try died asks again. Raises FailedPrecondition (JOB_RUNNING,
-    NOT_A_BACKFILL, KEEP_OTHERS_FUNCTION), InvalidArgument (BAD_REQUEST), and what the planner says.
+    Where the column is to have another function, it is given that first. Doing so twice changes nothing: a caller whose
+    first try died asks again.
+
+    Raises:
+        FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh;
+            KEEP_OTHERS_FUNCTION – its values are not of the column's function and cannot be kept.
+        InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
+        LemanError: what the planner says.
     """
     if not job.state.terminal:
         raise FailedPrecondition(
@@ -53,7 +59,7 @@ async def specification(planner: PlannerClient, job: Job, retry: Retry) -> Backf
 
 
 def _instead(job: Job) -> str:
-    """What brings values for the rows that a refresh left without."""
+    """Return, for a person, what brings values for the rows that a refresh left without."""
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
@@ -64,12 +70,15 @@ def _instead(job: Job) -> str:
 
 
 async def _is_own(planner: PlannerClient, job: Job) -> bool:
-    """Whether the job computed with the column's function, or with one whose values it keeps."""
+    """Tell whether the job computed with the column's function, or with one whose values the column keeps."""
     return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.backfill)
 
 
 async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion) -> None:
-    """The job's values have to be those of the column's own functions: others would not be kept, but be stale."""
+    """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the job's values are those of the column's own functions.
+
+    Other values would be stale, and could not be kept.
+    """
     if await _is_own(planner, job):
         return
     raise FailedPrecondition(
@@ -81,8 +90,12 @@ async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion)
 
 
 def check_worth(job: Job, plan: Plan) -> None:
-    """Raises FailedPrecondition (NOTHING_TO_RETRY) where a job ended early and left no failed row: what it left undone
-    is a backfill's business."""
+    """Check that there is something to retry.
+
+    Raises:
+        FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row; a backfill does what it left
+            undone.
+    """
     if plan.tasks or job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return
     raise FailedPrecondition(

@@ -26,13 +26,14 @@ msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashe
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The failed rows of a job in one version of the store, in the order of row addresses and columns: `addresses`,
-    `columns` as numbers into `names`, and where each is stored."""
+    """The failed rows of a job in one version of the store, in the order of row addresses and columns."""
 
     version: int
     addresses: npt.NDArray[np.int64]
+    #: As numbers into `names`.
     columns: npt.NDArray[np.int64]
     names: tuple[str, ...]
+    #: Where each row is stored.
     places: npt.NDArray[np.int64]
 
     def first_after(self, after: Place | None) -> int:
@@ -55,12 +56,21 @@ class RowErrors:
     def page(
         self, job_id: str, column: str, after: Place | None, size: int, *, untold: bool = False
     ) -> tuple[list[StoredRowError], Place | None]:
-        """A page of the failed rows of a job, each once: as the last attempt left it. With it where the next page
-        begins after; None: this was the last. `column` empty: those of all. `untold`: also rows of which nothing but
-        the place is stored.
+        """Return a page of the failed rows of a job, each once, as the last attempt left it.
 
-        The first page lists what there is; later ones go on in the same version of the store while that is kept. Raises
-        what `storage_errors.failed` gives where the store cannot be read.
+        The first page lists what there is; later ones go on in the same version of the store while that is kept.
+
+        Args:
+            column: Empty: the failed rows of all columns.
+            after: The place after which the page begins; None: the first page.
+            size: The most rows of the page.
+            untold: Also rows of which nothing but the place is stored.
+
+        Returns:
+            The rows, and the place after which the next page begins; None: this was the last.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
         """
         found = self._listing((job_id, column, untold), anew=after is None)
         if found is None:
@@ -121,7 +131,7 @@ def _sorted(
     columns: npt.NDArray[np.int64],
     places: npt.NDArray[np.int64],
 ) -> _Listing:
-    """Of rows that were stored again only the last."""
+    """Return a sorted listing; of a row that was stored again only the last one is in it."""
     alphabetical = sorted(range(len(names)), key=names.__getitem__)
     columns = np.argsort(np.array(alphabetical, np.int64))[columns] if names else columns
     order = np.lexsort((places, columns, addresses))

@@ -1,4 +1,4 @@
-"""A job while it runs, whatever it does, and how each comes to its end."""
+"""A job while it runs, whether a backfill or a refresh, and how it ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from executor.scheduling.cancelled import Cancelled
 
 
 class EndingRun(Protocol):
-    """What the end of a job needs to know of it."""
+    """The part of a running job that its end needs."""
 
     @property
     def status(self) -> JobStatus: ...
 
     @property
     def cancelling(self) -> bool:
-        """Whether it was asked to stop."""
+        """Tell whether the job was asked to stop."""
         ...
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
@@ -46,7 +46,11 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def check_resources(self, plan: Any) -> None:
-        """Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where a function asks for what no worker has."""
+        """Check that workers have what the functions ask for.
+
+        Raises:
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – a function asks for what no worker has.
+        """
         ...
 
     def prefetch(self, plan: Any) -> None:
@@ -54,7 +58,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def run(self, plan: Any) -> None:
-        """Work until nothing is left, and leave the job in a terminal state. Raises only for bugs."""
+        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
         ...
 
     async def replan_and_run(self) -> None:
@@ -67,7 +71,7 @@ class JobRun(EndingRun, Protocol):
 
 
 async def run_to_completion(run: EndingRun, services: Services, work: Awaitable[bool]) -> None:
-    """Do a job's work, which says whether rows failed, and end the job by how that went. Raises only for bugs."""
+    """Do a job's work, which says whether rows failed, and end the job by how that went; only bugs are raised."""
     ticking = asyncio.create_task(run.status.tick())
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)

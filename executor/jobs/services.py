@@ -1,4 +1,4 @@
-"""What a job works with: settings, peers, runners of workers, and the ports of `executor.jobs.ports`."""
+"""The services that a job uses: settings, peers, runners of workers, and the ports of `executor.jobs.ports`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from executor.spark.spark_runner import SparkRunner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Those of one executor; all its jobs share them."""
+    """The services of one executor; all its jobs share them."""
 
     settings: Settings
     spark: SparkRunner
@@ -31,7 +31,7 @@ class Services:
     reservations: ReservationKeeping
 
     def cluster(self) -> Cluster:
-        """What a worker can be given."""
+        """Return what a worker can be given."""
         return self.spark.cluster(self.slots)
 
     def cancel_workers(self, job_id: str) -> None:
@@ -45,16 +45,16 @@ class Services:
         await self.local.stop_job(job_id)
 
     def forget_workers(self, job_id: str) -> None:
-        """A job is over, or begins anew here: that it was cancelled counts no longer."""
+        """Forget that a job was cancelled, as it is over or begins anew here."""
         self.spark.forget(job_id)
         self.local.forget(job_id)
 
 
 def slots_of(udf: UdfDefinition, concurrency: int, services: Services) -> TaskSlots:
-    """Say what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
+    """Return what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
 
     Raises:
-        FailedPrecondition: RESOURCES_NOT_AVAILABLE.
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for what no worker has.
     """
     slots = services.slots
     if udf.kind is not UdfKind.SQL and not services.settings.executor.slots:

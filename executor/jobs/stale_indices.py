@@ -1,5 +1,7 @@
-"""Indexes on what a job wrote: brought up to date where that was asked for, else looked at, so that the job can say
-what a fast search misses."""
+"""The indexes on what a job wrote: they are updated where the job asks for it, else looked at.
+
+So the job can say what a fast search misses.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,15 @@ from executor.jobs.services import Services
 
 
 async def see_to(status: JobStatus, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
-    """Notes on the status which indexes leave rows out. `columns` empty: of any column. Raises what the coordinator
-    says where it cannot bring them up to date."""
+    """Update or look at indexes, and note on the status which of them leave rows out.
+
+    Args:
+        columns: The columns whose indexes are meant; empty: any.
+        optimize: Have the coordinator update the indexes.
+
+    Raises:
+        LemanError: what the coordinator says where it cannot update them.
+    """
     if optimize:
         found = await patiently(services.commits.optimize_indices, uri, columns)
     else:

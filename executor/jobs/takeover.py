@@ -1,4 +1,4 @@
-"""What an executor does before it goes on with a job that another one had."""
+"""The begin of a takeover: what an executor does before it goes on with a job that another one had."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from executor.peers import CommitClient
 
 
 async def begin_attempt(commits: CommitClient, job: Job) -> None:
-    """Has the job's earlier attempts refused in its table, or its view: from now on nothing that a frozen executor left
-    behind is installed there. A first attempt has none before it, and writes nothing.
+    """Have the job's earlier attempts refused in its table, or its view.
 
-    Raises what the coordinator says, FailedPrecondition (ATTEMPT_FENCED) where this attempt is itself not the last; not
-    that there is no such table any more, which planning finds out.
+    From now on nothing that a frozen executor left behind is installed there. A first attempt has none before it, and
+    writes nothing. That the table is gone is ignored here: planning finds it out.
+
+    Raises:
+        FailedPrecondition: ATTEMPT_FENCED – a later attempt than this one has begun.
+        LemanError: what else the coordinator says.
     """
     try:
         await begin_attempt_at(commits, job, table_uri(job.request.database, job.request.table))
@@ -25,7 +28,12 @@ async def begin_attempt(commits: CommitClient, job: Job) -> None:
 
 
 async def begin_attempt_at(commits: CommitClient, job: Job, uri: str) -> None:
-    """Likewise for another table that the job writes to. Raises NotFound where it is gone."""
+    """Have the job's earlier attempts refused in another table that the job writes to.
+
+    Raises:
+        NotFound: The table is gone.
+        LemanError: as `begin_attempt`.
+    """
     if job.attempt == 1:
         return
     request_id = uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""From a plan to what every worker of a job must know."""
+"""The work context of a plan: what every worker of the job must know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from executor.worker.error_store import errors_uri
 
 
 def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds: tuple[str, ...] = ()) -> WorkContext:
-    """Bounds given with the call win over those of the function."""
+    """Return the work context of a plan; bounds that the request gives win over those of the function."""
     udf, spec = header.udf, job.backfill
     field = blobs.values_field(header.output.field.arrow)
     return WorkContext(

@@ -1,4 +1,4 @@
-"""Keeps workers running for one plan: starts them, and replaces those that went silent, until there is an end."""
+"""The workers of one plan: they are started, and silent ones replaced, until the plan's work ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from executor.scheduling.resources import TaskSlots
 
 
 class WorkerFleet:
-    """The workers of one plan, which `units` gives work."""
+    """The workers of one plan; they get their work from `units`."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class WorkerFleet:
         """Run workers until no unit is left, they end by themselves, or a unit's failure ends the job.
 
         Returns:
-            That Spark gave up on a worker. By itself that is no failure, as the units of dead workers are counted,
-            unless it happens before a worker has asked for a unit.
+            The error where Spark gave up on a worker, else None. It is a failure only where it happens before a worker
+            has asked for a unit: the units of dead workers are counted.
         """
         workers = {self._start(address, self._count)}
         self._missing, self._replaced = 0, self._units.silent_workers
@@ -70,14 +70,14 @@ class WorkerFleet:
         return refused
 
     def _to_start(self) -> int:
-        """Workers that are missing: of a cluster that grew, and replacements of silent ones."""
+        """Return how many workers to start: those for a cluster that grew, and replacements of silent ones."""
         silent = self._units.silent_workers
         more = self._missing + silent - self._replaced
         self._missing, self._replaced = 0, silent
         return more
 
     def _start(self, address: ExecutorEndpoint, count: int) -> asyncio.Future[None]:
-        """Workers in this process where no user code is to run, else on Spark."""
+        """Start workers, in this process where no user code is to run, else on Spark."""
         work: Awaitable[None]
         if self._context.udf.kind is UdfKind.SQL:
             work = self._services.local.run_workers(self._units, self._context, count)
@@ -89,7 +89,7 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Waits until a worker ends, one is to be started, all is done, or a unit's failure ends the job."""
+        """Wait until a worker ends, one is to be started, all is done, or a unit's failure ends the job."""
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:

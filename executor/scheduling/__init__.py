@@ -1,1 +1,1 @@
-"""Which worker does what: units cut from a plan, handed out, and what becomes of those that do not come back."""
+"""Cuts a plan into units, hands them out to workers, and sees to units whose worker dies or is silent."""

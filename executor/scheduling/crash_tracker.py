@@ -1,4 +1,4 @@
-"""Which rows were in hand when workers died. Pure."""
+"""The crash tracker: which rows were in flight when workers died. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from core.domain.work import FragmentResult, InFlightRows, WorkUnit
 
 Place = tuple[int, RowRange]
 
-#: Deaths over one row by itself, after the one that made it suspect.
+#: Deaths over one row, tried by itself, that prove it to be poison; they come after the death that made it suspect.
 _PROOF = 2
-#: Deaths over the same rows while nobody knows which: before the function was called, or after.
+#: The crash limit for deaths over the same rows of which nobody knows the one to blame: the worker died before the
+#: function was called, or after.
 _UNEXPLAINED = 3
-#: Deaths that took the same rows with them although others were in the function's hands: nothing gets safe.
+#: The crash limit for deaths that lost the same rows while the function had others: nothing gets stored.
 _IN_VAIN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A worker died over a unit. `held`: the rows that the function was called with, as far as they are not safe; empty
-    where that is not known. `stored`: what it made safe before, by fragment. `overran_seconds`: it ended itself, as a
-    call took longer than that."""
+    """The death of a worker while it had a unit."""
 
     unit: WorkUnit
+    #: The rows that the function was called with, as far as they are not stored; empty where that is not known.
     held: tuple[Place, ...] = ()
+    #: What the worker stored before, by fragment.
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
+    #: The worker ended itself, as a call took longer than so many seconds; 0: it did not.
     overran_seconds: float = 0.0
 
     @property
     def row(self) -> tuple[int, int] | None:
-        """Fragment and offset where it can only have been one row."""
+        """The fragment and offset of the suspect, where it can only have been one row; else None."""
         if len(self.held) == 1 and self.held[0][1].rows == 1:
             return self.held[0][0], self.held[0][1].start
         return None
@@ -40,8 +42,9 @@ class Crash:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a worker said about its unit. `fragment_id` is -1 while the function is not being called."""
+    """What a worker said about its unit."""
 
+    #: -1 while the function is not being called.
     fragment_id: int = -1
     holds: tuple[RowRange, ...] = ()
     stored: dict[int, list[CheckpointRef]] = field(default_factory=dict)
@@ -50,12 +53,15 @@ class _Heard:
 
     @property
     def stored_refs(self) -> dict[int, tuple[CheckpointRef, ...]]:
-        """What is stored so far."""
+        """The checkpoints that are stored so far, by fragment."""
         return {fragment_id: tuple(refs) for fragment_id, refs in self.stored.items()}
 
 
 class _Count:
-    """How often rows were lost. By rows, not by fragments: the rest of a fragment may well succeed in between."""
+    """The count of how often rows were lost.
+
+    It counts rows, not fragments: the rest of a fragment may well succeed in between.
+    """
 
     def __init__(self) -> None:
         self._lost: dict[int, list[RowRange]] = {}
@@ -79,7 +85,7 @@ class _Count:
 
 
 class CrashTracker:
-    """Of the units of one plan.
+    """The crashes over the units of one plan.
 
     Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows are suspects, and go out by
     themselves in slices of four. The next death names a slice, whose rows are then tried one by one: two deaths over
@@ -97,7 +103,7 @@ class CrashTracker:
         self._settled: set[int] = set()
 
     def heard(self, unit_id: str, in_flight: InFlightRows) -> None:
-        """A worker said what it is at."""
+        """Note what a worker says it is doing."""
         known = self._heard.setdefault(unit_id, _Heard())
         if in_flight.stored is not None:
             known.stored.setdefault(in_flight.fragment_id, []).append(in_flight.stored)
@@ -106,32 +112,32 @@ class CrashTracker:
             known.overran_seconds = in_flight.overran_seconds
 
     def held_by(self, unit: WorkUnit) -> list[Place]:
-        """Rows of a unit that the function was called with last, as far as they are not known to be done."""
+        """Return the rows of a unit that the function was called with last, unless they are known to be done."""
         known = self._heard.get(unit.unit_id, _Heard())
         return [(known.fragment_id, rows) for rows in known.holds if known.fragment_id >= 0]
 
     def stored_by(self, unit: WorkUnit) -> dict[int, tuple[CheckpointRef, ...]]:
-        """What a unit has made safe so far, by fragment."""
+        """Return the checkpoints that a unit has stored so far, by fragment."""
         return self._heard.get(unit.unit_id, _Heard()).stored_refs
 
     def passed(self, unit_id: str, result: FragmentResult) -> None:
-        """A worker is through with one fragment of its unit."""
+        """Note that a worker is done with one fragment of its unit."""
         known = self._heard.setdefault(unit_id, _Heard())
         known.fragment_id = -1
         known.done.add(result.fragment_id)
 
     def ended(self, unit_id: str) -> None:
-        """A unit came back."""
+        """Note that a unit came back."""
         self._heard.pop(unit_id, None)
 
     def settled(self, fragment_id: int) -> None:
-        """The fragment's file is complete: it was not to blame."""
+        """Clear a fragment of all suspicion, as its file is complete."""
         self._settled.add(fragment_id)
         for count in (self._held, self._alone, self._overran, self._unexplained, self._in_vain):
             count.forget(fragment_id)
 
     def lost(self, unit: WorkUnit) -> Crash:
-        """A worker died over a unit."""
+        """Count a worker's death over a unit, and return what is known of it."""
         known = self._heard.pop(unit.unit_id, _Heard())
         unsafe = [
             (fragment_id, part)
@@ -157,20 +163,23 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """How often the one row of a crash was in hand when a worker died, or how often it overran."""
+        """Return how often the one row of a crash was in flight when a worker died, or how often it overran."""
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
 
     def proven(self, crash: Crash) -> bool:
-        """Whether the one row of a crash is to blame. A call that overran is its row's fault. A dead worker may have
-        been killed by someone else: it takes two while the row was the only one tried."""
+        """Tell whether the one row of a crash is to blame.
+
+        A call that overran is its row's fault. A dead worker may have been killed by someone else: it takes two deaths
+        while the row was the only one tried.
+        """
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[Place]]:
-        """Rows over which more workers died than the crash limit allows, and how many did; (0, []): there are none."""
+        """Return how many workers died over which rows, where that reaches the crash limit; (0, []): nowhere."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:
@@ -179,12 +188,12 @@ class CrashTracker:
 
 
 def rows_in_flight(unit: WorkUnit) -> list[Place]:
-    """The rows of a unit: all of a fragment that is only to be assembled."""
+    """Return the rows of a unit; all rows of a fragment that is only to be assembled."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 
 
 def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
-    """How many of the ranges hold each stretch of rows."""
+    """Yield how many of the ranges hold each stretch of rows."""
     steps = sorted([(r.start, 1) for r in ranges] + [(r.end, -1) for r in ranges])
     depth = begin = 0
     for at, step in steps:

@@ -1,4 +1,4 @@
-"""Hands units to the workers of running jobs, and takes in what they report.
+"""The dispatcher: it hands units to the workers of running jobs, and takes in what they report.
 
 A worker is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it,
 says what became of it, and asks again. So a function's state (a loaded model) is built once in a worker, a unit costs a
@@ -31,11 +31,15 @@ _decoder = msgspec.json.Decoder(WorkerMessage)
 
 
 class UnitSource(Protocol):
-    """A job's side."""
+    """A job, as its workers see it."""
 
     async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
-        """Waits for a unit; None: there is nothing more to do for this worker. `beats`: it says now and then that it
-        lives."""
+        """Wait for a unit and return it; None: there is nothing more to do for this worker.
+
+        Args:
+            worker: The worker's name.
+            beats: The worker says now and then that it lives.
+        """
         ...
 
     def on_alive(self, unit: WorkUnit) -> None: ...
@@ -47,7 +51,7 @@ class UnitSource(Protocol):
     def on_outcome(self, outcome: UnitOutcome) -> None: ...
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """The worker that had the unit is gone."""
+        """Take in that the worker that had the unit is gone."""
         ...
 
 
@@ -62,8 +66,13 @@ class ExecutorEndpoint:
 
 
 class Dispatcher:
-    """One for each executor. `host` is an address that the Spark workers reach, `bind` one of this machine that is
-    listened on, at `port` (0: any)."""
+    """The dispatcher of one executor.
+
+    Args:
+        host: An address that the Spark workers reach.
+        bind: The address of this machine on which it listens; empty: `host`.
+        port: The port on which it listens; 0: any.
+    """
 
     def __init__(self, host: str, bind: str = "", port: int = 0) -> None:
         self._host, self._bind, self._port = host, bind or host, port
@@ -73,7 +82,11 @@ class Dispatcher:
         self._numbers = itertools.count(1)
 
     async def start(self) -> None:
-        """Opens the port. Raises Unavailable (BIND_FAILED)."""
+        """Open the port.
+
+        Raises:
+            Unavailable: BIND_FAILED – the address or the port cannot be used.
+        """
         try:
             self._server = await asyncio.start_server(self._serve, self._bind, self._port)
         except OSError as error:
@@ -82,12 +95,12 @@ class Dispatcher:
             ) from None
 
     async def stop(self) -> None:
-        """Closes it; workers that are still connected end."""
+        """Close the port; workers that are still connected end."""
         if self._server is not None:
             self._server.close()
 
     def open(self, job_id: str, unit_source: UnitSource) -> ExecutorEndpoint:
-        """Lets workers of a job connect."""
+        """Let workers of a job connect, and return what they need for that."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
@@ -95,8 +108,10 @@ class Dispatcher:
         return ExecutorEndpoint(self._host, self._server.sockets[0].getsockname()[1], job_id, secret)
 
     async def close(self, job_id: str) -> None:
-        """Lets no more workers of the job connect, and returns when the last one has ended. One that does not end, as
-        its worker hangs, is cut off."""
+        """Let no more workers of the job connect, and wait until the last one has ended.
+
+        The connection of a worker that hangs is cut off.
+        """
         self._unit_sources.pop(job_id, None)
         workers = self._workers.pop(job_id, set())
         if not workers:

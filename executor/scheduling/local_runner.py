@@ -1,4 +1,4 @@
-"""Runs the units of a job in threads of the executor: for work that has no user code, and so needs no Spark."""
+"""The runner of workers in threads of the executor: for work that has no user code, and so needs no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ class LocalRunner:
         self._running: dict[str, tuple[threading.Event, asyncio.Event]] = {}
 
     async def run_workers(self, unit_source: UnitSource, context: WorkContext, count: int) -> None:
-        """Run `count` threads, and return when there are no more units. Raises Cancelled."""
+        """Run `count` threads, and return when there are no more units.
+
+        Raises:
+            Cancelled: The job was asked to stop.
+        """
         job_id = context.job_id
         if job_id in self._cancelled:
             raise Cancelled(job_id)
@@ -44,21 +48,21 @@ class LocalRunner:
             raise Cancelled(job_id)
 
     async def stop_job(self, job_id: str) -> None:
-        """Stops what runs for the job and returns when nothing does any more."""
+        """Stop what runs for the job, and wait until nothing does any more."""
         running = self._running.get(job_id)
         if running is not None:
             running[0].set()
             await running[1].wait()
 
     def cancel(self, job_id: str) -> None:
-        """Stops the units of a job at the next safe point and starts no more. From any thread."""
+        """Stop the units of a job at the next safe point, and start no more; from any thread."""
         self._cancelled.add(job_id)
         running = self._running.get(job_id)
         if running is not None:
             running[0].set()
 
     def forget(self, job_id: str) -> None:
-        """The job is over."""
+        """Forget that a job was cancelled, as it is over."""
         self._cancelled.discard(job_id)
 
 
@@ -80,15 +84,15 @@ async def _worker(
 
 
 class _Sink:
-    """Brings progress reports to the event loop, where they come before the outcome of their unit."""
+    """The way of progress reports to the event loop, where they come before the outcome of their unit."""
 
     def __init__(self, unit_source: UnitSource, loop: asyncio.AbstractEventLoop) -> None:
         self._unit_source = unit_source
         self._loop = loop
 
     def send(self, report: ProgressReport) -> None:
-        """See `core.ports.ProgressSink`."""
+        """Send a report, see `core.ports.ProgressSink`."""
         self._loop.call_soon_threadsafe(self._unit_source.on_report, report)
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Nothing here can die without the executor."""
+        """Ignore rows in flight: a thread cannot die without the executor."""

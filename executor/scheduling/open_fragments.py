@@ -20,32 +20,37 @@ _FEW_ENTRIES = 1024
 
 @dataclass(slots=True, eq=False)
 class OpenFragment:
-    """One fragment. Whoever changes what it lacks tells `OpenFragments.changed`. `place`: its number in the plan.
-
-    `missing` is to be handed out, `suspects` by themselves; `out`: units that have rows of it; `busy`: ranges that
-    another job computes; `over`: its column file is complete; `lost`: a unit of it was lost. The others say how it is
-    filed: `turn` is the number under which it is handed out in turn, 0: it is not."""
+    """One fragment; call `OpenFragments.changed` after a change of what it lacks."""
 
     task: FragmentTask
+    #: Its number in the plan.
     place: int
+    #: Ranges that are to be handed out.
     missing: Sequence[RowRange]
     checkpoints: Sequence[CheckpointRef]
+    #: Number of units that have rows of it.
     out: int = 0
+    #: Its column file is complete.
     over: bool = False
+    #: A unit of it was lost.
     lost: bool = False
+    #: Ranges that another job computes.
     busy: Sequence[RowRange] = ()
+    #: Ranges that are to be handed out by themselves.
     suspects: Sequence[RowRange] = ()
     quarantined: tuple[RowFailure, ...] = ()
+    #: This and what follows says how `OpenFragments` has filed it.
     filed_rows: int = 0
     filed_suspects: int = 0
     filed_to_assemble: bool = False
     filed_busy: bool = False
     closed: bool = False
+    #: The number under which it is handed out in turn; 0: it is not in turn.
     turn: int = 0
 
     @property
     def rows(self) -> int:
-        """Those that are to be handed out, suspects aside, when it was filed last."""
+        """The number of rows to be handed out, without suspects, when it was filed last."""
         return self.filed_rows
 
     @property
@@ -54,18 +59,17 @@ class OpenFragment:
 
     @property
     def to_assemble(self) -> bool:
-        """Everything it lacks is in checkpoints."""
+        """Tell whether everything it lacks is in checkpoints."""
         return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
     @property
     def settled(self) -> bool:
-        """There is nothing that this job could do about it, now or later."""
+        """Tell whether this job has nothing to do for it, now or later."""
         return self.over or bool(self.busy and not (self.missing or self.out or self.suspects))
 
 
 class OpenFragments:
-    """All fragments of a plan, of which those that are not `settled` are open; one that was settled is never open
-    again."""
+    """All fragments of a plan; one is open until it is `settled`, and never open again after that."""
 
     def __init__(self, tasks: Iterable[FragmentTask]) -> None:
         self._all = [OpenFragment(t, place, t.missing, t.checkpoints) for place, t in enumerate(tasks)]
@@ -95,11 +99,11 @@ class OpenFragments:
         return self._open > 0
 
     def __iter__(self) -> Iterator[OpenFragment]:
-        """The open ones, in the order of the plan."""
+        """Yield the open fragments, in the order of the plan."""
         return (f for f in self._all if not f.closed)
 
     def changed(self, fragment: OpenFragment) -> None:
-        """Files a fragment anew."""
+        """File a fragment anew, after a change of what it lacks."""
         if fragment.busy and not fragment.filed_busy:
             fragment.filed_busy = True
             self.busy += 1
@@ -147,7 +151,7 @@ class OpenFragments:
             self._out_of_rows.append(fragment)
 
     def first_suspect(self) -> OpenFragment | None:
-        """The first in the plan with suspects."""
+        """Return the first fragment in the plan with suspects."""
         while self._suspect:
             fragment = self._all[self._suspect[0]]
             if fragment.filed_suspects and not fragment.closed:
@@ -156,7 +160,7 @@ class OpenFragments:
         return None
 
     def first_to_assemble(self) -> OpenFragment | None:
-        """The first in the plan that can be assembled."""
+        """Return the first fragment in the plan that can be assembled."""
         while self._to_assemble:
             fragment = self._all[self._to_assemble[0]]
             if fragment.filed_to_assemble and not fragment.closed:
@@ -165,7 +169,10 @@ class OpenFragments:
         return None
 
     def largest(self) -> OpenFragment | None:
-        """The one with the most rows to hand out, of several the one with the lowest id; none that is in turn."""
+        """Return the fragment with the most rows to hand out, of several the one with the lowest id.
+
+        Fragments that are in turn are left out.
+        """
         while self._largest:
             if self._holds(self._largest[0]):
                 return self.by_id[self._largest[0][1]]
@@ -177,7 +184,11 @@ class OpenFragments:
         return not fragment.closed and not fragment.turn and fragment.filed_rows == -entry[0]
 
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
-        """Of so many fragments, the largest first, each in its turn, until it has no rows left to hand out."""
+        """Return the fragment whose turn it is.
+
+        `diversity` fragments, the largest first, have their turn one after the other, each until it has no rows left to
+        hand out.
+        """
         for fragment in self._out_of_rows:
             if fragment.turn and (fragment.closed or not fragment.filed_rows):
                 fragment.turn = 0

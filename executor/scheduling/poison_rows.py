@@ -1,4 +1,4 @@
-"""What becomes of a row that ends its workers: the function's error policy says so. Pure."""
+"""The decision on a poison row, which ends its workers: the function's error policy says what to do. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAY = "the function may use too much memory, end its process, or crash in nativ
 
 @dataclass(frozen=True, slots=True)
 class PoisonDecision:
-    """What is to be done: at most one of `error`, `quarantined` and `pause` is set."""
+    """What is to be done after a crash: at most one of `error`, `quarantined` and `pause` is set."""
 
     error: FailedPrecondition | None = None
     """The job fails with it."""
@@ -62,6 +62,6 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
 
 
 def describe(places: list[Place] | tuple[Place, ...]) -> str:
-    """Ranges for a person."""
+    """Return ranges in words for a person; at most three of them are named."""
     texts = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in places]
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")

@@ -1,4 +1,4 @@
-"""Units whose worker is silent: their work was given to another worker, which replaces it. Pure."""
+"""Reassigned units: their worker is silent, and their work was given to another one, which replaces it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from executor.scheduling.crash_tracker import Place
 
 
 class ReassignedUnits:
-    """Those of one plan."""
+    """The reassigned units of one plan."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
@@ -16,7 +16,7 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """From now on only the unit's complete files count, and the worker gets no other unit."""
+        """Add a unit: from now on only its complete files count, and its worker gets no other unit."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -26,14 +26,17 @@ class ReassignedUnits:
         return unit_id in self._units
 
     def has_worker(self, worker: str) -> bool:
-        """Whether another worker has replaced this one."""
+        """Tell whether another worker has replaced this one."""
         return worker in self._workers
 
     def had_rows_of(self, unit: WorkUnit) -> bool:
-        """This unit, or some of its rows earlier: then it may be the function that keeps its worker from speaking."""
+        """Tell whether this unit, or some of its rows earlier, were reassigned.
+
+        Then it may be the function that keeps its worker silent.
+        """
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
 
 def _places(unit: WorkUnit) -> list[Place]:
-    """The rows that a unit is to compute; of a fragment that is only to be assembled, a place of its own."""
+    """Return the rows that a unit is to compute; for a fragment that is only to be assembled, a place of its own."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]

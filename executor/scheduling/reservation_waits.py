@@ -1,4 +1,4 @@
-"""Reservations of other jobs that a job waits for: for how long, and which of them nobody renews any more. Pure.
+"""The waits for reservations of other jobs: for how long, and which of them nobody renews any more. Pure.
 
 A holder that lives renews what it has, several times in a lifetime. One that is not renewed for a few lifetimes of our
 own clock is dead, whatever the clock of Redis says, or was never a job's: the rows are computed all the same.
@@ -19,7 +19,7 @@ _LIFETIMES = 3
 
 @dataclass(slots=True)
 class _Wait:
-    """For a fragment: since when, where, and whose reservations were seen last."""
+    """The wait for one fragment: since when, where, and whose reservations were seen last."""
 
     since: float
     rows: RowRange
@@ -28,10 +28,10 @@ class _Wait:
 
 
 class ReservationWaits:
-    """Those of one job, over all its plans. What is waited for longer than `stall_seconds` is worth telling.
+    """The waits of one job, over all its plans; a wait longer than `stall_seconds` is worth telling.
 
     A hold is one reservation as Redis has it, with the moment at which it expires: it is another one after each
-    renewal. `dead`: holds that count for nothing. `turns`: plans in a row that ended with a wait.
+    renewal.
 
     Example: with a lifetime of 60 s a hold that is seen again and again for 180 s was not renewed once. Its job is
     dead, and the next plan computes the rows all the same.
@@ -45,11 +45,13 @@ class ReservationWaits:
         self._seen: set[str] = set()
         self._waits: dict[int, _Wait] = {}
         self._waiting: set[int] = set()
+        #: Holds that count for nothing.
         self.dead: tuple[str, ...] = ()
+        #: Plans in a row that ended with a wait.
         self.turns = 0
 
     def seen(self, result: FragmentResult) -> None:
-        """What a unit found reserved."""
+        """Take in what a unit found reserved."""
         if not result.busy:
             return
         now = self._clock()
@@ -61,8 +63,11 @@ class ReservationWaits:
         self._waiting.add(result.fragment_id)
 
     def turn(self) -> tuple[list[Stall], list[Stall]]:
-        """A plan was executed. Returns all waits, and those worth telling: after a while, and each again after twice
-        as long."""
+        """Take in that a plan was executed.
+
+        Returns:
+            All waits, and those worth telling: each after a while, and again after twice as long.
+        """
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
         dead = (hold for hold, first in self._first.items() if now - first >= self._patience)
@@ -89,5 +94,5 @@ def _stall(fragment_id: int, wait: _Wait, seconds: float) -> Stall:
 
 
 def _holder(hold: str) -> str:
-    """The job in "start-end-job#attempt=mark"."""
+    """Return the job in "start-end-job#attempt=mark"."""
     return hold.split("-", 2)[-1].rpartition("=")[0].partition("#")[0] or "another job"

@@ -1,4 +1,4 @@
-"""How many workers a job gets for what its function asks, and what Spark is asked for each. Pure."""
+"""The resources of workers: how many workers a job gets, and what Spark is asked for each of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is: on one machine (`local`), all of it; on a Spark cluster, in each executor. 0: not known.
-    `dynamic`: Spark starts executors as they are asked for."""
+    """What there is: all of one machine, or what each executor of a Spark cluster has. 0: not known."""
 
+    #: Whether it is one machine.
     local: bool
     cores: int = 0
     memory_bytes: int = 0
     gpus: float = 0.0
+    #: Whether Spark starts executors as they are asked for.
     dynamic: bool = False
     gpu_script: str = ""
     gpu_vendor: str = ""
@@ -29,7 +30,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlotProfile:
-    """What Spark is asked for each worker; `executor_*` for the executors to start, 0 where it starts none."""
+    """What Spark is asked for each worker; `executor_*` are of the executors to start, 0 where it starts none."""
 
     cpus: int = 1
     gpus: float = 0.0
@@ -42,7 +43,7 @@ class SlotProfile:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """How many there are to be, what Spark is asked for each (None: nothing), and what is to be said about it."""
+    """The task slots of a job: how many, what Spark is asked for each (None: nothing), and a note for the job."""
 
     count: int
     profile: SlotProfile | None = None
@@ -50,8 +51,14 @@ class TaskSlots:
 
 
 def slots_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> TaskSlots:
-    """The workers of a job that wants so many. Raises FailedPrecondition (RESOURCES_NOT_AVAILABLE) where the function
-    asks for more than there is. `find` is called where it asks for something."""
+    """Return the task slots of a job that wants so many workers.
+
+    Args:
+        find: Says what there is; it is called where the function asks for something.
+
+    Raises:
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for more than there is.
+    """
     if udf.resources == Resources():
         return TaskSlots(wanted)
     cluster = find()
@@ -85,7 +92,7 @@ def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> TaskSl
 
 
 def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Executors are there as they are: fewer workers share one."""
+    """Return what Spark is asked for where executors are as they are: fewer workers share one."""
     asked = udf.resources
     _check_cpus(udf, cluster)
     _check_memory(udf, cluster)
@@ -107,7 +114,7 @@ def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, st
 
 
 def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Spark starts executors that fit the workers."""
+    """Return what Spark is asked for where it starts executors: they fit the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
     if asked.num_gpus and not cluster.gpu_script:

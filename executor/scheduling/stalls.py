@@ -1,7 +1,7 @@
-"""What a job waits for where nothing has moved for a while. Pure.
+"""Stalls: what a job waits for where nothing has moved for a while. Pure.
 
 Time is counted in rounds of a few seconds, and by what was heard in each: an executor that was itself suspended does
-not take its own pause for theirs.
+not take its own pause for that of its workers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ _NOWHERE = RowRange(0, 0)
 
 
 class Idleness:
-    """For how many rounds things have not moved. Whoever moves again after having counted as stalled was slow, not
-    stalled: from then on all are given twice as long."""
+    """The count of rounds for which things have not moved.
+
+    A thing that moves again after it counted as stalled was slow, not stalled: from then on all get twice as long.
+    """
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
         self._seen: dict[str, tuple[object, int]] = {}
 
     def turn(self, marks: Mapping[str, object]) -> dict[str, int]:
-        """One round is over. `marks`: a value for each thing that is to move, another one whenever it has. Returns the
-        idle rounds of those that have none left."""
+        """End a round, and return the idle rounds of the things that are stalled.
+
+        Args:
+            marks: A value for each thing that is to move; it changes when the thing moves.
+        """
         before, self._seen = self._seen, {}
         for thing, mark in marks.items():
             seen, rounds = before.get(thing, (None, 0))
@@ -49,8 +54,7 @@ class _Worker:
 
 
 class WorkerWatch:
-    """The workers of one job. `idle_rounds` of `round_seconds` each are a stall. `silent`: units of workers that do not
-    even say that they live."""
+    """The workers of one job; `idle_rounds` of `round_seconds` each without a move are a stall."""
 
     def __init__(self, idle_rounds: int, round_seconds: float, crashes: CrashTracker) -> None:
         self._seconds = round_seconds
@@ -59,37 +63,44 @@ class WorkerWatch:
         self._crashes = crashes
         self._workers: dict[str, _Worker] = {}
         self._told: dict[str, Stall] = {}
+        #: Units of workers that do not even say that they live.
         self.silent: list[WorkUnit] = []
 
     def took(self, worker: str, unit: WorkUnit, *, beats: bool) -> None:
-        """A worker was given a unit. `beats`: it says now and then that it lives."""
+        """Note that a worker was given a unit; `beats`: it says now and then that it lives."""
         self._workers[unit.unit_id] = _Worker(worker, unit, beats)
 
     def moved(self, unit_id: str) -> None:
-        """It got on with it."""
+        """Note that a unit's worker has made progress."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.moves += 1
             worker.in_flight_of_life += 1
 
     def lives(self, unit_id: str) -> None:
-        """It said that it lives."""
+        """Note that a unit's worker said that it lives."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.in_flight_of_life += 1
 
     def ended(self, unit_id: str) -> None:
-        """The unit came back, or was lost."""
+        """Note that a unit came back, or was lost."""
         self._workers.pop(unit_id, None)
 
     def worker_of(self, unit_id: str) -> str:
-        """Who has a unit; empty: nobody."""
+        """Return the worker that has a unit; empty: none."""
         worker = self._workers.get(unit_id)
         return worker.name if worker is not None else ""
 
     def turn(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """One round is over. `others`: what the job waits for besides workers, in words, with a mark that changes when
-        it moves. Returns all stalls, and those worth telling: new ones, and each again after twice as long."""
+        """End a round.
+
+        Args:
+            others: What the job waits for besides workers, in words, with a mark that changes when it moves.
+
+        Returns:
+            All stalls, and those worth telling: new ones, and each again after twice as long.
+        """
         silent = self._silent.turn({u: worker.in_flight_of_life for u, worker in self._workers.items() if worker.beats})
         marks = {u: worker.moves for u, worker in self._workers.items()}
         idle = self._idle.turn({**marks, **others})

@@ -1,4 +1,4 @@
-"""How much work a unit is given, from what earlier ones took. Pure: no I/O, no clock.
+"""The sizes of units, from what earlier ones took. Pure: no I/O, no clock.
 
 A part of a fragment costs its rows, and something that is the same however few these are: storage has to answer
 before the first is read and after the last is stored. The two are kept apart. If the wait counted as a cost of rows,
@@ -22,7 +22,7 @@ _LEAST_FIXED = 4.0
 
 
 class UnitSizes:
-    """Of the units of one plan, for `workers` of them. `seconds_per_row`: on one worker; None: not known yet."""
+    """The sizes of one plan's units, for so many workers; `seconds_per_row`: on one worker; None: not known yet."""
 
     def __init__(self, workers: int, seconds_per_row: float | None) -> None:
         self.workers = workers
@@ -41,7 +41,7 @@ class UnitSizes:
 
     @property
     def fixed_seconds(self) -> float:
-        """What a fragment, or a part of one, costs beside its rows."""
+        """The seconds that a fragment, or a part of one, costs beside its rows."""
         return self._times.fixed / self._parts if self._parts else 0.0
 
     @property
@@ -51,25 +51,31 @@ class UnitSizes:
 
     @property
     def mostly_storing(self) -> bool:
-        """Storing rows takes longer than reading and computing them, without the time in which storage did not
-        answer: then it does not pay to have several units store parts of a fragment."""
+        """Tell whether storing rows takes longer than reading and computing them.
+
+        The time in which storage did not answer is left out. Where it is so, it does not pay to have several units
+        store parts of a fragment.
+        """
         return self._times.storing - self._times.fixed > self._times.udf + self._times.read
 
     def seconds(self, rows: int, parts: int) -> float:
-        """What so many rows in so many fragments cost one worker."""
+        """Return the seconds that so many rows in so many fragments cost one worker."""
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Seconds for the next unit: half a worker's share of what is left, within bounds."""
+        """Return the seconds for the next unit: half a worker's share of what is left, within bounds."""
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
     def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
-        """Rows for the next unit, with what its fragments cost beside their rows."""
+        """Return the rows for the next unit, those that its fragments cost beside their rows included."""
         if not self.seconds_per_row:
             return max(1, rows_left // (self.workers * (diversity or 1)))
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
 
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
-        """Seconds after which a unit comes back, done or not. Only where the cost of a row is known."""
+        """Return the seconds after which a unit comes back, done or not.
+
+        Call it only where the cost of a row is known.
+        """
         return _OVERRUN * max(self.seconds(rows, parts), self.target(rows_left, fragments_left))

@@ -1,4 +1,4 @@
-"""What of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
+"""The work queue: what of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
 
 Work goes out in three ways:
 
@@ -39,9 +39,10 @@ _SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the n
 
 
 def _first_budget(share: float) -> float:
-    """Seconds for a worker that was dealt 1 / `share` of what workers with work have on average.
+    """Return the seconds for a worker that was dealt 1 / `share` of what workers with work have on average.
 
-    One that has more than the others is to come back sooner: these are idle by then, and wait for what it gives back.
+    A worker that has more than the others is to come back sooner: they are idle by then, and wait for what it gives
+    back.
     """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
@@ -84,27 +85,27 @@ class WorkQueue:
 
     @property
     def empty(self) -> bool:
-        """Nothing is out, and nothing is to be handed out."""
+        """Tell whether no unit is out, and nothing is to be handed out."""
         return not self.outstanding and not self._open
 
     @property
     def rows_left(self) -> int:
-        """Rows that no unit has been given yet."""
+        """The number of rows that no unit has been given yet."""
         return self._open.rows_left
 
     @property
     def busy_fragments(self) -> int:
-        """Fragments with ranges that another job is computing."""
+        """The number of fragments with ranges that another job is computing."""
         return self._open.busy
 
     @property
     def scopes_out(self) -> list[str]:
-        """What units that are out, or were lost, may have reserved."""
+        """The scopes that units that are out, or were lost, may have reserved."""
         return [scope_of(f.task) for f in self._fragments.values() if f.out or f.lost]
 
     @property
     def units_made(self) -> int:
-        """How many units there have been; the next one's number."""
+        """The number of units so far, and so the number of the next one."""
         return self._units
 
     def first_units(self) -> list[WorkUnit]:
@@ -141,7 +142,7 @@ class WorkQueue:
         return self._unit(works, self._budget(works)) if works else None
 
     def _assembled(self) -> list[FragmentWork]:
-        """A worker's share of the fragments whose rows are all stored, in the order of the plan."""
+        """Return a worker's share of the fragments whose rows are all stored, in the order of the plan."""
         share = min(max(1, self._open.ready // self._workers), _MOST_FRAGMENTS)
         works: list[FragmentWork] = []
         while len(works) < share and (fragment := self._open.first_to_assemble()) is not None:
@@ -153,7 +154,7 @@ class WorkQueue:
         return [self._part(fragment, self._rows_to_take())] if fragment is not None else []
 
     def _largest(self) -> list[FragmentWork]:
-        """Whole fragments, the largest first, or a part of one."""
+        """Return whole fragments, the largest first, or a part of one."""
         rows = self._rows_to_take()
         works: list[FragmentWork] = []
         while (fragment := self._open.largest()) is not None:
@@ -167,11 +168,11 @@ class WorkQueue:
 
     @property
     def _fixed_rows(self) -> int:
-        """Rows that cost as much as beginning with another fragment."""
+        """The number of rows that cost as much as beginning with another fragment."""
         return 0 if self._task_size else self._sizes.fixed_rows
 
     def _rows_to_take(self) -> int:
-        """What one unit may cost, in rows."""
+        """Return what one unit may cost, in rows."""
         return self._task_size or self._sizes.rows(self.rows_left, self._open.waiting, self._diversity)
 
     def _budget(self, works: Sequence[FragmentWork]) -> float:
@@ -244,7 +245,10 @@ class WorkQueue:
             self._suspect_unit = ""
 
     def _suspect(self) -> WorkUnit | None:
-        """Suspects of one range; one such unit at a time, so that a death is this one's."""
+        """Return a unit with the suspects of one range; None: there are none, or such a unit is out.
+
+        There is one such unit at a time, so that a death is its own.
+        """
         fragment = None if self._suspect_unit else self._open.first_suspect()
         if fragment is None:
             return None
@@ -258,11 +262,11 @@ class WorkQueue:
         return self._work(fragment, ranges)
 
     def _fits(self, fragment: OpenFragment, rows: int) -> bool:
-        """Whether all its missing rows cost no more than `rows` and a crumb."""
+        """Tell whether all missing rows of a fragment cost no more than `rows`, or up to a quarter more."""
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """As many of its first missing rows as cost no more than `rows`, or all where cutting is not worth it."""
+        """Return as many first missing rows as cost no more than `rows`, or all where cutting is not worth it."""
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)
@@ -298,7 +302,7 @@ class WorkQueue:
 
 
 def _within(checkpoints: Iterable[CheckpointRef], ranges: Sequence[RowRange]) -> list[CheckpointRef]:
-    """Those that may reach into the ranges: who does not assemble a fragment has no use for the others."""
+    """Return the checkpoints that may reach into the ranges; only the assembly of a fragment needs the others."""
     if not ranges:
         return []
     start, end = ranges[0].start, ranges[-1].end

@@ -1,1 +1,1 @@
-"""Workers as Spark tasks. The only room that imports pyspark."""
+"""Runs workers as Spark tasks; the only package that imports pyspark."""

@@ -1,4 +1,4 @@
-"""Where Spark's workers call this process back: the driver, its blocks, and Leman's workers."""
+"""The address at which Spark's workers call this process back: the driver, its blocks, and the dispatcher."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _EVERYWHERE = "0.0.0.0"  # behind another address, as in a container
 
 @dataclass(frozen=True, slots=True)
 class CallbackAddress:
-    """`host` is what workers are told, `bind` the address of this machine that is listened on. The ports are 0 where
-    any free one will do."""
+    """The address and the ports of this process; a port is 0 where any free one will do."""
 
+    #: What workers are told.
     host: str
+    #: The address of this machine on which it listens.
     bind: str
     driver_port: int = 0
     block_port: int = 0
     dispatcher_port: int = 0
 
     def spark_settings(self) -> dict[str, str]:
-        """As Spark is told."""
+        """The settings by which Spark uses the address."""
         ports = {"spark.driver.port": self.driver_port, "spark.driver.blockManager.port": self.block_port}
         return {
             "spark.driver.host": self.host,
@@ -36,13 +37,16 @@ class CallbackAddress:
 
 
 def is_local(settings: Spark) -> bool:
-    """Whether Spark's workers are on this machine alone."""
+    """Tell whether Spark's workers are on this machine alone."""
     return not settings.master or settings.master.startswith("local")
 
 
 def callback_address(settings: Spark) -> CallbackAddress:
-    """Loopback for workers of this machine; else the host that the settings or SPARK_LOCAL_IP name, or the address that
-    this machine has towards the master."""
+    """Return where workers call back.
+
+    That is loopback for workers of this machine; else the host that the settings or SPARK_LOCAL_IP name, or the address
+    that this machine has towards the master.
+    """
     if is_local(settings):
         return CallbackAddress(LOOPBACK, LOOPBACK)
     host = settings.conf.get("spark.driver.host", "") or settings.driver_host or os.environ.get("SPARK_LOCAL_IP", "")
@@ -53,8 +57,10 @@ def callback_address(settings: Spark) -> CallbackAddress:
 
 
 def _towards(master: str) -> str:
-    """The address of the interface through which the master is reached; what this host is called where there is no
-    address in the master's url."""
+    """Return the address of the interface through which the master is reached.
+
+    Where the master's url has no address, return this host's name.
+    """
     found = re.match(r"spark://([^:,/]+|\[[^]]+\]):(\d+)", master)
     if found:
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

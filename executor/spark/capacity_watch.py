@@ -1,4 +1,4 @@
-"""Whether Spark's cluster is full: then jobs wait, where otherwise their workers would be missing."""
+"""The watch over a Spark cluster's capacity: while it is full jobs wait, instead of failing for missing workers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ _ASK_SECONDS = 2.0
 
 
 class CapacityWatch:
-    """For any number of threads. `cores`: of the executors that have registered; `look`: what the master says, which is
-    asked while there are none."""
+    """The watch over one cluster, for any number of threads.
+
+    Args:
+        cores: Counts the cores of the executors that have registered.
+        look: Asks the master; it is called while there are no such cores.
+    """
 
     def __init__(
         self,
@@ -33,17 +37,17 @@ class CapacityWatch:
         self._asking = threading.Lock()
         self._asked = -_ASK_SECONDS
         self._full_since = self._full_until = clock()
-        #: Whether the master has told.
+        #: The master has answered before.
         self.knows = False
         #: Why no executor can be had at present.
         self.busy: LemanError | None = None
 
     def begin(self) -> None:
-        """From now on there is an application that workers could call back."""
+        """Begin to count: from now on there is an application that workers could call back."""
         self._full_until = self._clock()
 
     def check(self) -> None:
-        """Looks, unless somebody is at it or has just been. Blocks for seconds at the most."""
+        """Look, unless another thread is looking or has just looked; blocks for seconds at the most."""
         if not self._asking.acquire(blocking=False):
             return
         try:
@@ -68,9 +72,9 @@ class CapacityWatch:
 
     @property
     def seconds_with_capacity(self) -> float:
-        """For how long workers could have called back, as far as is known."""
+        """The seconds for which workers could have called back, as far as is known."""
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """For how long the cluster has been full without a break; at most since then, by the clock."""
+        """Return the seconds for which the cluster has been full without a break, since `since` at the earliest."""
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0

@@ -1,5 +1,7 @@
-"""An archive of the classes that Spark loads (class data sharing of the JVM): with it the JVM is up in about half the
-time. Kept in the user's cache folder, made once for each Java and each set of Spark's jars, from a JVM that runs.
+"""The archive of the classes that Spark loads (class data sharing of the JVM).
+
+With it the JVM is up in about half the time. It is kept in the user's cache folder, and made once for each Java and
+each set of Spark's jars, from a JVM that runs.
 
 `python -m executor.spark.class_archive` makes it at once, for an image that is built.
 """
@@ -30,7 +32,7 @@ _PLAIN = re.compile(r"[\w./+@,=-]+")
 
 
 class ClassArchive:
-    """One archive, there or not. A file that is not as it was made would crash the JVM: its name says its size."""
+    """One archive, there or not; its name says its size, as a file that is not as it was made would crash the JVM."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -38,8 +40,10 @@ class ClassArchive:
 
     @classmethod
     def of(cls, spark_home: Path, jvm_options: Sequence[str], chosen: str = "") -> ClassArchive | None:
-        """The archive for the Java that Spark will run on, in the `chosen` folder or the user's cache; None where that
-        cannot be told, or the folder has a name that Spark would misread."""
+        """Return the archive for the Java that Spark will run on, in the `chosen` folder or the user's cache.
+
+        None where that Java cannot be found, or the folder has a name that Spark would misread.
+        """
         folder, java = class_archives.folder(chosen), _java_home()
         if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
             return None
@@ -54,7 +58,7 @@ class ClassArchive:
 
     @property
     def file(self) -> Path | None:
-        """Where it is; None where there is none that is whole."""
+        """The archive's file; None where there is none that is whole."""
         for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 if path.stem == self._stem(path.stat().st_size):
@@ -65,7 +69,10 @@ class ClassArchive:
         return f"{class_archives.PREFIX}{self._key}-{size}"
 
     def use(self) -> list[str]:
-        """Options for a JVM. One whose classes are other ones after all goes on without it, and says so on stderr."""
+        """Return the options with which a JVM uses the archive, and mark it as used; none where there is no archive.
+
+        A JVM whose classes are other ones after all goes on without it, and says so on stderr.
+        """
         path = self.file
         if path is None:
             return []
@@ -80,8 +87,16 @@ class ClassArchive:
         ]
 
     def make(self, gateway: Any, pid: int) -> Path:
-        """Has a running JVM make it: its process id, and the Py4J gateway to it. Blocks for half a minute, or longer on
-        a busy machine. Raises OSError and what Py4J raises."""
+        """Have a running JVM make the archive; blocks for half a minute, or longer on a busy machine.
+
+        Args:
+            gateway: The Py4J gateway to the JVM.
+            pid: The JVM's process id.
+
+        Raises:
+            OSError: The file cannot be written.
+            Exception: what Py4J raises.
+        """
         draft, ended = self.draft(), threading.Event()
         threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
         try:
@@ -92,14 +107,19 @@ class ClassArchive:
             _sweep(draft)
 
     def draft(self) -> Path:
-        """Where a new one is to be written. Deletes what nobody has used for a month, all but those used last, and
-        drafts of yesterday. Raises OSError."""
+        """Return where a new archive is to be written, and delete old ones.
+
+        Archives that nobody has used for a month are deleted, all but those used last, and drafts of yesterday.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep(kept=_KEPT - 1)
         return self._folder / f"{class_archives.PREFIX}{self._key}.{os.getpid()}.draft"
 
     def sweep(self, *, kept: int = _KEPT) -> None:
-        """Deletes old archives and drafts. A JVM that uses one keeps what it has mapped."""
+        """Delete old archives and drafts; a JVM that uses one keeps what it has mapped."""
         archives: list[tuple[float, Path]] = []
         for path in class_archives.files(self._folder):
             with contextlib.suppress(OSError):
@@ -112,21 +132,25 @@ class ClassArchive:
             path.unlink(missing_ok=True)
 
     def publish(self, draft: Path) -> Path:
-        """Makes a draft that is complete the archive. Raises OSError."""
+        """Make a complete draft the archive, and return its file.
+
+        Raises:
+            OSError: The draft cannot be moved.
+        """
         self.discard()
         path = self._folder / f"{self._stem(draft.stat().st_size)}.jsa"
         draft.replace(path)
         return path
 
     def discard(self) -> None:
-        """Deletes it: it is damaged, or a new one takes its place."""
+        """Delete the archive, as it is damaged, or a new one takes its place."""
         for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
 def _java_home() -> Path | None:
-    """As Spark finds it."""
+    """Return Java's folder as Spark finds it."""
     if os.environ.get("JAVA_HOME"):
         return Path(os.environ["JAVA_HOME"]).resolve()
     java = shutil.which("java")
@@ -134,7 +158,7 @@ def _java_home() -> Path | None:
 
 
 def _yield_cores(pid: int, ended: threading.Event) -> None:
-    """Lowers the priority of the process that a JVM starts to write its archive."""
+    """Lower the priority of the process that a JVM starts to write its archive."""
     while not ended.wait(0.2):
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
@@ -144,7 +168,7 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
 
 
 def _sweep(draft: Path) -> None:
-    """The JVM leaves what that process printed where it was started itself, each time under other names."""
+    """Delete what that process printed: the JVM leaves it where it was started itself, each time under other names."""
     for path in Path().glob("java_pid*_std???"):
         with contextlib.suppress(OSError):
             if str(draft) in path.read_text(errors="replace"):
@@ -152,8 +176,10 @@ def _sweep(draft: Path) -> None:
 
 
 def _diagnose(gateway: Any, command: str, *arguments: str) -> None:
-    """Calls one of the JVM's diagnostic commands, as `jcmd` does, by reflection: Py4J does not see through the bean
-    server's own class."""
+    """Call one of the JVM's diagnostic commands, as `jcmd` does.
+
+    It is called by reflection: Py4J does not see through the bean server's own class.
+    """
     java = gateway.jvm.java.lang
     server = java.management.ManagementFactory.getPlatformMBeanServer()
     methods = java.Class.forName("javax.management.MBeanServer").getMethods()

@@ -38,8 +38,11 @@ _M_ARENA_MAX = -8
 
 
 def share_memory_between_threads() -> None:
-    """Lance's many threads each keep an arena of glibc's, and wide rows that pass through all of them leave hundreds of
-    megabytes behind. Other C libraries have no such setting."""
+    """Have all threads share two arenas of glibc's.
+
+    Lance's many threads would each keep one, and wide rows that pass through all of them leave hundreds of megabytes
+    behind. Other C libraries have no such setting.
+    """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 

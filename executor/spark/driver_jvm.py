@@ -1,4 +1,4 @@
-"""The JVM that Spark's driver runs in, and what becomes of this process without it."""
+"""The JVM that Spark's driver runs in; without it this process ends."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from executor.spark.class_archive import ClassArchive
 _log = structlog.get_logger(__name__)
 
 _EXIT_JVM_LOST = 70
-#: Its sockets close a moment before it is dead.
+#: The JVM's sockets close a moment before it is dead.
 _JVM_DIES_SECONDS = 0.5
 
 
 def driver_process() -> subprocess.Popen[bytes] | None:
-    """The JVM's process; None where somebody else started it, or there is none."""
+    """Return the JVM's process; None where somebody else started it, or there is none."""
     gateway: Any = SparkContext._gateway
     return getattr(gateway, "proc", None)
 
 
 class DriverJvm:
-    """For any number of threads.
+    """The JVM of this process, for any number of threads.
 
-    A JVM that died, or in which Spark has stopped, cannot be had back in this process: the process ends, and whoever
-    runs it starts it again.
+    A JVM that died, or in which Spark has stopped, cannot be started again in this process: the process ends, and
+    whatever runs it starts it again.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class DriverJvm:
         self.archive: ClassArchive | None = None
         #: The first Spark job has run.
         self.warm = False
-        #: Its end is wanted.
+        #: The JVM is to end.
         self.stopping = False
 
     def watch(self) -> None:

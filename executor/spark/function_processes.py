@@ -1,4 +1,4 @@
-"""Spark's Python workers have functions run in processes of their own; these get what Spark has given the worker."""
+"""The function processes of Spark's Python workers: functions run in them, with all that Spark has given the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _callers: list[Caller] = []
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """What Spark sets up in a worker before a task. `resources`: addresses by name."""
+    """What Spark sets up in a worker before a task; `resources`: addresses by name."""
 
     path: list[str]
     memory: tuple[int, int]
@@ -36,12 +36,12 @@ _decoder = msgspec.json.Decoder(_Given)
 
 
 def start() -> None:
-    """Starts the pool for all workers that are forked from this process."""
+    """Start the pool for all workers that are forked from this process."""
     _callers.append(caller.start(_take_over, start_threads))
 
 
 def run(worker_task: str) -> int:
-    """Runs the task of a Spark task; returns how many units it was. The executor warms up with one of none."""
+    """Run a worker's task and return how many units it computed; the executor warms up with a task of none."""
     if worker_task == _WARM_UP:
         return 0
     if not _callers:

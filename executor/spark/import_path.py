@@ -1,4 +1,4 @@
-"""Where Spark's Python processes look for modules."""
+"""The import path of Spark's Python processes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """An import path without the zips and the jar that Spark puts in front of it, where the pyspark that they belong to
-    is installed as files on the same path: those have bytecode. What is in a zip is compiled at each start, and each
-    worker reads its list anew for each package: half a second of the daemon, a fifth and 30 MB of each worker."""
+    """Return an import path without the zips and the jar that Spark puts in front of it.
+
+    They are left out where the pyspark that they belong to is installed as files on the same path: those have bytecode.
+    What is in a zip is compiled at each start, and each worker reads its list anew for each package: half a second of
+    the daemon, a fifth of a second and 30 MB of each worker.
+    """
     folders = {Path(entry).resolve() for entry in path if entry}
     return [entry for entry in path if not _is_double(Path(entry), folders)]
 

@@ -1,4 +1,4 @@
-"""`python -m executor.spark.pack_env FILE`: this Python environment as an archive for Spark's workers.
+"""`python -m executor.spark.pack_env FILE`: pack this Python environment as an archive for Spark's workers.
 
 The archive is a Python installation of its own, which runs wherever it is unpacked: the interpreter with its standard
 library, and all that is installed here, Leman included, also where that is installed as editable. Spark's jars are left
@@ -35,8 +35,13 @@ Entry = tuple[Path, str]
 
 
 def pack(out: Path) -> Path:
-    """Writes the archive, all of it or nothing; its first folder levels are `bin` and `lib`. Raises FailedPrecondition
-    (NOT_PACKABLE); OSError."""
+    """Write the archive, all of it or nothing, and return its path; its first folder levels are `bin` and `lib`.
+
+    Raises:
+        FailedPrecondition: NOT_PACKABLE – it is a conda environment, an editable install works only here, or a package
+            of Leman is not installed.
+        OSError: A file cannot be read or written.
+    """
     if (Path(sys.prefix) / "conda-meta").is_dir():
         raise FailedPrecondition("NOT_PACKABLE", "This is a conda environment: pack it with conda-pack")
     draft = out.with_name(f".{out.name}.{os.getpid()}")
@@ -63,7 +68,7 @@ def _entries() -> Iterator[Entry]:
 
 
 def _installed(into: str) -> Iterator[Entry]:
-    """All that is installed beside the standard library; Leman last: nothing else has its names."""
+    """Yield all that is installed beside the standard library; Leman comes last: nothing else has its names."""
     for folder in dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")):
         for path in sorted(folder.iterdir()):
             if path.suffix == ".pth":
@@ -82,7 +87,7 @@ def _installed(into: str) -> Iterator[Entry]:
 
 
 def _path_entries(path: Path, into: str) -> Iterator[Entry]:
-    """What a path file points to, as packages; lines of code stay what they are."""
+    """Yield what a path file points to, as packages; a file with lines of code is packed as it is, too."""
     lines = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     if any(line.startswith(("import ", "import\t")) for line in lines):
         yield path, f"{into}/{path.name}"
@@ -100,7 +105,7 @@ def _has_ours(folder: Path) -> bool:
 
 
 def _tree(path: Path, name: str) -> Iterator[Entry]:
-    """A file, or a folder with all that is in it; links as what they point to."""
+    """Yield a file, or a folder with all that is in it; links as what they point to."""
     if path.is_dir():
         for found in sorted(path.iterdir()):
             if not (path.name == "pyspark" and found.name in _NOT_OF_PYSPARK):
@@ -121,7 +126,7 @@ def _add_launcher(archive: tarfile.TarFile, beside: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """See the module."""
+    """Pack the environment as the command line asks, and return the exit code."""
     parser = argparse.ArgumentParser(prog="leman pack-env", description="Pack this environment for Spark's workers.")
     parser.add_argument("file", type=Path, nargs="?", default=Path("leman-env.tar.gz"))
     file = parser.parse_args(argv).file.absolute()

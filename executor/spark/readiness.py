@@ -1,4 +1,4 @@
-"""Whether Spark's cluster can run workers, and why not: a full one, one that cannot reach us, one without Python."""
+"""The readiness of Spark's cluster: it may be full, unable to reach this process, or without Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ClusterReadiness:
-    """For any number of threads. `trouble`: why no job can run at present; `context`: None until there is a session."""
+    """The readiness of one cluster, for any number of threads.
+
+    `trouble`: why no job can run at present; `context`: None until there is a session.
+    """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
         self._settings = settings
@@ -31,48 +34,51 @@ class ClusterReadiness:
 
     @property
     def busy(self) -> str:
-        """Why workers of jobs have to wait, where the cluster has no room for them; else empty."""
+        """The reason why workers of jobs have to wait, where the cluster has no room for them; else empty."""
         busy = self._capacity.busy
         return "" if busy is None else busy.message
 
     def begin(self) -> None:
-        """From now on there is an application that workers could call back."""
+        """Begin to count: from now on there is an application that workers could call back."""
         self._capacity.begin()
 
     def registered_cores(self) -> int:
-        """Cores of the executors that have registered."""
+        """Return the number of cores of the executors that have registered; 0 where that is not known."""
         with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
             return 0 if self.context is None else cores(self.context)
         return 0
 
     def note_ready(self) -> None:
-        """Workers have run something."""
+        """Note that workers have run something."""
         if self.trouble is not None:
             _log.info("Spark's workers are there", slots=max(1, self.registered_cores()))
         self.trouble = None
 
     def note(self, trouble: LemanError) -> None:
-        """No job can run at present."""
+        """Note that no job can run at present."""
         if str(trouble) != str(self.trouble):
             _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
         self.trouble = trouble
 
     def check_reached(self) -> None:
-        """Note it where no worker has called back in the time that it has for that from when there is room for one."""
+        """Note where no worker has called back in time; the time counts from when the cluster has room for one."""
         self._capacity.check()
         late = self._capacity.seconds_with_capacity > self._settings.start_seconds
         if self.trouble is None and late and not self.registered_cores():  # who has registered may have to unpack
             self.note(self._unreached())
 
     def hindrance(self, tag: str, begin: float) -> LemanError | None:
-        """Why a Spark job that began then is not waited for any longer. Blocks for seconds at the most."""
+        """Return why to stop waiting for a Spark job that began at `begin`; None: wait on.
+
+        It blocks for seconds at the most.
+        """
         self._capacity.check()
         if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
             return self._capacity.busy
         return self.unusable(tag)
 
     def unusable(self, tag: str) -> LemanError | None:
-        """Why the workers that run a Spark job cannot run Python, from the first task of it that failed so."""
+        """Return why the workers of a Spark job cannot run Python, from its first task that failed so; else None."""
         if self.context is None:
             return None
         with contextlib.suppress(Exception):  # of Py4J, as above

@@ -1,4 +1,4 @@
-"""Opens the Spark session of an executor."""
+"""The Spark session of an executor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_session(
 
 
 def cause(error: Exception) -> str:
-    """The line of a Java stack trace that says something."""
+    """Return the line of a Java stack trace that names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
         if "Python worker exited" in line or "Caused by" in line or "Error:" in line:

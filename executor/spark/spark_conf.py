@@ -1,4 +1,4 @@
-"""How Spark is set up, and what its settings say about its executors. Pure."""
+"""The settings of Spark, and what they say about its executors. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: it), and no full collections while classes are loaded, of which Spark has 120 MB.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms96m", "-Xmn48m", "-XX:MetaspaceSize=160m")
 
-#: Restarts of one worker. When Spark gives up on one it ends the others too: not over a few deadly rows, then.
+#: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.
 _TASK_FAILURES = 64
 
 
 def master(settings: Spark) -> str:
-    """Many more slots than cores: how many units of a job run at once is the executor's business, not Spark's. Failures
-    are allowed, or the first dead worker would end the job."""
+    """Return the master that the settings name; else this machine, with many more slots than cores.
+
+    How many units of a job run at once is the executor's business, not Spark's. Failures are allowed, or the first dead
+    worker would end the job.
+    """
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
 def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
-    """A lean session: no UI, no adaptive planning, quick worker start."""
+    """Return the settings of a lean session: no UI, no adaptive planning, quick worker start."""
     return {
         "spark.ui.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
@@ -46,7 +49,7 @@ def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
 
 
 def executors(conf: Mapping[str, str], master: str) -> Cluster:
-    """What an executor of a cluster has, as far as settings say."""
+    """Return what an executor of a cluster has, as far as settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
     cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
     # what is outside the JVM's heap is there for the workers
@@ -64,7 +67,11 @@ def executors(conf: Mapping[str, str], master: str) -> Cluster:
 
 
 def _mebibytes(text: str) -> int:
-    """Of an amount of memory in Spark's notation; plain numbers are MiB."""
+    """Return an amount of memory in Spark's notation as MiB; plain numbers are MiB.
+
+    Raises:
+        InvalidArgument: BAD_SETTING – the text is not in Spark's notation.
+    """
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
     if found is None:
         raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")

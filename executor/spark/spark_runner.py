@@ -1,4 +1,4 @@
-"""Runs the workers of jobs as Spark tasks."""
+"""The runner of jobs' workers as Spark tasks."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _MAX_CALLS = 256
 _WARM_UP = "warm-up"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
-#: How long a Spark job may go on whose workers have nothing to do any more.
+#: For so long a Spark job may go on whose workers have nothing to do any more.
 _LINGER_SECONDS = 5.0
 
 
 class SparkRunner:
-    """One warm session. Safe to use from one event loop; Spark is called in threads.
+    """One warm session, for one event loop; Spark is called in threads.
 
     Where the session is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
     """
@@ -70,11 +70,11 @@ class SparkRunner:
         self._calls: dict[str, set[Future[None]]] = {}
 
     def start_meanwhile(self) -> None:
-        """Begins to start in a thread: the JVM takes seconds that imports can use."""
+        """Begin to start in a thread: the JVM takes seconds that imports can use."""
         self._starting = self._threads.submit(self._start)
 
     def start(self) -> None:
-        """Starts the session and one job, so that the first user's job is a warm one. Blocks for seconds."""
+        """Start the session and one job, so that the first user's job is a warm one; blocks for seconds."""
         (self._starting or self._threads.submit(self._start)).result()
 
     def _start(self) -> None:
@@ -98,7 +98,7 @@ class SparkRunner:
         self._jvm.warm = True
 
     def _open(self) -> SparkSession:
-        """With the archive of classes, or without one that a JVM does not start with."""
+        """Open the session with the archive of classes, or without it where a JVM does not start with it."""
         archive = self._jvm.archive
         shared = archive.use() if archive is not None else []
         try:
@@ -136,23 +136,25 @@ class SparkRunner:
 
     @property
     def trouble(self) -> LemanError | None:
-        """Why no job can run at present."""
+        """The reason why no job can run at present; None: jobs can run."""
         return self._readiness.trouble
 
     @property
     def busy(self) -> str:
-        """Why workers of jobs have to wait, where a cluster has no room for them; else empty."""
+        """The reason why workers of jobs have to wait, where a cluster has no room for them; else empty."""
         return self._readiness.busy
 
     @property
     def lacks_archive(self) -> bool:
-        """Whether the next start would be sooner after `archive_classes`."""
+        """Tell whether the next start would be sooner after `archive_classes`."""
         archive = self._jvm.archive
         return archive is not None and archive.file is None and driver_process() is not None
 
     def archive_classes(self) -> Path | None:
-        """Makes the archive that the next JVM starts with, unless there is one. Takes half a minute of one core, in a
-        JVM of low priority. None where this JVM cannot, or is not to."""
+        """Make the archive that the next JVM starts with, unless there is one, and return its file.
+
+        It takes half a minute of one core, in a JVM of low priority. None where this JVM cannot make it, or is not to.
+        """
         archive, session, process = self._jvm.archive, self._session, driver_process()
         if archive is None or session is None or process is None:
             return None
@@ -165,19 +167,21 @@ class SparkRunner:
         return archive.file
 
     def slots(self, here: int) -> int:
-        """Workers at once: those of this machine where Spark runs on it alone, else one for each core of the
-        cluster."""
+        """Return how many workers run at once.
+
+        That is `here` where Spark runs on this machine alone, else one for each core of the cluster.
+        """
         return here if self._local or self._session is None else max(1, cores(self._session.sparkContext))
 
     def stop(self) -> None:
-        """Ends the session."""
+        """End the session."""
         self._jvm.stopping = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._session is not None:
             self._session.stop()
 
     def cluster(self, slots: int) -> Cluster:
-        """What a worker can be given. `slots`: workers of this machine, where Spark runs on it alone."""
+        """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""
         master = self._settings.master or "local"
         if self._local and not master.startswith("local-cluster"):
             named = re.match(r"local\[(\d+)", master)
@@ -188,11 +192,19 @@ class SparkRunner:
     async def run_workers(
         self, address: ExecutorEndpoint, context: WorkContext, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """One Spark job with one task for each worker; returns when all workers have ended. `profile`: what each is to
-        be given. Raises Cancelled; Unavailable (SPARK_FAILED) where Spark gave up on one.
+        """Run one Spark job with one task for each worker, and return when all workers have ended.
 
-        Whoever stops waiting leaves a Spark job that ends by itself, as nobody gives its workers work any more. One
-        that does not is cut off."""
+        A caller that stops waiting leaves a Spark job that ends by itself, as nobody gives its workers work any more;
+        one that goes on is cut off.
+
+        Args:
+            profile: What each worker is to be given.
+
+        Raises:
+            Cancelled: The job was asked to stop.
+            Unavailable: SPARK_FAILED – Spark gave up on a worker.
+            LemanError: why no job can run at present, or the cluster has been full for too long.
+        """
         job_id = address.job_id
         hello = Hello(job_id, address.secret)
         worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
@@ -208,8 +220,11 @@ class SparkRunner:
             raise
 
     async def _until_done(self, tag: str, call: Future[None]) -> None:
-        """Looks meanwhile whether the cluster has no worker, or none to give for too long, or one that cannot run
-        Python at all: Spark would wait for ever, and try again and again."""
+        """Wait for a Spark job, and cut it off where the cluster cannot run it.
+
+        That is a cluster that has no worker, or none to give for too long, or one that cannot run Python at all: Spark
+        would wait for ever, and try again and again.
+        """
         done = asyncio.wrap_future(call)
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
         begin = time.monotonic()
@@ -227,7 +242,7 @@ class SparkRunner:
             self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
-        """Cancels what runs under the tag and returns when nothing does any more. The tag may be used again."""
+        """Cancel what runs under the tag, and wait until nothing does any more; the tag may be used again."""
         calls = self._calls.pop(tag, set())
         if calls:
             already = tag in self._cancelled
@@ -237,20 +252,20 @@ class SparkRunner:
                 self.forget(tag)
 
     def cancel(self, tag: str) -> None:
-        """Stops the tasks of a job and refuses to start more. A cancel before the submission is not lost."""
+        """Stop the tasks of a job and refuse to start more; a cancel before the submission counts too."""
         self._cancelled.add(tag)
         if self._session is not None:
             self._session.sparkContext.cancelJobsWithTag(tag)
 
     def forget(self, tag: str) -> None:
-        """The job is over: its tag may be used again."""
+        """Forget that a job was cancelled, as it is over: its tag may be used again."""
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
     def _collect(
         self, tags: tuple[str, ...], worker_task: WorkerTask | None, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Runs a Spark job. The first of its tags is the one that it is cancelled by from outside."""
+        """Run a Spark job; it is cancelled from outside by the first of its tags."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         session = self._session
@@ -274,7 +289,7 @@ class SparkRunner:
             context.clearJobTags()
 
     def _frame(self, session: SparkSession, count: int, profile: SlotProfile | None) -> DataFrame:
-        """A worker in each of `count` partitions; building the frame costs as much as running it."""
+        """Return a frame with a worker in each of `count` partitions; it is kept: building costs as much as running."""
         with self._lock:
             frame = self._frames.get((count, profile))
             if frame is None:

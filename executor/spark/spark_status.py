@@ -1,4 +1,4 @@
-"""What Spark's own records say about a running application; they are kept without its web page too."""
+"""Spark's own records of a running application; they are kept without its web page too."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MOST_TASKS = 100
 
 
 def cores(context: SparkContext) -> int:
-    """Of all executors that have registered."""
+    """Return the number of cores of all executors that have registered."""
     return sum(
         executor.totalCores() for executor in _items(_store(context).executorList(True)) if executor.id() != _DRIVER
     )
 
 
 def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
-    """Message and host of tasks that failed in the Spark jobs under a tag."""
+    """Yield message and host of the tasks that failed in the Spark jobs under a tag."""
     tracker, store = context.statusTracker(), _store(context)
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
@@ -37,5 +37,5 @@ def _store(context: SparkContext) -> Any:
 
 
 def _items(sequence: Any) -> Iterator[Any]:
-    """Of a Scala sequence."""
+    """Yield the items of a Scala sequence."""
     return (sequence.apply(index) for index in range(sequence.size()))

@@ -1,4 +1,4 @@
-"""What Spark is told about a worker: what it runs, and what it is to be given."""
+"""The Spark task of a worker: what it runs, and what it is to be given."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ WORKER_TASK = "leman.task.secret"
 
 
 def task_function() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs for a worker, the same for every job: where to connect stands in a property of the Spark job. A
-    closure, as that travels by value: a worker need not import this module."""
+    """Return what Spark runs for a worker, the same for every job: a property of the Spark job says where to connect.
+
+    It is a closure, as that travels by value: a worker need not import this module.
+    """
     name = WORKER_TASK
 
     def worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -39,7 +41,10 @@ def task_function() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
 
 
 def resource_profile(asked: SlotProfile) -> ResourceProfile:
-    """A profile of tasks alone where no executors are to be started: Spark then uses those that run."""
+    """Return the profile that Spark is asked for.
+
+    It is one of tasks alone where no executors are to be started: Spark then uses those that run.
+    """
     tasks = TaskResourceRequests().cpus(asked.cpus)
     if asked.gpus:
         tasks = tasks.resource("gpu", asked.gpus)

@@ -1,7 +1,8 @@
-"""What the master of a standalone Spark cluster says of its cores, and of what it has given to this application.
+"""The capacity of a standalone Spark cluster, as its master tells: cores, and what this application has of them.
 
 Spark's driver cannot tell executors that do not reach it from executors that it was never given. The master tells on
-the page that it serves as JSON; where that is, its RPC endpoint tells."""
+the page that it serves as JSON; its RPC endpoint says where that page is.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +22,22 @@ _LARGEST_ANSWER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Of a cluster: its live workers, its cores and those in use. `waits`: the application has been given none and
-    waits for some."""
+    """The capacity of a cluster."""
 
+    #: Live workers.
     workers: int
     cores: int
+    #: Cores in use.
     used: int
+    #: The application has been given no core and waits for some.
     waits: bool
 
 
 def look(context: SparkContext, master: str) -> Capacity | None:
-    """None where this is no standalone cluster, or its master does not tell. Blocks for seconds at the most."""
+    """Ask the master for the cluster's capacity; blocks for seconds at the most.
+
+    None where this is no standalone cluster, or its master does not tell.
+    """
     for host, port in masters(master):
         try:
             web = _web_port(context, host, port)
@@ -44,17 +50,18 @@ def look(context: SparkContext, master: str) -> Capacity | None:
 
 
 def masters(url: str) -> Iterator[tuple[str, int]]:
-    """Hosts and ports of `spark://host:port,host:port`; of any other url none."""
+    """Yield hosts and ports of `spark://host:port,host:port`; of any other url none."""
     if url.startswith("spark://"):
         for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
             yield host, int(port)
 
 
 def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
-    """From the master's page; None where it does not know the application, as one that only stands by.
+    """Return the capacity that a master's page tells; None where it does not know the application, as a standby master.
 
     An application counts as running from its first executor on, and stays so when it has lost them all: without any it
-    waits where no core is free for another one."""
+    waits where no core is free for another one.
+    """
     ours = next((app for app in said.get("activeapps", ()) if app.get("id") == application), None)
     if ours is None:
         return None
@@ -64,7 +71,7 @@ def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
 
 
 def _web_port(context: SparkContext, host: str, port: int) -> int:
-    """Of the master's page; 0 where it has none."""
+    """Return the port of the master's page; 0 where it has none."""
     jvm: Any = context._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
@@ -78,7 +85,7 @@ def _web_port(context: SparkContext, host: str, port: int) -> int:
 
 
 def _page(host: str, port: int) -> Mapping[str, Any]:
-    """Straight from there: it is in the cluster's network."""
+    """Fetch the master's page, without a proxy: it is in the cluster's network."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{host}:{port}/json/", timeout=_TIMEOUT_SECONDS) as answer:
         said = json.loads(answer.read(_LARGEST_ANSWER))

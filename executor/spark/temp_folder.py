@@ -1,5 +1,8 @@
-"""The folder in which Spark, its JVM and their libraries keep temporary files: one for each process, removed when that
-ends. What a killed process left is removed by the next one that starts."""
+"""The folder in which Spark, its JVM and their libraries keep temporary files.
+
+Each process has its own, which is removed when the process ends. What a killed process left is removed by the next one
+that starts.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,15 @@ _PREFIX = "leman-spark-"
 _LOCK = "in-use"
 #: Spark splits options at spaces and folders at commas.
 _PLAIN = re.compile(r"[\w./+@=-]+")
-#: Of a path, with the name of a socket in it.
+#: The longest path of a folder that leaves room for the name of a socket in it.
 _LONGEST_FOLDER = 60
 
 
 class TempFolder:
-    """The folder of this process. Whether another process still uses its own is told by a lock on a file in it, which a
-    killed process does not hold."""
+    """The folder of this process.
+
+    A lock on a file in it says that its process still uses it; a killed process does not hold the lock.
+    """
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -34,8 +39,14 @@ class TempFolder:
 
     @classmethod
     def make(cls, base: str) -> TempFolder | None:
-        """A new folder in `base`, or in the system's temporary folder, which is swept first. None where the latter has
-        a name that Spark would misread. Raises InvalidArgument (BAD_SETTING), OSError."""
+        """Make a new folder in `base`, or in the system's temporary folder, after leftovers there were removed.
+
+        None where the system's temporary folder has a name that Spark would misread.
+
+        Raises:
+            InvalidArgument: BAD_SETTING – `base` is not absolute, or has a name that Spark would misread.
+            OSError: The folder cannot be made.
+        """
         folder = Path(base or tempfile.gettempdir())
         if not folder.is_absolute() or not _PLAIN.fullmatch(str(folder)):
             if base:
@@ -54,17 +65,17 @@ class TempFolder:
 
     @property
     def jvm_options(self) -> list[str]:
-        """For the JVM and the libraries that it loads."""
+        """The options for the JVM and the libraries that it loads."""
         return [f"-Djava.io.tmpdir={self.path}"]
 
     @property
     def settings(self) -> dict[str, str]:
-        """For Spark: sockets are made elsewhere where their path would be too long for one."""
+        """The settings for Spark: sockets are made elsewhere where their path would be too long for one."""
         too_long = len(str(self.path).encode()) > _LONGEST_FOLDER
         return {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if too_long else {}
 
     def remove(self) -> None:
-        """Deletes it, with all that is in it."""
+        """Delete the folder, with all that is in it."""
         atexit.unregister(self.remove)
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
@@ -73,7 +84,7 @@ class TempFolder:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what processes left that are gone, as far as it is ours to remove."""
+    """Remove what processes left that are gone, as far as it is ours to remove."""
     for path in folder.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if path.is_symlink() or path.stat().st_uid != os.getuid():
@@ -88,7 +99,7 @@ def sweep(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time: between making a folder and locking it nobody else sweeps."""
+    """Keep other processes out: between making a folder and locking it nobody else may sweep."""
     lock = os.open(folder / f".{_PREFIX}{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What keeps Spark's workers from running functions, told from what Spark says of a task that failed. Pure."""
+"""The problems that keep Spark's workers from running functions, as errors. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has di
 
 
 def unusable_python(message: str, host: str, python: str) -> LemanError | None:
-    """Why a worker cannot run Python as it must; None where a task failed for another reason."""
+    """Return why a worker cannot run Python as it must (WORKER_PYTHON_UNUSABLE), from Spark's message on a failed task.
+
+    None where the task failed for another reason.
+    """
     missing = _MISSING.search(message)
     if missing is not None:
         what = f"cannot run {missing[1]}: {missing[2].strip()}"
@@ -33,7 +36,11 @@ def unusable_python(message: str, host: str, python: str) -> LemanError | None:
 
 
 def unreachable(master: str, host: str, port: str, seconds: float, *, has_capacity: bool = False) -> Unavailable:
-    """No worker has called back in time. `has_capacity`: it is known that the cluster is not full."""
+    """Return the error (WORKERS_CANNOT_REACH_DRIVER) where no worker has called back in time.
+
+    Args:
+        has_capacity: It is known that the cluster is not full.
+    """
     see = "" if has_capacity else ", and see that the cluster has free cores"
     return Unavailable(
         "WORKERS_CANNOT_REACH_DRIVER",
@@ -47,7 +54,7 @@ def unreachable(master: str, host: str, port: str, seconds: float, *, has_capaci
 
 
 def busy(master: str, capacity: Capacity) -> ResourceExhausted:
-    """The cluster has no room for an executor of ours."""
+    """Return the error (CLUSTER_BUSY) where the cluster has no room for an executor of ours."""
     if not capacity.workers:
         why = f"the Spark master {master} has no workers"
     elif capacity.used >= capacity.cores:
@@ -61,7 +68,7 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
 
 
 def not_started(master: str, cause: str) -> Unavailable:
-    """There is no session at all."""
+    """Return the error (SPARK_NOT_STARTED) where there is no session at all."""
     return Unavailable(
         "SPARK_NOT_STARTED",
         f"Spark did not start with the master {master}: {cause}. Is the master up, and LEMAN_SPARK__MASTER right?",
