@@ -1,4 +1,4 @@
-"""Where the archives of Spark's classes lie, how large they are, and how they go.
+"""Where the archives of Spark's classes lie, how large they are, and how they are deleted.
 
 `python -m core.class_archives --clean` deletes them; without the option it lists them.
 """
@@ -15,7 +15,7 @@ PREFIX = "spark-"
 
 
 def folder(chosen: str = "") -> Path | None:
-    """The folder that was chosen, or Leman's in the user's cache; None for a user without a home."""
+    """Return the folder that was chosen, or Leman's in the user's cache; None for a user without a home."""
     if chosen:
         return Path(chosen).expanduser()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -26,12 +26,12 @@ def folder(chosen: str = "") -> Path | None:
 
 
 def files(place: Path | None) -> list[Path]:
-    """Archives, and drafts of them, by name."""
+    """Return the archives, and drafts of them, by name."""
     return sorted(place.glob(f"{PREFIX}*")) if place is not None and place.is_dir() else []
 
 
 def size(paths: list[Path]) -> int:
-    """Bytes of all of them."""
+    """Return the bytes of all of them."""
     total = 0
     for path in paths:
         with contextlib.suppress(OSError):
@@ -40,7 +40,7 @@ def size(paths: list[Path]) -> int:
 
 
 def summary(place: Path | None) -> str:
-    """In one line."""
+    """Describe the archives of a folder in one line."""
     if place is None:
         return "archives of Spark's classes: none, as there is no home folder"
     found = files(place)
@@ -48,7 +48,7 @@ def summary(place: Path | None) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """See the module."""
+    """Run `python -m core.class_archives [--clean]`."""
     from core import config  # noqa: PLC0415 - which shows what is here
     from core.errors import InvalidArgument  # noqa: PLC0415
 

@@ -33,7 +33,7 @@ class _Section(BaseModel):
 
 
 def _sendable(token: SecretStr) -> SecretStr:
-    """A token as a header can carry it. The message must not tell it."""
+    """Return a token that a header can carry. The message must not tell it."""
     if not all("!" <= character <= "~" for character in token.get_secret_value()):
         raise ValueError("a token is made of visible ASCII characters, without blanks")
     return token
@@ -247,19 +247,21 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """One setting as `leman config show` prints it. `origin` is `default` or `env`; secrets are masked."""
+    """One setting as `leman config show` prints it. Secrets are masked."""
 
     key: str
     env: str
     value: object
+    #: `default` or `env`.
     origin: str
     description: str
 
 
 def load() -> Settings:
-    """Settings from the environment.
+    """Read the settings from the environment.
 
-    Raises InvalidArgument (BAD_SETTING), which names every variable that is wrong.
+    Raises:
+        InvalidArgument: BAD_SETTING, which names every variable that is wrong.
     """
     unknown = _unknown(os.environ)
     if unknown:
@@ -276,7 +278,7 @@ def load() -> Settings:
 
 
 def describe(settings: Settings) -> Iterator[SettingInfo]:
-    """Every setting, section by section."""
+    """Yield every setting, section by section."""
     for section_name in type(settings).model_fields:
         section: BaseModel = getattr(settings, section_name)
         for name, field in type(section).model_fields.items():
@@ -291,12 +293,12 @@ def describe(settings: Settings) -> Iterator[SettingInfo]:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a setting of Spark holds a secret, by its name."""
+    """Tell whether a setting of Spark holds a secret, by its name."""
     return bool(_SECRET_NAME.search(key))
 
 
 def _shown(value: object) -> object:
-    """A value without secrets: a Spark setting counts as one when its name says so."""
+    """Return a value without secrets: a Spark setting counts as one when its name says so."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
     if isinstance(value, dict):
@@ -309,8 +311,7 @@ def _env_name(location: tuple[int | str, ...]) -> str:
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:
-    """Variables that look like settings and are none: pydantic-settings passes over an unknown section in
-    silence."""
+    """Return variables that look like settings and are none: pydantic-settings ignores an unknown section silently."""
     known = {
         _env_name((section, name))
         for section, field in Settings.model_fields.items()
@@ -320,7 +321,7 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:
-    """Variables that stand for a whole section, or for a setting that is an object, and have something else."""
+    """Return variables that stand for a whole section, or for a setting that is an object, and have something else."""
     objects = {_env_name((name,)) for name in Settings.model_fields} | {_env_name(("spark", "conf"))}
     return sorted(name for name, text in environ.items() if name.upper() in objects and not _is_json(text))
 
@@ -334,7 +335,7 @@ def _is_json(text: str) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m core.config [--json]`: lists all settings."""
+    """Run `python -m core.config [--json]`, which lists all settings."""
     parser = argparse.ArgumentParser(prog="python -m core.config", description="List all settings.")
     parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
     arguments = parser.parse_args(argv)

@@ -11,7 +11,7 @@ _ARMED = os.environ.get("LEMAN_CRASH", "")
 
 
 def crash_point(name: str) -> None:
-    """Kills this process where `name` is armed; does nothing unless the environment has LEMAN_CRASH.
+    """Kill this process where `name` is armed; do nothing unless the environment has LEMAN_CRASH.
 
     That is a folder. A point is armed by files `<name>:<n>` … `<name>:1` in it (n up to 9): each pass takes one away,
     and the pass that takes the last one away dies. So it dies once, however often processes are restarted.

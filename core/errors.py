@@ -89,7 +89,7 @@ class Internal(LemanError):
 
 
 def reused(request_id: str) -> AlreadyExists:
-    """The error for a request id that came with another body before."""
+    """Return the error for a request id that came with another body before."""
     return AlreadyExists(
         "REQUEST_ID_REUSED",
         f"Request id {request_id} was used for another request: choose a new one for each request",

@@ -27,63 +27,64 @@ _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-
 
 
 def md5(text: str) -> str:
-    """md5 as lower-case hex. An identity, not a protection."""
+    """Return the md5 as lower-case hex. It identifies; it does not protect."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
-#: For texts that come again and again: filters, uris.
+#: `md5` for texts that come again and again: filters, uris.
 md5_of_few = functools.lru_cache(maxsize=64)(md5)
 
 
 class FamilyKey(NamedTuple):
-    """A key of a known family, and what it says. `range` is None for a fragment record."""
+    """A key of a known family, and what it says."""
 
     key: str
     filter_id: str
     sources: str
     fragment_id: int
+    #: None for a fragment record.
     range: RowRange | None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFamily:
-    """Everything in a checkpoint key but the filter, the input files, the fragment and its range. `column` is the name
-    under which the column was added, whatever it is called now."""
+    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
 
     udf_name: str
     udf_version: str
+    #: The name under which the column was added, whatever it is called now.
     column: str
     uri: str
 
     @property
     def head(self) -> str:
-        """What all keys of one function version and column share, whatever their filter or input files."""
+        """Return what all keys of one function version and column share, whatever their filter or input files."""
         return f"udf-{self.udf_name}_ver-{self.udf_version}_col-{self.column}_where-"
 
     def prefix(self, where: str, inputs: Iterable[tuple[int, str]]) -> str:
-        """Key up to the fragment. `where` (`filter_identity`) and `inputs` (`sources`) enter as md5."""
+        """Return the key up to the fragment. `where` (`filter_identity`) and `inputs` (`sources`) enter as md5."""
         return self.prefix_for(where, sources(inputs))
 
     def prefix_for(self, where: str, inputs_md5: str) -> str:
-        """As `prefix`, where the inputs' md5 is known already."""
+        """Return what `prefix` does, where the inputs' md5 is known already."""
         return self.prefix_under(md5_of_few(where), inputs_md5)
 
     def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
-        """As `prefix`, where both md5 are known already."""
+        """Return what `prefix` does, where both md5 are known already."""
         return self.before_inputs(filter_md5) + inputs_md5
 
     def before_inputs(self, filter_md5: str) -> str:
-        """What prefixes of the same filter begin with, whatever the inputs."""
+        """Return what prefixes of the same filter begin with, whatever the inputs."""
         return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-"
 
     def parse(self, key: str) -> FamilyKey | None:
-        """A key of this family, taken apart; None for any other: the whole key has to fit."""
+        """Return a key of this family, taken apart; None for any other: the whole key has to fit."""
         return next(self.parse_all((key,)), None)
 
     def parse_all(self, keys: Iterable[str]) -> Iterator[FamilyKey]:
-        """Those of the keys that are of this family, taken apart."""
+        """Yield those of the keys that are of this family, taken apart."""
         fullmatch = _family_pattern(self.head, self.uri).fullmatch
         ends = _Ends()  # keys are many, their filters and ranges often the same
         for key in keys:
@@ -112,7 +113,7 @@ def _family_pattern(head: str, uri: str) -> re.Pattern[str]:
 
 
 def sources(inputs: Iterable[tuple[int, str]]) -> str:
-    """md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
+    """Return the md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
 
     The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one. The text is
     compact JSON, put together here: the encoder would take most of the time of a plan.
@@ -121,13 +122,15 @@ def sources(inputs: Iterable[tuple[int, str]]) -> str:
 
 
 def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
-    """The pairs for `sources` where values are computed from an older version's rows that have moved since: no later
-    plan finds such files, and so takes the values for stale."""
+    """Return the pairs for `sources` where values are computed from rows of an older version that have moved since.
+
+    No later plan finds such files, and so takes the values for stale.
+    """
     return [(field_id, f"version {version}") for field_id in field_ids]
 
 
 def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
-    """The filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
+    """Return the filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
 
     A filter over a column that was rewritten in place matches other rows than before, with the same text.
     """
@@ -136,13 +139,15 @@ def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
 
 
 def failed_identity(file: str, where: str) -> str:
-    """What stands in a filter's place where only the failed rows of a column file are computed again. The file is in
-    it: a later one has other failed rows, and rows that failed twice."""
+    """Return what stands in a filter's place where only the failed rows of a column file are computed again.
+
+    The file is in it: a later one has other failed rows, and rows that failed twice.
+    """
     return f"failed rows of {file}\n{where}"
 
 
 def filter_id(prefix: str) -> str:
-    """md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
+    """Return the md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
     return prefix.rpartition("_where-")[2][:32]
 
 
@@ -156,27 +161,28 @@ class RangeKey:
 
 
 def range_key(prefix: str, fragment_id: int, covered: RowRange) -> str:
-    """Key of the checkpoint that covers `covered` of a fragment."""
+    """Return the key of the checkpoint that covers `covered` of a fragment."""
     return f"{prefix}_frag-{fragment_id}_range-{covered.start}-{covered.end}"
 
 
 def record_key(prefix: str, fragment_id: int) -> str:
-    """Key of the fragment record: it points at the column file that was written for the fragment."""
+    """Return the key of the fragment record: it points at the column file that was written for the fragment."""
     return f"{prefix}_frag-{fragment_id}_file"
 
 
 def traced_key(function_part_: str) -> str:
-    """Key of the records that say which rows of compacted fragments are settled, for a function version and column.
+    """Return the key of the records about compacted fragments of a function version and column.
 
-    The column's name is no part of it: a rename moves no row.
+    They say which rows are settled. The column's name is no part of the key: a rename moves no row.
     """
     return f"traced-{function_part_}"
 
 
 def parse_range_key(key: str) -> RangeKey | None:
-    """Takes a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
+    """Take a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
 
-    None: not a key of ours, or a legacy form, which is recognised and never reused.
+    Returns:
+        None where it is no key of ours, or a legacy form, which is recognised and never reused.
     """
     if is_legacy(key):
         return None
@@ -188,13 +194,13 @@ def parse_range_key(key: str) -> RangeKey | None:
 
 
 def parse_record_key(key: str) -> tuple[str, int] | None:
-    """(prefix, fragment id) of a fragment record's key."""
+    """Return (prefix, fragment id) of a fragment record's key; None for any other."""
     match = _RECORD.fullmatch(key)
     return (match["prefix"], int(match["frag"])) if match else None
 
 
 def is_legacy(key: str) -> bool:
-    """Forms of older writers: a dataset version in the key, `fragment_data_file:…`, a bare sha256."""
+    """Tell whether a key is of an older writer: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
     return (
         key.startswith("fragment_data_file:")
         or re.fullmatch(r"[0-9a-f]{64}", key) is not None
@@ -203,55 +209,55 @@ def is_legacy(key: str) -> bool:
 
 
 def before_filter(prefix: str) -> str:
-    """What a prefix begins with, whatever the filter: to list checkpoints under any."""
+    """Return what a prefix begins with, whatever the filter: to list checkpoints under any."""
     head, mark, _ = prefix.rpartition("_where-")
     return head + mark
 
 
 def under_filter(prefix: str, filter_md5: str) -> str:
-    """The prefix of checkpoints of the same rows under another filter."""
+    """Return the prefix of checkpoints of the same rows under another filter."""
     head, mark, tail = prefix.rpartition("_where-")
     return f"{head}{mark}{filter_md5}{tail[32:]}"
 
 
 def any_filter(prefix: str) -> str:
-    """A prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
+    """Return a prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")
     return f"{head}_where-*{tail[32:]}"
 
 
 def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterable[tuple[int, str]]) -> str:
-    """Identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
+    """Return the identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
 
-    A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no
-    part of it: rows computed under one filter are as good under another.
+    A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no part of
+    it: rows computed under one filter are as good under another.
     """
     return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
 
 
 def fingerprint_of(function: str, sources_: str) -> str:
-    """A fingerprint from what `function_part` and `sources` give."""
+    """Return a fingerprint from what `function_part` and `sources` give."""
     return function + sources_[:_HALF]
 
 
 def sources_part(inputs: Iterable[tuple[int, str]]) -> str:
-    """Second half of a fingerprint."""
+    """Return the second half of a fingerprint."""
     return sources(inputs)[:_HALF]
 
 
 def function_of(fingerprint_: str) -> str:
-    """What `function_part` gave for a fingerprint."""
+    """Return what `function_part` gave for a fingerprint."""
     return fingerprint_[:_HALF]
 
 
 @functools.lru_cache(maxsize=64)
 def function_part(udf_name: str, udf_version: str, column_id: str) -> str:
-    """First half of a fingerprint."""
+    """Return the first half of a fingerprint."""
     return md5(_compact([udf_name, udf_version, column_id]))[:_HALF]
 
 
 def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
-    """Name of a column file: provenance first, then an attempt-unique end."""
+    """Return the name of a column file: provenance first, then an attempt-unique end."""
     return f"{fingerprint_}-{'partial-' if partial else ''}{attempt}.lance"
 
 
@@ -271,16 +277,16 @@ class ColumnFileName(NamedTuple):
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:
-    """None for a file that Leman did not write."""
+    """Take the name of a column file apart; None for a file that Leman did not write."""
     match = _FILE.fullmatch(path)
     return ColumnFileName(match[1], match[2] is not None) if match else None
 
 
 def is_view_file_name(path: str) -> bool:
-    """Whether a data file's name is one that Leman gives to files of views."""
+    """Tell whether a data file's name is one that Leman gives to files of views."""
     return _VIEW_FILE.fullmatch(path) is not None
 
 
 def is_evictions_name(path: str) -> bool:
-    """Whether a name is one that Leman gives to a list of rows to be evicted."""
+    """Tell whether a name is one that Leman gives to a list of rows to be evicted."""
     return _EVICTIONS.fullmatch(path) is not None

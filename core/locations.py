@@ -23,7 +23,7 @@ _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
 #: How uris begin that both Lance and pyarrow understand: of Azure, Google Cloud Storage, and S3 and what speaks it.
 STORES = ("abfss", "gs", "s3")
-#: Others that one of the two understands, or that are known from elsewhere, and how to write what they mean.
+#: Other beginnings that one of the two understands, or that are known from elsewhere → how to write what they mean.
 _AZURE = "abfss://container@account.dfs.core.windows.net/path"
 _MEANT = {
     **dict.fromkeys(("abfs", "adl", "az", "azure", "wasb", "wasbs"), _AZURE),
@@ -36,8 +36,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 def canonical_database(text: str) -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
 
-    Raises InvalidArgument (BAD_DATABASE: empty, relative, not a uri of a store; RESERVED_DATABASE: inside Leman's own
-    folder).
+    Raises:
+        InvalidArgument: BAD_DATABASE, where it is empty, relative, or not a uri of a store; RESERVED_DATABASE, where it
+            is inside Leman's own folder.
     """
     if not text.strip() or "\0" in text:
         raise _bad("database is empty; give a path or uri")
@@ -55,7 +56,8 @@ def canonical_database(text: str) -> str:
 def table_uri(database: str, table: str) -> str:
     """Return the uri of a table's Lance dataset.
 
-    Raises InvalidArgument (BAD_TABLE_NAME, and as `canonical_database`).
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME, and as `canonical_database`.
     """
     if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\\0"):
         raise InvalidArgument(
@@ -75,7 +77,8 @@ def table_uri(database: str, table: str) -> str:
 def canonical_table(uri: str) -> str:
     """Return the one form of the uri of a table's Lance dataset, `<database>/<name>.lance`.
 
-    Raises InvalidArgument (BAD_TABLE_URI, and as `table_uri`).
+    Raises:
+        InvalidArgument: BAD_TABLE_URI, and as `table_uri`.
     """
     database, _, name = uri.rstrip("/").rpartition("/")
     if uri.startswith("/"):
@@ -88,7 +91,7 @@ def canonical_table(uri: str) -> str:
 
 
 def _path_of(text: str) -> str:
-    """The local path that a path or a file uri (RFC 8089) means."""
+    """Return the local path that a path or a file uri (RFC 8089) means."""
     if not _SCHEME.match(text):
         return text
     parts = urllib.parse.urlsplit(text)

@@ -24,7 +24,11 @@ class CheckpointStore(Protocol):
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
-        """Raises KeyError where the key is absent or its file was damaged."""
+        """Return the batch under a key.
+
+        Raises:
+            KeyError: the key is absent or its file was damaged.
+        """
         ...
 
     def __contains__(self, key: str) -> bool: ...
@@ -32,74 +36,85 @@ class CheckpointStore(Protocol):
     def __delitem__(self, key: str) -> None: ...
 
     def list_keys(self, prefix: str | None = None) -> list[str]:
-        """All keys that begin with `prefix`, sorted."""
+        """Return all keys that begin with `prefix`, sorted."""
         ...
 
 
 class TableReader(Protocol):
-    """Reads manifests."""
+    """What reads manifests."""
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
-        """A version of the table (0: latest). Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND)."""
+        """Return a version of the table (0: latest).
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
+        """
         ...
 
     def check_filter(self, uri: str, where: str) -> None:
-        """Raises InvalidArgument (INVALID_FILTER) where Lance would not take the expression on this table."""
+        """Check that Lance takes the expression on this table.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer to a reservation: `granted` is ours until released or expired, `busy` is someone else's.
+    """Answer to a reservation."""
 
-    `others_finished` is True when another holder has released finished work in this scope since it was first reserved:
-    look at the checkpoint store again before computing. `holds` are the reservations that `busy` is due to, each with a
-    mark that changes whenever it is renewed. `overtaken`: a later attempt at the job reserves here; stop.
-    """
-
+    #: Ours until released or expired.
     granted: tuple[RowRange, ...]
+    #: Someone else's.
     busy: tuple[RowRange, ...]
+    #: Whether another holder has released finished work in this scope since it was first reserved: look at the
+    #: checkpoint store again before computing.
     others_finished: bool
+    #: The reservations that `busy` is due to, each with a mark that changes whenever it is renewed.
     holds: tuple[str, ...] = ()
+    #: Whether a later attempt at the job reserves here; stop then.
     overtaken: bool = False
 
 
 class Reservations(Protocol):
-    """Who is computing what, so that two jobs do not compute the same rows. Saves work; correctness never rests on it.
+    """Who is computing what, so that two jobs do not compute the same rows.
 
-    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never hands
-    out a row twice at once, and takes over by itself what one of its dead workers held, or an earlier attempt, dead or
-    not. What a dead job held expires.
+    Saves work; correctness never rests on it.
+
+    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never gives out a row twice at
+    once, and takes over by itself what one of its dead workers held, or an earlier attempt, dead or not. What a dead
+    job held expires.
     """
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
-        """Takes what is free. Those `ignored`, out of `Grant.holds`, count as free if they were not renewed since."""
+        """Take what is free. Those `ignored`, out of `Grant.holds`, count as free if they were not renewed since."""
         ...
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
-        """False: a later attempt at the job reserves in one of the scopes; stop."""
+        """Renew what the holder has in the scopes; False: a later attempt at the job reserves in one of them; stop."""
         ...
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Gives granted ranges back; `finished` says that their results are stored."""
+        """Give back granted ranges; `finished` says that their results are stored."""
         ...
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Gives back whatever the holder has in the scopes: its workers were ended and cannot."""
+        """Give back whatever the holder has in the scopes: its workers were ended and cannot."""
         ...
 
 
 class ErrorSink(Protocol):
-    """Stores failed rows, before the checkpoint or file that says that they failed."""
+    """What stores failed rows, before the checkpoint or file that says that they failed."""
 
     def store(self, failures: Sequence[RowFailure]) -> None: ...
 
 
 class ProgressSink(Protocol):
-    """Hints from a unit while it runs. Losing them delays a display, never a value."""
+    """What takes the reports of a unit while it runs. Losing them delays a display, never a value."""
 
     def send(self, report: ProgressReport) -> None: ...
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Says what the unit is about to do, in case its worker dies over it."""
+        """Say what the unit is about to do, in case its worker dies over it."""
         ...

@@ -8,7 +8,7 @@ SERVICES = ("planner", "executor", "commit_coordinator")
 
 
 def version() -> str:
-    """Version of the installed software; `unknown` where it is not installed as a distribution."""
+    """Return the version of the installed software; `unknown` where it is not installed as a distribution."""
     try:
         return metadata.version("leman-services")
     except metadata.PackageNotFoundError:

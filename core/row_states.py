@@ -42,44 +42,51 @@ _STATE_MASK = 3
 
 
 def of_version(state: RowState, version: int) -> int:
-    """A state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
+    """Return a state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
     return state | version << _VERSION_SHIFT
 
 
 def kinds(states: States) -> States:
-    """The states alone, without their versions."""
+    """Return the states alone, without their versions."""
     return states & np.uint8(_STATE_MASK)
 
 
 def versions(states: States) -> States:
-    """The versions' numbers alone."""
+    """Return the versions' numbers alone."""
     return states >> np.uint8(_VERSION_SHIFT)
 
 
 @dataclass(frozen=True, slots=True)
 class StateSummary:
-    """Rows by state, and md5 of the filters under which every matching row is settled. `failed` and `computed` are of
-    the file's own version; `older` has those of earlier ones: (first half of the fingerprint, computed, failed)."""
+    """Rows by state, and md5 of the filters under which every matching row is settled.
+
+    `failed` and `computed` are of the file's own version.
+    """
 
     untouched: int
     failed: int
     computed: int
     filters: frozenset[str] = frozenset()
+    #: Rows of earlier versions: (first half of the fingerprint, computed, failed).
     older: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def kept(self) -> int:
-        """Rows with a value of an earlier version."""
+        """Count the rows with a value of an earlier version."""
         return sum(computed for _, computed, _ in self.older)
 
     @property
     def failed_older(self) -> int:
-        """Rows that failed under an earlier version, and that the file's own was not asked about."""
+        """Count the rows that failed under an earlier version, and that the file's own was not asked about."""
         return sum(failed for _, _, failed in self.older)
 
 
 def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequence[str] = ()) -> StateSummary:
-    """Counts the states. `older`: first halves of fingerprints, of the versions from 1 on."""
+    """Count the states.
+
+    Args:
+        older: first halves of fingerprints, of the versions from 1 on.
+    """
     counts = np.bincount(states, minlength=of_version(RowState.DELETED, len(older)) + 1)
     pairs = [
         (part, int(counts[of_version(RowState.COMPUTED, n)]), int(counts[of_version(RowState.FAILED, n)]))
@@ -90,8 +97,10 @@ def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequ
 
 
 def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
-    """The counts of a file whose own version is `own`, as the version `accepted[0]` sees them: rows of a version that
-    is not among `accepted` count as untouched."""
+    """Return the counts of a file whose own version is `own`, as the version `accepted[0]` sees them.
+
+    Rows of a version that is not among `accepted` count as untouched.
+    """
     counted = [(own, summary.computed, summary.failed), *summary.older]
     found = {part: (computed, failed) for part, computed, failed in counted}
     now = found.get(accepted[0], (0, 0))
@@ -103,7 +112,7 @@ def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> State
 
 
 def translate(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
-    """As `seen_from`, row by row: versions become places in `accepted`."""
+    """Do what `seen_from` does, row by row: versions become places in `accepted`."""
     if own == accepted[0] and not older:
         return states
     table = np.zeros(256, np.uint8)
@@ -115,8 +124,14 @@ def translate(states: States, own: str, older: Sequence[str], accepted: Sequence
 
 
 def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
-    """Header length (4 bytes, little endian), JSON header, digest of all the rest (8 bytes), zlib of the states at two
-    bits a row, or at a byte a row where some are of earlier versions. `older`: as in `summarize`."""
+    """Return the states as bytes, with their summary.
+
+    They are the header length (4 bytes, little endian), a JSON header, a digest of all the rest (8 bytes), and zlib of
+    the states at two bits a row, or at a byte a row where some are of earlier versions.
+
+    Args:
+        older: as in `summarize`.
+    """
     summary = summarize(states, filters, older)
     fields: dict[str, typing.Any] = {
         "rows": len(states),
@@ -148,20 +163,31 @@ def _digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
 
 
 def check(buffer: bytes) -> None:
-    """Raise ValueError where the buffer is damaged. What follows may rely on it being whole."""
+    """Check that a buffer is whole; later calls may rely on it.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
     _header(buffer)
 
 
 def decode_summary(buffer: bytes) -> StateSummary:
-    """The header alone. Raises ValueError where the buffer is damaged."""
+    """Return what the header says.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
     header = _header(buffer)
     older = tuple((str(part), int(c), int(f)) for part, c, f in header.get("older", ()))
     return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]), older)
 
 
 def decode(buffer: bytes) -> States:
-    """One state for each physical row; versions are those of the file: see `decode_for`. Raises ValueError where the
-    buffer is damaged."""
+    """Return one state for each physical row; versions are those of the file: see `decode_for`.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
     header = _header(buffer)
     rows = header["rows"]
     packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
@@ -174,7 +200,10 @@ def decode(buffer: bytes) -> States:
 
 
 def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
-    """The states of a file whose own version is `own`, as the version `accepted[0]` sees them: see `translate`."""
+    """Return the states of a file whose own version is `own`, as the version `accepted[0]` sees them.
+
+    See `translate`.
+    """
     return translate(decode(buffer), own, [part for part, _, _ in decode_summary(buffer).older], accepted)
 
 

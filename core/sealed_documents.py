@@ -14,12 +14,16 @@ _DIGEST = "sha256"
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON with the digest of all the rest in it. It must not have a key `sha256` of its own."""
+    """Return the document as JSON with the digest of all the rest in it. It must not have a key `sha256` of its own."""
     return _text({**document, _DIGEST: _digest_of(document)})
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """What was sealed, if every byte is as it was written. Raises ValueError, which says what is wrong."""
+    """Return what was sealed, if every byte is as it was written.
+
+    Raises:
+        ValueError: it is not; the error says what is wrong.
+    """
     document = json.loads(data)
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")
@@ -32,7 +36,7 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 def digest_of(entries: Mapping[str, str]) -> str:
-    """Digest of named texts, whatever their order: 32 hex digits."""
+    """Return the digest of named texts, whatever their order: 32 hex digits."""
     return hashlib.sha256(json.dumps(sorted(entries.items()), ensure_ascii=False).encode()).hexdigest()[:32]
 
 
@@ -45,18 +49,22 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 
 def seal_text(text: str) -> str:
-    """The text with its digest before it."""
+    """Return the text with its digest before it."""
     return f"{_short(text)} {text}"
 
 
 def is_whole(sealed: str) -> bool:
-    """Whether a sealed text is as it was written."""
+    """Tell whether a sealed text is as it was written."""
     digest, _, text = sealed.partition(" ")
     return digest == _short(text)
 
 
 def unseal_text(sealed: str) -> str:
-    """What was sealed. Raises ValueError where it is not as it was written."""
+    """Return what was sealed.
+
+    Raises:
+        ValueError: it is not as it was written.
+    """
     if not is_whole(sealed):
         raise ValueError("its digest does not match its content")
     return sealed.partition(" ")[2]

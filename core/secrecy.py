@@ -1,5 +1,4 @@
-"""Keeps settings, secrets among them, out of what other processes of the same user see of this one, and out of what it
-starts."""
+"""Keep settings, secrets among them, from other processes of the same user and from what this one starts."""
 
 from __future__ import annotations
 
@@ -13,17 +12,19 @@ from core.config import PREFIX
 
 #: Read by every process by itself, for tests.
 _KEPT = frozenset({"LEMAN_CRASH"})
-_ENV_START, _ENV_END = 47, 48  # of the fields that follow the program's name in /proc/self/stat
+_ENV_START, _ENV_END = 47, 48  # of the fields after the program's name in /proc/self/stat
 
 
 def without_settings(environment: dict[str, str]) -> dict[str, str]:
-    """An environment for a process that needs none of Leman's settings."""
+    """Return an environment for a process that needs none of Leman's settings."""
     return {name: value for name, value in environment.items() if not _is_setting(name)}
 
 
 def forget_settings() -> None:
-    """Takes Leman's settings out of this process's environment: call it when they are read. What it starts does not
-    inherit them."""
+    """Take Leman's settings out of this process's environment: call it when they are read.
+
+    What the process starts does not inherit them.
+    """
     for name in list(os.environ):
         if _is_setting(name):
             del os.environ[name]
@@ -31,8 +32,11 @@ def forget_settings() -> None:
 
 
 def blank_shown() -> None:
-    """Takes the values of Leman's settings out of /proc/PID/environ, which shows a process's first environment whatever
-    becomes of it, and to all of the same user. This process still has those that it has not forgotten."""
+    """Take the values of Leman's settings out of /proc/PID/environ.
+
+    That file shows a process's first environment whatever becomes of it, and to all of the same user. This process
+    still has the settings that it has not forgotten.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, ValueError, IndexError):

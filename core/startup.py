@@ -28,7 +28,10 @@ class _Absent:
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """While it is open, optional imports of these modules find nothing. For services that never use them."""
+    """Let optional imports of these modules find nothing while the context is open.
+
+    For services that never use them.
+    """
     finder = _Absent(names)
     sys.meta_path.insert(0, finder)
     try:

@@ -53,9 +53,15 @@ _LONGEST = 300
 
 
 def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
-    """The error (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED) where the storage refuses until somebody does
-    something about it; None where it says something else. `path`: what was to be read or written, unless the error
-    itself names a place."""
+    """Return the error where the storage refuses until somebody does something about it.
+
+    Args:
+        path: what was to be read or written, unless the error itself names a place.
+
+    Returns:
+        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY or STORAGE_DENIED; None where the error says something
+            else.
+    """
     reason = _reason(error)
     if reason is None:
         return None
@@ -70,26 +76,31 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
 
 
 def failed(error: BaseException, message: str, path: str) -> LemanError:
-    """The error of a storage that could not be used: what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the
-    message."""
+    """Return the error of a storage that could not be used.
+
+    It is what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the message.
+    """
     return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, message, uri=path)
 
 
 def unusable(error: BaseException, path: str) -> LemanError:
-    """As `failed`, where there is no more to say than the class and the words of the error."""
+    """Return what `failed` does, where there is no more to say than the class and the words of the error."""
     words = str(error).partition(", /")[0]  # then comes a place in Lance's own source
     return failed(error, f"{type(error).__name__}: {words}", path)
 
 
 def said(error: BaseException) -> str:
-    """The words of the error that a LemanError stands for; its own where it stands for itself."""
+    """Return the words of the error that a LemanError stands for; its own where it stands for itself."""
     return str(error.__cause__ or error)
 
 
 @contextlib.contextmanager
 def in_use(what: str, path: str) -> Iterator[None]:
-    """Raises what `failed` gives in place of an OSError, except where a file is missing: that is for who asked to
-    judge. `what` begins a sentence, such as "Files of table t"."""
+    """Raise what `failed` gives in place of an OSError, except where a file is missing: whoever asked judges that.
+
+    Args:
+        what: begins a sentence, such as "Files of table t".
+    """
     try:
         yield
     except FileNotFoundError:
@@ -110,7 +121,7 @@ def _reason(error: BaseException) -> str | None:
 
 
 def error_number(error: BaseException) -> int | None:
-    """The errno of what an operating system said, whoever passes it on; None where something else is wrong."""
+    """Return the errno of what an operating system said, whoever passes it on; None where something else is wrong."""
     number: int | None = getattr(error, "errno", None)
     if number is None:
         found = _NUMBER.search(str(error))

@@ -28,8 +28,12 @@ _CHATTY = ("py4j", "asyncio")
 
 
 def configure(settings: Settings, service: str, stream: TextIO | None = None) -> None:
-    """Sets up logging for this process; `service` is part of every line. `stream` defaults to standard
-    error."""
+    """Set up logging for this process.
+
+    Args:
+        service: it is part of every line.
+        stream: standard error unless given.
+    """
     out = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.log.level.upper()]
     structlog.configure(
@@ -51,13 +55,13 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
 
 @contextlib.contextmanager
 def bound(**values: str) -> Iterator[None]:
-    """Adds values (such as `job_id`) to every line that is logged in this context."""
+    """Add values (such as `job_id`) to every line that is logged in this context."""
     with structlog.contextvars.bound_contextvars(**values):
         yield
 
 
 def secrets_of(settings: BaseModel) -> list[str]:
-    """Every secret value in the settings, passwords inside of urls included, longest first."""
+    """Return every secret value in the settings, passwords inside of urls included, longest first."""
     found: set[str] = set()
     for name in type(settings).model_fields:
         value = getattr(settings, name)
@@ -99,7 +103,7 @@ def _masked(render: Processor, secrets: list[str]) -> Processor:
 
 
 class _ToStructlog(logging.Handler):
-    """Hands lines of the standard library's loggers to structlog."""
+    """What passes lines of the standard library's loggers on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         event: dict[str, Any] = {"logger": record.name}

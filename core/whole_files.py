@@ -19,7 +19,11 @@ from core.domain.garbage import DAY, UNFINISHED_NAME
 
 
 def put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    """Writes a file, in place of another one if there is one. Raises OSError."""
+    """Write a file, in place of another one if there is one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     if not isinstance(filesystem, pafs.LocalFileSystem):
         _write(filesystem, path, content)
         return
@@ -28,10 +32,13 @@ def put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
 
 
 def create(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
-    """Writes a file that is not there yet; False: someone else was faster. Raises OSError.
+    """Write a file that is not there yet; False: someone else was faster.
 
     Exact on local disks. Object stores have no such call here: there two writers at the same instant are told apart by
     what is stored afterwards.
+
+    Raises:
+        OSError: it cannot be written.
     """
     if not isinstance(filesystem, pafs.LocalFileSystem):
         _write(filesystem, path, content)
@@ -46,7 +53,7 @@ def create(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
 
 
 def sweep(folder: str, older_than: float = DAY) -> None:
-    """Deletes what killed writers left in a folder of a local disk, once nobody has written to it for so long."""
+    """Delete what killed writers left in a folder of a local disk, once nobody has written to it for so long."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # its writer may be there, and faster
@@ -56,7 +63,10 @@ def sweep(folder: str, older_than: float = DAY) -> None:
 
 @contextlib.contextmanager
 def unfinished_beside(path: str) -> Iterator[str]:
-    """A name for a file that is to become that of `path`. Whatever is still there under it in the end goes."""
+    """Yield a name for a file that is to become that of `path`.
+
+    Whatever is still there under it in the end is deleted.
+    """
     unfinished = f"{path.rpartition('/')[0]}/.tmp{uuid.uuid4().hex}"
     try:
         yield unfinished

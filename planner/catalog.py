@@ -49,7 +49,8 @@ class ComputedColumn:
 def check_not_scratch(name: str, *, field: str) -> None:
     """Refuse the tables that a refresh computes in: no caller describes, changes or makes one.
 
-    Raises InvalidArgument (RESERVED_NAME).
+    Raises:
+        InvalidArgument: RESERVED_NAME, where the name begins with the prefix of scratch tables.
     """
     if name.startswith(SCRATCH_PREFIX):
         raise InvalidArgument(
@@ -58,32 +59,45 @@ def check_not_scratch(name: str, *, field: str) -> None:
 
 
 class Catalog:
-    """Holds no state: any number of threads may use one."""
+    """What is known and checked of the tables, functions and columns of databases.
+
+    It holds no state: any number of threads may use one.
+    """
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
         self._registry = registry
 
     def registry(self, database: str) -> UdfRegistry:
-        """The functions of a database."""
+        """Return the functions of a database."""
         return self._registry(canonical_database(database))
 
     def table(self, database: str, table: str) -> TableSnapshot:
-        """The latest version of a table. Raises InvalidArgument (RESERVED_NAME), and as `LanceTables.snapshot`."""
+        """Return the latest version of a table.
+
+        Raises:
+            InvalidArgument: RESERVED_NAME, for a scratch table.
+            LemanError: whatever `LanceTables.snapshot` raises.
+        """
         check_not_scratch(table, field="table.table")
         return self._tables.snapshot(table_uri(database, table))
 
     def tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted; without those that a refresh computes in."""
+        """Return the names of the tables of a database, sorted; without those that a refresh computes in."""
         return [name for name in self._tables.list_tables(database) if not name.startswith(SCRATCH_PREFIX)]
 
     def addition(
         self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
     ) -> Addition:
-        """Checks all columns. Column ids follow from the request id, so that a repetition asks for the same; `body`
-        tells it from another request under the same id.
+        """Check all columns that are to be added and return them as fields with their bindings.
 
-        Raises what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+        Column ids are made from the request id, so that a repetition asks for the same ones.
+
+        Args:
+            body: tells the request from another one under the same id.
+
+        Raises:
+            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
         """
         _check_named(columns)
         snapshot = self.table(database, table)
@@ -111,7 +125,11 @@ class Catalog:
     def alteration(
         self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
     ) -> Addition:
-        """Checks all columns. Raises what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names."""
+        """Check all columns that are to get other functions and return them as fields with their new bindings.
+
+        Raises:
+            LemanError: what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
+        """
         _check_named(columns)
         snapshot = self.table(database, table)
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
@@ -138,7 +156,7 @@ class Catalog:
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
 
     def _function(self, registry: UdfRegistry, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """The registered function, or that of the expression, which is not registered yet."""
+        """Return the registered function, or that of the expression, which is not registered yet."""
         if not column.sql_expression:
             if column.error_policy is not None:
                 raise InvalidArgument(
@@ -167,8 +185,10 @@ class Catalog:
         functions: Sequence[UdfDefinition],
         fields: Sequence[pa.Field],
     ) -> None:
-        """Registers the expressions that came with the columns, once all is checked. One that was registered before
-        was written without this table."""
+        """Register the expressions that came with the columns, once all is checked.
+
+        An expression that was registered before was written without this table, so that its type is checked here.
+        """
         triples = list(zip(columns, functions, fields, strict=True))
         for column, udf, field in triples:
             if udf.kind is UdfKind.SQL and not column.sql_expression:
@@ -190,7 +210,7 @@ class Catalog:
 
 
 def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> ErrorPolicy:
-    """The one that is asked for, or else the one that the expression has been registered with."""
+    """Return the error policy that is asked for, or else the one that the expression has been registered with."""
     if column.error_policy is not None:
         return column.error_policy
     try:
@@ -209,7 +229,7 @@ def _check_named(columns: Sequence[NewColumn]) -> None:
 
 
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
-    """The computed columns of a table, in the order of its schema."""
+    """Return the computed columns of a table, in the order of its schema."""
     bound = [(field.name, binding.read(field.arrow)) for field in table.fields]
     return [
         ComputedColumn(name, b.udf_name, b.udf_version, tuple(_name_now(table, i) for i in b.inputs), b.kept)
@@ -224,7 +244,7 @@ def _name_now(table: TableSnapshot, column: ColumnInput) -> str:
 
 
 def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefinition) -> pa.Field | None:
-    """The field as an earlier call with the same request id asked for it."""
+    """Return the field as an earlier call with the same request id asked for it."""
     column = table.column(name)
     bound: ColumnBinding | None = None if column is None else binding.read(column.arrow)
     if bound is None or bound.column_id != column_id:

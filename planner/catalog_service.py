@@ -27,7 +27,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
-    """The RPCs. Their contracts stand in protos/leman/v1/catalog.proto."""
+    """The RPCs of CatalogService. Their contracts stand in protos/leman/v1/catalog.proto."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Decides which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
+"""Decide which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
 
 A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
 function's replaced. Their rows are stored once more, as checkpoints under the fragments that have them now
@@ -38,14 +38,14 @@ _NO_FILTER = keys.md5("")
 
 
 class CheckpointReader(Protocol):
-    """Reads what older work left. None: it is gone or damaged."""
+    """What reads older stored work; it returns None where that is gone or damaged."""
 
     def record(self, key: str) -> FragmentRecord | None:
-        """A fragment record."""
+        """Read a fragment record."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Which physical rows of an old fragment were not deleted in a version."""
+        """Tell which physical rows of an old fragment were not deleted in a version."""
         ...
 
 
@@ -99,7 +99,7 @@ class _Move:
 
 
 class CheckpointMigrator:
-    """Decides for one plan, which was made from the stored work."""
+    """What decides for one plan, which was made from the stored work."""
 
     def __init__(self, resolved: ResolvedRequest, stored_work: StoredWork, reader: CheckpointReader) -> None:
         self._resolved = resolved
@@ -115,13 +115,15 @@ class CheckpointMigrator:
 
     @cached_property
     def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
-        """What is stored where the plan finds it, so that its ranges are left out; put together only where there is
-        something to be migrated."""
+        """Return what is stored where the plan finds it, so that its ranges are left out.
+
+        It is put together only where there is something to be migrated.
+        """
         found = (stored.key for checkpoints in self._stored_work.found.values() for stored in checkpoints)
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Iterable[FragmentStatus]) -> Iterator[MigratedRows]:
-        """Rows of files that were replaced, or that are another column's by now."""
+        """Yield the rows of files that were replaced, or that belong to another column by now."""
         tasks = {task.fragment_id: task for task in plan.tasks if task.missing}
         for status in statuses:
             task = tasks.get(status.fragment.fragment_id)
@@ -134,7 +136,7 @@ class CheckpointMigrator:
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
-        """Rows of fragments that were compacted, each for the one that has them next."""
+        """Yield the rows of fragments that were compacted, each for the one that has them next."""
         by_id = {status.fragment.fragment_id: status for status in statuses}
         waiting = []
         for task in plan.tasks:
@@ -155,7 +157,7 @@ class CheckpointMigrator:
                     waiting.append(_Target(move.fragment, sources, None, target.is_traced))
 
     def _moves(self, rewrite: Rewrite, fragment: Fragment) -> Iterator[_Move]:
-        """Where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
+        """Yield where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
         made, before = rewrite.place_of(origin(self._resolved, fragment))
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
         rows = sum(old.live_rows for old in rewrite.old)
@@ -174,7 +176,7 @@ class CheckpointMigrator:
             return
         known = status.current_file if target.is_traced else ""
         files = list(self._files(old, status.sources, known))
-        whole = [source for source in files if source.filter_id == _NO_FILTER]  # that has what checkpoints have
+        whole = [source for source in files if source.filter_id == _NO_FILTER]  # it has all that checkpoints have
         sources = whole[:1] or [*files, *self._checkpoints(old, status.sources)]
         if sources and move.before:
             move.live = self._reader.live(move.before, old)
@@ -205,7 +207,7 @@ class CheckpointMigrator:
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
-        """Whether it has values of this function version and these inputs, for whichever column."""
+        """Tell whether a record has values of this function version and these inputs, for any column."""
         udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
         wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
         return (
@@ -244,6 +246,6 @@ class CheckpointMigrator:
 
 
 def origin(resolved: ResolvedRequest, fragment: Fragment) -> str:
-    """The file that tells which compaction made a fragment; empty where it is one of Leman's, or none is read."""
+    """Return the file that tells which compaction made a fragment; empty: it is one of Leman's, or none is read."""
     file = next((f for i in resolved.input_ids if (f := fragment.file_of(i))), "")
     return "" if keys.parse_column_file_name(file) is not None else file

@@ -1,8 +1,9 @@
-"""Reads what compaction tracing and checkpoint migration need, and no more.
+"""Read what compaction tracing and checkpoint migration need, and no more.
 
-Two questions take the history of compactions. Which rows of a fragment are computed, where its file has a name that
-says nothing (`row_tracing` decides)? And where did rows go for which checkpoints or finished files are stored under a
-fragment that is gone (`checkpoint_migration` decides)? A table without either costs no look at its history.
+The history of compactions is read for two purposes. Where a fragment's file has a name that says nothing, it tells
+which of its rows are computed (`row_tracing` decides). Where checkpoints or finished files are stored under a fragment
+that is gone, it tells where their rows went (`checkpoint_migration` decides). The history of a table that has neither
+is not read.
 
 What an earlier run recorded of a file comes first: then the history is not read for it, which may be cleaned by now.
 """
@@ -121,7 +122,7 @@ class _Archive(_OldVersions):
         self._buffers: dict[str, bytes | None] = {}
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
-        """None too where it is about another output column, or other inputs."""
+        """Return the record; None too where it is about another output column, or other inputs."""
         output = self._resolved.output
         if self._records is None:
             self._records = self._read_records()
@@ -138,7 +139,7 @@ class _Archive(_OldVersions):
         return record
 
     def states(self, status: FragmentStatus) -> bytes | None:
-        """From the file, or from the record that was stored with it."""
+        """Return row states from the file, or from the record that was stored with it."""
         file = status.current_file
         if file not in self._buffers:
             try:
@@ -159,7 +160,7 @@ class _Archive(_OldVersions):
 
     @cached_property
     def _record_keys(self) -> dict[Slot, list[str]]:
-        """Of fragments, under any filter, for the request's version and those that are kept."""
+        """List the keys of fragment records, under any filter, for the request's version and those that are kept."""
         found: dict[Slot, list[str]] = defaultdict(list)
         for family in self._resolved.families:
             for parsed in family.parse_all(self._store.list_keys(family.head)):

@@ -19,7 +19,7 @@ from planner.request_resolution import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
 from planner.stored_work import FailedNow
 
-#: Of more failed rows it is not found out which of them a filter matches.
+#: Where more rows failed than this, it is not looked up which of them a filter matches.
 MOST_ASKED = 10_000
 
 Offsets = npt.NDArray[np.int64]
@@ -28,8 +28,13 @@ Offsets = npt.NDArray[np.int64]
 def failed_now(
     resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: dict[str, StateSummary]
 ) -> dict[int, FailedNow]:
-    """The failed rows of fragments of which a header alone does not tell how many still count: some rows are deleted,
-    or a filter may leave them out. By id of the fragment."""
+    """Count the failed rows of those fragments whose header alone does not tell how many still count.
+
+    That is where some rows are deleted, or a filter may leave them out.
+
+    Returns:
+        The counts, by id of the fragment.
+    """
     where = "" if resolved.past is not None else resolved.filter.where  # an older version's rows are another matter
     unsure = [status for status in statuses if where or status.fragment.deleted_rows]
     unsure = [status for status in unsure if (known := decide(resolved, status, states).states) and known.failed]
@@ -45,7 +50,7 @@ def failed_now(
 
 
 def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Offsets:
-    """Offsets of the rows that failed under the request's version and that are not deleted."""
+    """Return the offsets of the rows that failed under the request's version and that are not deleted."""
     offsets: Offsets = np.flatnonzero(states_of(resolved, status) == RowState.FAILED)
     if not status.fragment.deleted_rows or not len(offsets):
         return offsets
@@ -54,7 +59,7 @@ def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: Fr
 
 
 def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:
-    """How many of the rows a filter matches; empty where it cannot be evaluated for them."""
+    """Return how many of the rows a filter matches; empty where it cannot be evaluated for them."""
     bases = [addresses_of(fragment_id, offsets) for fragment_id, offsets in rows.items()]
     try:
         found = reader.matching(np.concatenate(bases).tolist(), where)
@@ -65,7 +70,7 @@ def _matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> d
 
 
 def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """One for each physical row, as the column's function sees them."""
+    """Return the state of each physical row, as the column's function sees them."""
     rows = status.fragment.physical_rows
     if status.moved is not None:
         if not status.moved.states:
@@ -79,7 +84,7 @@ def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
 
 
 def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """What cannot be read is worth nothing: the planner has it computed again."""
+    """Return the states of a partial file. One that cannot be read counts for nothing: it is computed again."""
     name = keys.parse_column_file_name(status.current_file)
     try:
         buffer = column_files.read_states_buffer(resolved.table.uri, status.current_file)

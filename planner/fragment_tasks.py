@@ -17,8 +17,7 @@ from planner.stored_work import StoredWork
 
 
 class PendingFragment(NamedTuple):
-    """A fragment with work: what is stored of it, and what is missing. `failed_before`: rows that failed and are not to
-    be tried again."""
+    """A fragment with work: what is stored of it, and what is missing."""
 
     status: FragmentStatus
     reason: Reason
@@ -26,11 +25,12 @@ class PendingFragment(NamedTuple):
     missing: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
+    #: Rows that failed and are not to be tried again.
     failed_before: int = 0
 
 
 class Tasks(Sequence[FragmentTask]):
-    """The tasks of openings, each made when it is looked at and not kept: a plan may have very many."""
+    """The tasks of pending fragments, each made when it is looked at and not kept: a plan may have very many."""
 
     def __init__(self, resolved: ResolvedRequest, pending: Sequence[PendingFragment]) -> None:
         self._resolved = resolved
@@ -69,7 +69,11 @@ def open_fragment(
     stored_work: StoredWork,
     records: Sequence[tuple[str, FragmentRecord]],
 ) -> PendingFragment:
-    """`records`: the fragment's own, each with the md5 of the filter that its file was made under."""
+    """Say what is stored of a fragment with work, and which of its rows are missing.
+
+    Args:
+        records: the fragment's own, each with the md5 of the filter that its file was made under.
+    """
     extends = decision.states is not None
     failed = 0
     if decision.states is not None and not resolved.failed_only:
@@ -124,12 +128,12 @@ class _Prefixes(dict[str, str]):
 
 @functools.lru_cache(maxsize=64)
 def _all_of(rows: int) -> tuple[RowRange, ...]:
-    """Most fragments of a table have the same number of rows."""
+    """Return all rows as a range, cached: most fragments of a table have the same number of rows."""
     return (RowRange(0, rows),)
 
 
 def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseDecision) -> bool:
-    """Whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+    """Tell whether checkpoints of the same filter say of all rows of their range what is to become of them."""
     if resolved.failed_only:
         return True  # the file whose rows the filter reads is part of its identity
     # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
@@ -140,13 +144,17 @@ def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseD
 def _cover(
     rows: int, filter_id: str | None, found: Sequence[keys.FamilyKey]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
-    """Checkpoints to be reused, in order, and the ranges that they leave open.
+    """Return the checkpoints to be reused, in order, and the ranges that they leave open.
 
-    Only the same filter settles a range. Of others the rows are known, not which of them this one asks for:
-    under a filter the rest must keep its values, and without one the rows between are open. `filter_id` None:
-    nothing settles. That holds for a filter over the output column itself, which may match other rows by now.
-    They are named in settled ranges too: a restore may have brought rows back that were deleted when the settling
-    checkpoint was stored.
+    Only checkpoints under the same filter settle a range. Of others it is known which rows they have, but not which of
+    them this filter asks for: under a filter the rest must keep its values, and without one the rows between are open.
+
+    Checkpoints of other filters are named in settled ranges too: a restore may have brought rows back that were deleted
+    when the settling checkpoint was stored.
+
+    Args:
+        filter_id: None: nothing settles. That holds for a filter over the output column itself, which may match other
+            rows by now.
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
@@ -179,7 +187,7 @@ def _staged(
     candidates: Sequence[tuple[str, FragmentRecord]],
     stored_work: StoredWork,
 ) -> FragmentRecord | None:
-    """A finished file that only has to be committed; of several the one with the most values."""
+    """Return a finished file that only has to be committed; of several the one with the most values."""
 
     def states(record: FragmentRecord) -> StateSummary | None:
         found = stored_work.states.get(record.file)
@@ -196,6 +204,7 @@ def _usable(
     record: FragmentRecord,
     states: StateSummary | None,
 ) -> bool:
+    """Tell whether a finished file may be committed as it is for this request."""
     name = keys.parse_column_file_name(record.file)
     ids = set(record.output_field_ids)
     if (
@@ -219,7 +228,7 @@ def _usable(
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
-    """Whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
+    """Tell whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
     if states is None:
         return False
     return states.untouched + states.failed_older == 0 or filter_id in states.filters

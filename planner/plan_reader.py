@@ -1,4 +1,4 @@
-"""Reads what a plan rests on, and no more: a table of which every fragment is current costs one manifest."""
+"""Read what a plan needs, and no more: a table of which every fragment is current costs one manifest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _now() -> dt.datetime:
 
 
 class PlanReader:
-    """Makes plans from what is stored. Holds no state: any number of threads may use one."""
+    """What makes plans from what is stored. It holds no state: any number of threads may use one."""
 
     def __init__(
         self,
@@ -78,7 +78,11 @@ class PlanReader:
         self._now = now
 
     def plan(self, spec: BackfillSpec) -> Plan:
-        """Raises what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names."""
+        """Make the plan for a request from the latest version of its table.
+
+        Raises:
+            LemanError: what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names.
+        """
         with collector_paused():
             resolved = self.resolved(spec)
             statuses = self.statuses(resolved)
@@ -98,7 +102,7 @@ class PlanReader:
         return plan
 
     def resolved(self, spec: BackfillSpec) -> ResolvedRequest:
-        """The request, resolved against the latest version of its table."""
+        """Resolve a request against the latest version of its table."""
         check_spec(spec)
         uri = table_uri(spec.database, spec.table)
         table = self._tables.snapshot(uri)
@@ -116,16 +120,19 @@ class PlanReader:
         return resolved
 
     def statuses(self, resolved: ResolvedRequest) -> list[FragmentStatus]:
-        """All fragments; where compaction wrote the column's files, with what became of the rows."""
+        """Return the statuses of all fragments.
+
+        Where compaction wrote the column's files, they say what became of the rows.
+        """
         statuses = inspect(resolved)
-        if resolved.past is not None:  # what became of rows since then is another question
+        if resolved.past is not None:  # what became of rows since then does not matter here
             return statuses
         if not any(unnamed(resolved, status) for status in statuses):
             return statuses
         return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
 
     def stored_work(self, resolved: ResolvedRequest, statuses: list[FragmentStatus]) -> StoredWork:
-        """Row states of partial files; for fragments with work their checkpoint keys and records too."""
+        """Read the row states of partial files; for fragments with work their checkpoint keys and records too."""
         uri = resolved.table.uri
         partial = {s.current_file for s in statuses if s.reason is Reason.PARTIAL}
         states = _states(uri, partial)
@@ -143,8 +150,10 @@ class PlanReader:
         return StoredWork({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone, failed)
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
-        """What a compaction did to the table's other computed columns: the history that tells is cleaned for all of
-        them, and a job of theirs may come too late."""
+        """Yield what a compaction did to the table's other computed columns.
+
+        The history that tells is cleaned for all of them, and a job of theirs may come too late.
+        """
         registry = self._registry(canonical_database(database))
         asked = (resolved.output.name, resolved.udf.name, resolved.udf.version)
         for column in resolved.table.fields:
@@ -156,14 +165,18 @@ class PlanReader:
                     yield from traced(other, self.statuses(other))
 
     def _filtered(self, resolved: ResolvedRequest, where: str, read: TableSnapshot) -> ResolvedRequest:
-        """`read`: the version in which the filter is evaluated."""
+        """Return the request with a checked filter.
+
+        Args:
+            read: the version in which the filter is evaluated.
+        """
         filters.check(where, read.schema.names)
         pinned = pin(where, self._now())
         self._tables.check_filter(read.uri, pinned, read.version)
         return with_filter(resolved, pinned, filters.names(pinned), read.fields)
 
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
-        """Those records whose file lies in the data folder."""
+        """Return those records whose file lies in the data folder."""
 
         read = _in_threads(lambda key: read_record(store, key), wanted)
         records = {key: record for key, record in read if record is not None}
@@ -175,7 +188,7 @@ class PlanReader:
 def _functions(
     registry: UdfRegistry, spec: BackfillSpec, bound: ColumnBinding
 ) -> tuple[UdfDefinition, UdfDefinition | None]:
-    """The function to use, and the column's own where it is still registered."""
+    """Return the function to use, and the column's own where it is still registered."""
     own = registry.find(bound.udf_name, bound.udf_version)
     if spec.udf_name:
         return registry.get(spec.udf_name, spec.udf_version), own
@@ -191,8 +204,11 @@ def _functions(
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
-    """Row states of those of the files that carry any; a file that is damaged or gone has none. Raises what
-    `storage_errors.failed` gives."""
+    """Read the row states of those of the files that carry any; a file that is damaged or gone has none.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
 
     def read(file: str) -> StateSummary | None:
         try:

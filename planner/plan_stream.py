@@ -19,7 +19,7 @@ Part = TypeVar("Part", bound=Message)
 
 
 def messages(plan: Plan) -> Iterator[planning_pb2.CreatePlanResponse]:
-    """What CreatePlan answers: the header first. Each message is made when it is asked for."""
+    """Yield what CreatePlan answers, the header first. Each message is made when it is asked for."""
     yield planning_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
     for batch in task_batches(plan.tasks):
         yield planning_pb2.CreatePlanResponse(tasks=batch)
@@ -30,7 +30,7 @@ def messages(plan: Plan) -> Iterator[planning_pb2.CreatePlanResponse]:
 
 
 def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[plan_pb2.FragmentTaskBatch]:
-    """The tasks in messages that stay far below the 4 MiB that a client takes unasked, if a task allows."""
+    """Yield the tasks in messages that stay far below the 4 MiB that a client takes by default, if a task allows."""
     batch = plan_pb2.FragmentTaskBatch()
     size = 0
     for task in tasks:
@@ -43,7 +43,7 @@ def task_batches(tasks: Sequence[FragmentTask]) -> Iterator[plan_pb2.FragmentTas
 
 
 def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Lists of so many parts, and of about so many bytes."""
+    """Yield lists of at most so many parts, and of about so many bytes."""
     batch: list[Part] = []
     size = 0
     for part in parts:

@@ -39,7 +39,7 @@ class _Totals:
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def keep(self, resolved: ResolvedRequest, status: FragmentStatus, states: StateSummary | None) -> None:
-        """Rows with values of earlier versions."""
+        """Count the rows with values of earlier versions."""
         if states is not None:
             for part, computed, _ in states.older:
                 self.kept[part] += computed
@@ -47,7 +47,7 @@ class _Totals:
             self.kept[resolved.versions[status.version]] += status.fragment.live_rows
 
     def settle(self, decision: ReuseDecision, live: int) -> None:
-        """A fragment with nothing to do."""
+        """Count a fragment with nothing to do."""
         self.count(decision.reason, live)
         self.reused += live
 
@@ -57,7 +57,7 @@ class _Totals:
         self.live += live
 
     def collect(self, pending: PendingFragment) -> None:
-        """What is stored of a fragment with work."""
+        """Count what is stored of a fragment with work."""
         self.fragments_collected += 1
         if pending.staged is not None:
             self.rows_collected += pending.staged.physical_rows
@@ -77,14 +77,17 @@ class Draft(NamedTuple):
 
 
 def make_plan(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Plan:
-    """See `draft`."""
+    """Return the plan alone; see `draft`."""
     return draft(resolved, statuses, stored_work).plan
 
 
 def draft(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Draft:
-    """`statuses` are those of `reuse.look(resolved)`, those of compacted fragments with what is known of their rows.
+    """Make a plan from the statuses of all fragments and what is stored.
 
     The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
+
+    Args:
+        statuses: those of `reuse_decision.inspect`; those of compacted fragments with what is known of their rows.
     """
     records = _by_fragment(resolved, stored_work.records)
     totals = _Totals()
@@ -124,7 +127,7 @@ def draft(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_
 def _by_fragment(
     resolved: ResolvedRequest, stored: Mapping[str, FragmentRecord]
 ) -> dict[Slot, list[tuple[str, FragmentRecord]]]:
-    """Records as (filter id, record)."""
+    """Group the fragment records by slot, each as (filter id, record)."""
     records = defaultdict(list)
     for key, filter_id, sources, fragment_id, covered in resolved.family.parse_all(stored):
         if covered is None:
@@ -133,7 +136,7 @@ def _by_fragment(
 
 
 def traced(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
-    """What is news about files that compaction wrote."""
+    """Yield what this plan found out about files that compaction wrote, and no earlier run recorded."""
     return (
         TracedFile(
             fragment_id=status.fragment.fragment_id,
@@ -153,14 +156,14 @@ def traced(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Ite
 
 
 def _not_computed(status: FragmentStatus, decision: ReuseDecision) -> int:
-    """Rows that a request for failed rows leaves for a plain backfill."""
+    """Count the rows that a request for failed rows leaves for a plain backfill."""
     if decision.states is not None:
         return min(decision.states.untouched, status.fragment.live_rows)
     return 0 if status.reason in SETTLED else status.fragment.live_rows
 
 
 def _rows_left(resolved: ResolvedRequest, pending: PendingFragment, decision: ReuseDecision, failed: FailedNow) -> int:
-    """Rows that may have to be computed, at the most: which rows of a range are deleted is not looked up."""
+    """Return how many rows may have to be computed at the most: which rows of a range are deleted is not looked up."""
     if pending.staged is not None:
         return 0
     left = resolved.rows_asked(pending.status.fragment)
@@ -198,7 +201,7 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
 
 
 def _input_columns(resolved: ResolvedRequest) -> tuple[str, ...]:
-    """As they are called in the version that is read."""
+    """Return the inputs' names in the version that is read."""
     return tuple(c.name for c in resolved.inputs) if resolved.past is None else resolved.past.input_columns
 
 

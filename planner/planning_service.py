@@ -19,7 +19,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
-    """The RPCs. Their contracts stand in protos/leman/internal/v1/planning.proto."""
+    """The RPCs of PlanningService. Their contracts stand in protos/leman/internal/v1/planning.proto."""
 
     def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans

@@ -14,9 +14,9 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, validation
 from core.views import metadata
 
-#: Lance moves it whenever any column of the row's fragment is written: no data file tells that.
+#: Lance changes its value whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
-#: Of Lance's file formats, in which a column can be in a file of its own.
+#: The oldest of Lance's file formats in which a column can be in a file of its own.
 OLDEST_FORMAT = (2, 0)
 
 
@@ -26,9 +26,11 @@ RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`where` with relative times pinned; empty: all rows. `columns`: what it reads but inputs and output."""
+    """A filter as it is evaluated, and what decides which rows it matches."""
 
+    #: The text with relative times pinned; empty: all rows.
     where: str = ""
+    #: The columns that it reads, without inputs and output.
     columns: tuple[TableField, ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
@@ -36,26 +38,20 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The older version whose rows are read. `same`: its fragments by id, where the table still has them row for row;
-    `moved`: how many of its rows lie in each of the other fragments that are asked about. `input_columns`: what the
-    inputs were called then."""
+    """The older version whose rows are read."""
 
     version: int
+    #: Its fragments by id, where the table still has them row for row.
     same: Mapping[int, Fragment]
+    #: How many of its rows lie in each of the other fragments that are asked about.
     moved: Mapping[int, int]
+    #: What the inputs were called then.
     input_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """One column of one table, the function that is to fill it, and the rows asked for.
-
-    `input_ids` are the inputs' field ids in parameter order, children included. `keyed_as`: the name that the output
-    column has in checkpoint keys; empty: its own. `kept`: earlier functions whose values count as current. `versions`:
-    first halves of fingerprints, of the function's version and of those kept. `failed_only`: no other rows are asked
-    for than those marked as failed. With a `source` the one input holds row ids of that table, which has the function's
-    inputs.
-    """
+    """One column of one table, the function that is to fill it, and the rows asked for."""
 
     table: TableSnapshot
     output: OutputField
@@ -64,13 +60,19 @@ class ResolvedRequest:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
+    #: The name that the output column has in checkpoint keys; empty: its own.
     keyed_as: str = ""
+    #: Earlier functions whose values count as current.
     kept: tuple[FunctionVersion, ...] = ()
+    #: Whether only rows that are marked as failed are asked for.
     failed_only: bool = False
+    #: Where given, the one input holds row ids of that table, which has the function's inputs.
     source: InputSource | None = None
     past: Past | None = None
+    #: First halves of fingerprints, of the function's version and of those kept.
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
+    #: The inputs' field ids in parameter order, children included.
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
     _inputs: frozenset[int] = dataclasses.field(init=False, repr=False)
     _plain: bool = dataclasses.field(init=False, repr=False)
@@ -88,33 +90,33 @@ class ResolvedRequest:
 
     @property
     def selective(self) -> bool:
-        """Whether not every row is asked for: by a filter, or by a version that may lack rows."""
+        """Tell whether some rows are left out: by a filter, or by a version that may lack rows."""
         return bool(self.filter.where) or self.past is not None
 
     @property
     def families(self) -> tuple[keys.KeyFamily, ...]:
-        """Of `versions`."""
+        """Return the key families of `versions`."""
         kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
         return (self.family, *kept)
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
-        """(field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
+        """Return (field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
         return self._pairs(fragment, self.input_ids)
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        """Of the version that is read; none where its rows have moved since."""
+        """Return the inputs' files in the version that is read; none where its rows have moved since."""
         read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Whether values are to be computed of other inputs than the fragment has now."""
+        """Tell whether values are to be computed from other inputs than the fragment has now."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
         return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
 
     def rows_asked(self, fragment: Fragment) -> int:
-        """Live rows, a filter aside; of rows that have moved since an older version, those that it has."""
+        """Count live rows, a filter aside; of rows that have moved since an older version, those that it has."""
         moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
         return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
 
@@ -127,7 +129,7 @@ class ResolvedRequest:
         return [(i, then.file_of(i)) for i in field_ids]
 
     def filter_identity(self, fragment: Fragment) -> str:
-        """What decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        """Return what decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
         if self._plain:
             return ""
         if self.failed_only:
@@ -136,7 +138,10 @@ class ResolvedRequest:
         return self._where_identity(fragment)
 
     def _where_identity(self, fragment: Fragment) -> str:
-        """With the versions that are kept: a checkpoint says of its rows which of them they are of."""
+        """Return the filter's identity with the versions that are kept.
+
+        A checkpoint says of its rows which of those versions they are of.
+        """
         kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
         past = f"\nrows of version {self.past.version}" if self.past is not None else ""
         return self._plain_identity(fragment) + kept + past
@@ -157,9 +162,14 @@ def resolve(
     bound_udf: UdfDefinition | None,
     bundle_uri: str = "",
 ) -> ResolvedRequest:
-    """The question for all rows. `udf` computes; the column was added with `bound_udf`, if that still exists.
+    """Resolve a request for all rows.
 
-    Raises FailedPrecondition (COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH).
+    Args:
+        udf: computes the values.
+        bound_udf: the function that the column was added with; None: it does not exist any more.
+
+    Raises:
+        FailedPrecondition: COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH.
     """
     column, bound = defined_column(table, spec.column)
     if bound.source is not None:  # what the function reads there was checked when the column was made
@@ -183,7 +193,12 @@ def resolve(
 
 
 def check_spec(spec: BackfillSpec) -> None:
-    """Raises InvalidArgument (BAD_NUMBER, BAD_REQUEST) for what no table can answer."""
+    """Refuse a request that no table can answer.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER for numbers that are negative or contradict each other; BAD_REQUEST for a missing
+            column, for a version without a function, or for both `read_version` and `read_tag`.
+    """
     if spec.read_version and spec.read_tag:
         raise InvalidArgument("BAD_REQUEST", "give either read_version or read_tag", field="spec.read_tag")
     for name, number in spec.numbers.items():
@@ -204,8 +219,11 @@ def check_spec(spec: BackfillSpec) -> None:
 
 
 def check_format(table: TableSnapshot) -> None:
-    """Raises FailedPrecondition (FILE_FORMAT_NOT_SUPPORTED) for a table in Lance's first file format: no column can be
-    added to it without writing it anew."""
+    """Refuse a table in Lance's first file format: a column can be added to it only by writing it anew.
+
+    Raises:
+        FailedPrecondition: FILE_FORMAT_NOT_SUPPORTED.
+    """
     if table.file_format < OLDEST_FORMAT:
         written = "{}.{}".format(*table.file_format)
         raise FailedPrecondition(
@@ -218,7 +236,12 @@ def check_format(table: TableSnapshot) -> None:
 
 
 def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:
-    """The computed column of that name. Raises FailedPrecondition (COLUMN_NOT_DEFINED, IS_A_VIEW)."""
+    """Return the computed column of that name and its binding.
+
+    Raises:
+        FailedPrecondition: COLUMN_NOT_DEFINED where there is none, or no function computes it; IS_A_VIEW where a view's
+            refreshes do.
+    """
     column = table.column(name)
     bound = None if column is None else binding.read(column.arrow)
     if column is not None and bound is not None:
@@ -238,8 +261,12 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
 def with_filter(
     resolved: ResolvedRequest, where: str, names: Collection[str], fields: Iterable[TableField] | None = None
 ) -> ResolvedRequest:
-    """The question for the rows that `where` matches. `names`: casefolded, a superset of what it reads; `fields`: the
-    columns of the version in which it is evaluated, None: the table's."""
+    """Return the request for the rows that `where` matches.
+
+    Args:
+        names: casefolded, a superset of what the filter reads.
+        fields: the columns of the version in which it is evaluated; None: the table's.
+    """
     output = resolved.output.field.field_id
     own = {field.field_id for field in resolved.inputs} | {output}
     mentioned = [field for field in fields or resolved.table.fields if field.name.casefold() in names]
@@ -255,11 +282,14 @@ def with_filter(
 def at_version(
     resolved: ResolvedRequest, old: TableSnapshot, rows_in: Callable[[Sequence[int]], Mapping[int, int]]
 ) -> ResolvedRequest:
-    """The question for the rows of an older version, with the values that they had then.
+    """Return the request for the rows of an older version, with the values that they had then.
 
     A fragment that is in both has the same rows in the same places. Rows that moved are found by their ids.
 
-    Raises FailedPrecondition (READ_VERSION_INPUT_MISSING, READ_VERSION_ROWS_MOVED), InvalidArgument (INVALID_FILTER).
+    Raises:
+        FailedPrecondition: READ_VERSION_INPUT_MISSING where that version lacks an input; READ_VERSION_ROWS_MOVED where
+            nothing tells which rows are its own.
+        InvalidArgument: INVALID_FILTER, where the filter reads the output column.
     """
     before = {fragment.fragment_id: fragment for fragment in old.fragments}
     same: dict[int, Fragment] = {}
@@ -310,7 +340,11 @@ def _name_then(column: TableField, old: TableSnapshot) -> str:
 
 
 def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:
-    """Raises FailedPrecondition (INPUT_IS_OUTPUT, TYPE_MISMATCH)."""
+    """Check that a function can compute a column from these inputs.
+
+    Raises:
+        FailedPrecondition: INPUT_IS_OUTPUT, TYPE_MISMATCH.
+    """
     if any(field.name.split(".")[0] == column for field in inputs):
         raise FailedPrecondition("INPUT_IS_OUTPUT", f"Column '{column}' cannot be computed from itself", column=column)
     validation.check_input_types(inputs, udf)
@@ -319,10 +353,12 @@ def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) 
 def inputs_of(
     table: TableSnapshot, bound: ColumnBinding, udf: UdfDefinition, bound_udf: UdfDefinition | None
 ) -> tuple[TableField, ...]:
-    """The columns that a function reads to compute a column. The column's mapping holds for its own function, and for
-    another one with the same parameter names.
+    """Return the columns that a function reads to compute a column.
 
-    Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING).
+    The column's mapping holds for its own function, and for another one with the same parameter names.
+
+    Raises:
+        FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING.
     """
     own = (udf.name, udf.version) == (bound.udf_name, bound.udf_version)
     if not own and (bound_udf is None or bound_udf.input_columns != udf.input_columns):

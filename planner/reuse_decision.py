@@ -1,4 +1,9 @@
-"""Is what a fragment holds still right? Names in the manifest tell, and row states of partial files. Pure."""
+"""Decide whether what a fragment holds is still right.
+
+Pure.
+
+Names in the manifest tell, and row states of partial files.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +20,35 @@ from planner.request_resolution import ResolvedRequest
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Rows of a fragment that compaction moved. `states` is what `core.row_states.encode` makes of them, empty where
-    every row is computed; `recorded`: an earlier run stored it."""
+    """Rows of a fragment that compaction moved."""
 
     summary: StateSummary
+    #: What `core.row_states.encode` makes of them; empty where every row is computed.
     states: bytes
+    #: Whether an earlier run stored it.
     recorded: bool
 
 
 class FragmentStatus(NamedTuple):
-    """One fragment as its manifest entry shows it. PARTIAL: the row states of `current_file` decide, or those that
-    `moved` has. `version`: whose values a complete file has, as a place in `ResolvedRequest.versions`."""
+    """One fragment as its manifest entry shows it."""
 
     fragment: Fragment
+    #: PARTIAL: the row states of `current_file` decide, or those that `moved` has.
     reason: Reason
     fingerprint: str
     sources: str
     current_file: str
     moved: Moved | None = None
+    #: Whose values a complete file has, as a place in `ResolvedRequest.versions`.
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseDecision:
-    """What the fragment's values are worth. `states` where its file holds some of this fingerprint."""
+    """What the fragment's values are worth."""
 
     reason: Reason
+    #: Present where its file holds some values of this fingerprint.
     states: StateSummary | None = None
 
     @property
@@ -48,18 +56,18 @@ class ReuseDecision:
         return self.reason in SETTLED
 
 
-#: What a file with the wanted values says.
+#: The reasons that a file with the wanted values gives.
 _OF_THIS = frozenset({Reason.REUSED, Reason.PARTIAL})
 _PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
 
 
 def inspect(resolved: ResolvedRequest) -> list[FragmentStatus]:
-    """One status a fragment, in the order of the manifest."""
+    """Return one status for each fragment, in the order of the manifest."""
     return list(inspect_fragment(resolved, resolved.table.fragments))
 
 
 def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
-    """The statuses of some fragments, not necessarily of the table's latest version."""
+    """Yield the statuses of some fragments, which need not belong to the table's latest version."""
     function = keys.function_part(resolved.udf.name, resolved.udf.version, resolved.output.column_id)
     output_ids = frozenset(resolved.output.field.field_ids)
     for fragment in fragments:
@@ -73,7 +81,7 @@ def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -
 
 
 def unnamed(resolved: ResolvedRequest, status: FragmentStatus) -> str:
-    """The column's file where its name says nothing: an update wrote it, or a compaction. Empty: it is none such."""
+    """Return the column's file where its name says nothing: an update or a compaction wrote it. Empty elsewhere."""
     if status.reason is not Reason.EXTERNAL_WRITE or keys.parse_column_file_name(status.current_file) is not None:
         return ""
     files = status.fragment.files_of(resolved.output.field.field_ids)
@@ -81,7 +89,11 @@ def unnamed(resolved: ResolvedRequest, status: FragmentStatus) -> str:
 
 
 def decide(resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]) -> ReuseDecision:
-    """`states` by file name. A partial file whose states cannot be read is worth nothing."""
+    """Decide what a fragment's values are worth to the request.
+
+    Args:
+        states: by file name. A partial file whose states cannot be read is worth nothing.
+    """
     summary = None
     if status.reason is Reason.PARTIAL or status.moved is not None:
         summary = _summary(resolved, status, states)
@@ -101,7 +113,7 @@ def decide(resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[st
 def _summary(
     resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]
 ) -> StateSummary | None:
-    """Row states as the request's version sees them; None where the fragment has none that count."""
+    """Return the row states as the request's version sees them; None where the fragment has none that count."""
     if status.moved is not None:
         return status.moved.summary
     found = states.get(status.current_file)
@@ -112,7 +124,7 @@ def _summary(
 
 
 def _decide_failed(status: FragmentStatus, summary: StateSummary | None) -> ReuseDecision:
-    """Where only failed rows are asked for, a fragment without any is settled, whatever it lacks."""
+    """Decide for a request for failed rows: a fragment without any is settled, whatever it lacks."""
     if summary is not None and summary.failed + summary.failed_older:
         return ReuseDecision(Reason.PARTIAL, summary)
     whole = status.reason in SETTLED or (summary is not None and not summary.untouched)
@@ -122,7 +134,7 @@ def _decide_failed(status: FragmentStatus, summary: StateSummary | None) -> Reus
 def _reason(
     resolved: ResolvedRequest, fragment: Fragment, files: tuple[str, ...], fingerprint: str
 ) -> tuple[Reason, int]:
-    """Why, and whose values a file has."""
+    """Return the reason, and whose values the file has as a place in `ResolvedRequest.versions`."""
     if fragment.live_rows == 0:
         return Reason.REUSED, 0
     if not files:

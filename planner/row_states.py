@@ -37,13 +37,20 @@ class ColumnStates:
 
 
 class StatesReader:
-    """Reads the states of one column. Only the states of partial files, deletions and NULLs are read."""
+    """What reads the states of one column: only states of partial files, deletions and NULLs are read."""
 
     def __init__(self, plans: PlanReader) -> None:
         self._plans = plans
 
     def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
-        """`listed`: whose addresses are wanted. Raises what `PlanReader.plan` raises."""
+        """Count a column's live rows by state, and list the addresses of one state.
+
+        Args:
+            listed: the state whose addresses are wanted; None: none.
+
+        Raises:
+            LemanError: what `PlanReader.plan` raises.
+        """
         resolved = self._plans.resolved(BackfillSpec(database, table, column))
         statuses = self._plans.statuses(resolved)
         reader = FragmentReader(resolved.table.uri, resolved.table.version)
@@ -75,7 +82,7 @@ class StatesReader:
 
     @staticmethod
     def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:
-        """Stable row ids of addresses, which ascend; -1 for each where the table has none."""
+        """Return the stable row ids of addresses, which ascend; -1 for each where the table has none."""
         reader = FragmentReader(found.uri, found.version)
         ids: list[int] = []
         places = map(RowAddress.from_int, addresses)

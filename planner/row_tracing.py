@@ -1,4 +1,4 @@
-"""Tells which rows of a compacted fragment are computed. Pure: the archive is asked for what has to be read.
+"""Tell which rows of a compacted fragment are computed. Pure: the archive is asked for what has to be read.
 
 A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
 of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
@@ -30,7 +30,7 @@ from planner.reuse_decision import FragmentStatus, Moved, inspect_fragment, unna
 
 #: Stands for the filter that is asked for: its id is another one for every fragment.
 _ASKED = "asked"
-#: Of several reasons why nothing is settled the first is given.
+#: Where nothing is settled for several reasons, the first of these is given.
 _GRAVEST = (
     Reason.HISTORY_LOST,
     Reason.UDF_CHANGED,
@@ -44,29 +44,31 @@ Part = TypeVar("Part")
 
 
 class Archive(Protocol):
-    """Reads what older fragments left. None: it is gone or damaged."""
+    """What reads what older fragments left; it returns None where that is gone or damaged."""
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
-        """What an earlier run recorded about the file that compaction wrote for a fragment."""
+        """Return what an earlier run recorded about the file that compaction wrote for a fragment."""
         ...
 
     def states(self, status: FragmentStatus) -> bytes | None:
-        """Row states of an old fragment's partial column file."""
+        """Return row states of an old fragment's partial column file."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Which physical rows of an old fragment were not deleted in a version."""
+        """Tell which physical rows of an old fragment were not deleted in a version."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows in order. `states` is a single state where all have the same; their versions are places in
-    `ResolvedRequest.versions`. `why`: the reason where nothing is settled. `filters` are settled, None: all are."""
+    """Rows in order, and what is known of them."""
 
     count: int
+    #: A single state where all rows have the same. Their versions are places in `ResolvedRequest.versions`.
     states: States | int
+    #: The reason where nothing is settled.
     why: Reason
+    #: The filters that are settled; None: all are.
     filters: frozenset[str] | None = None
 
     def array(self) -> States:
@@ -76,7 +78,7 @@ class _Rows:
 
 
 class RowTracer:
-    """Traces the fragments of one request along one history of compactions."""
+    """What traces the fragments of one request along one history of compactions."""
 
     def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
         self._resolved = resolved
@@ -103,7 +105,7 @@ class RowTracer:
         return status._replace(reason=reason, moved=moved)
 
     def _rows(self, status: FragmentStatus) -> _Rows:
-        """The rows of an older fragment, deleted ones included."""
+        """Return the rows of an older fragment, deleted ones included."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.of_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -138,7 +140,7 @@ class RowTracer:
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
 
     def _compacted(self, status: FragmentStatus) -> _Rows:
-        """The rows of a fragment by those that a compaction made it of.
+        """Return the rows of a fragment by those that a compaction made it of.
 
         They are external writes where no compaction is known of the file, and count as lost where the history is too
         short to tell. A file that an update gave the fragment later makes its inputs other ones.
@@ -162,9 +164,14 @@ class RowTracer:
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
-        """Join the live rows of the old fragments, one after the other; None where they are not as many as those of
-        the new ones. A new fragment's rows are cut out of them: of 100 live rows that became fragments of 60 and 40
-        rows, the second has rows 60 to 100."""
+        """Join the live rows of the old fragments, one after the other.
+
+        A new fragment's rows are cut out of them: of 100 live rows that became fragments of 60 and 40 rows, the second
+        has rows 60 to 100.
+
+        Returns:
+            None where the old fragments have more or fewer live rows than the new ones have rows.
+        """
         parts: list[_Rows] = []
         for status in inspect_fragment(self._resolved, rewrite.old):
             part = self._alive(rewrite, status)
@@ -214,7 +221,7 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
 
 
 def further(resolved: ResolvedRequest, recorded: Callable[[FragmentStatus], bool]) -> Callable[[Fragment], str]:
-    """For `core.lance_io.compactions.trace`: which file of an old fragment is to be traced too."""
+    """Return, for `core.lance_io.compactions.trace`, what tells which file of an old fragment is to be traced too."""
 
     def name(fragment: Fragment) -> str:
         status = next(inspect_fragment(resolved, (fragment,)))

@@ -28,7 +28,7 @@ from planner.views.refresh_reader import ViewReader
 
 DEFAULT_DECISIONS = 20
 MAX_DECISIONS = 1000
-#: Row addresses in a page of GetRowStates.
+#: Row addresses in a page of GetRowStates: where the caller names no number, and at the most.
 DEFAULT_ADDRESSES = 10_000
 MAX_ADDRESSES = 100_000
 _THREADS = 8
@@ -42,12 +42,12 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 def create(settings: Settings, draining: asyncio.Event) -> Planner:  # noqa: ARG001 -- it has no endless streams
-    """The services; see `core.rpc.server.Factory`."""
+    """Make the planner; see `core.rpc.server.Factory`."""
     return Planner(settings)
 
 
 class Planner:
-    """See `core.rpc.server.Service`."""
+    """The planner's process. See `core.rpc.server.Service`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -68,14 +68,14 @@ class Planner:
         return list(_SERVICES)
 
     async def stop(self) -> None:
-        """Drops what waits and closes the channel to the coordinator."""
+        """Drop what waits and close the channel to the coordinator."""
         if self._pool is not None:
             self._pool.close()
         if self._coordinator is not None:
             await self._coordinator.close()
 
     async def _commit(self, request: submission_pb2.SubmitCommitRequest) -> int:
-        """Has the commit coordinator do it; the table version after it."""
+        """Have the commit coordinator commit it and return the table's version after that."""
         if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
             self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
         try:
@@ -87,7 +87,7 @@ class Planner:
 
 
 class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
-    """The RPCs. Their contracts stand in protos/leman/v1/planner.proto."""
+    """The RPCs of PlannerService. Their contracts stand in protos/leman/v1/planner.proto."""
 
     def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans

@@ -8,13 +8,15 @@ from core import keys
 from core.domain.udf import UdfDefinition, UdfKind
 from core.sql import expressions
 
-#: Under this name expressions are registered that were given in place of a function.
+#: The name under which expressions are registered that were given in place of a function.
 NAME = "sql"
 
 
 def definition(expression: str, columns: tuple[str, ...], output: pa.DataType) -> UdfDefinition:
-    """The function of an expression over these columns. Its version is the md5 of what it computes: the text but for
-    white space, the columns, the type."""
+    """Make the function of an expression over these columns.
+
+    Its version is the md5 of what it computes: the text (white space aside), the columns, the type.
+    """
     text = expressions.normal(expression)
     version = keys.md5("\n".join([text, *columns, str(output)]))
     return UdfDefinition(NAME, version, UdfKind.SQL, columns, output, sql_expression=text)

@@ -28,45 +28,53 @@ NONE_FAILED = FailedNow(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class StoredWork:
-    """What was stored by earlier runs.
+    """What was stored by earlier runs."""
 
-    `states`: row states by name of partial file, committed or staged. `found`: checkpoints of the request's family,
-    by id of the fragment, whose input files are still those of the key. `records`: fragment records by key, only of
-    files that exist. `gone`: keys of fragments that the table does not have. `failed`: by id of the fragment, where
-    fewer failed rows may count than its file's header says.
-    """
-
+    #: Row states by name of partial file, committed or staged.
     states: Mapping[str, StateSummary] = field(default_factory=dict)
+    #: Checkpoints of the request's family, by id of the fragment, whose input files are still those of the key.
     found: Mapping[int, Sequence[FamilyKey]] = field(default_factory=dict)
+    #: Fragment records by key, only of files that exist.
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
+    #: Keys of fragments that the table does not have.
     gone: Sequence[str] = ()
+    #: By id of the fragment, where fewer failed rows may count than its file's header says.
     failed: Mapping[int, FailedNow] = field(default_factory=dict)
 
     def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
-        """`states`: what the header of the fragment's file says."""
+        """Return the failed rows of a fragment that still count.
+
+        Args:
+            states: what the header of the fragment's file says.
+        """
         return self.failed.get(fragment_id) or FailedNow(states.failed, states.failed)
 
 
 @dataclass(slots=True)
 class RelevantWork:
-    """Keys that matter: `found` and `gone` are those of `StoredWork`, `records` the keys of fragment records.
-    `outdated`: fragments with work that have keys under other input files."""
+    """Keys that matter. `found` and `gone` are those of `StoredWork`."""
 
     found: dict[int, list[FamilyKey]] = field(default_factory=dict)
+    #: Keys of fragment records.
     records: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    #: Fragments with work that have keys under other input files.
     outdated: set[int] = field(default_factory=set)
 
 
 def open_inputs(
     resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: Mapping[str, StateSummary]
 ) -> dict[int, str]:
-    """md5 of the inputs by id of the fragments with something to do: only their checkpoints matter."""
+    """Return the md5 of the inputs of each fragment with something to do, by its id: only their checkpoints matter."""
     return {s.fragment.fragment_id: s.sources for s in statuses if not decide(resolved, s, states).settled}
 
 
 def select_relevant(resolved: ResolvedRequest, wanted: Mapping[int, str], listed: Iterable[str]) -> RelevantWork:
-    """`wanted` is what `open_inputs` gives."""
+    """Select the keys that matter to a plan.
+
+    Args:
+        wanted: what `open_inputs` returns.
+    """
     present = {fragment.fragment_id for fragment in resolved.table.fragments}
     sifted = RelevantWork()
     found = sifted.found

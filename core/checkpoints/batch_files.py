@@ -13,7 +13,7 @@ KEY, _DIGEST = "leman.key", "leman.digest"
 
 
 def write(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
-    """Writes and closes a file. Raises what Lance raises for values that it does not take."""
+    """Write and close a file. Raises what Lance raises for values that it does not take."""
     writer.write_batch(batch.replace_schema_metadata(None))
     writer.add_schema_metadata(KEY, key)
     writer.add_schema_metadata(_DIGEST, batch_digest(batch))
@@ -22,8 +22,10 @@ def write(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
 
 
 def read(path: str, key: str) -> pa.RecordBatch | None:
-    """The batch; None where it is not what was written under the key. Raises what Lance raises: call it for files whose
-    bytes are known to be whole."""
+    """Return the batch; None where it is not what was written under the key.
+
+    Raises what Lance raises: call it for files whose bytes are known to be whole.
+    """
     reader = LanceFileReader(path)
     schema, rows = reader.metadata().schema, reader.num_rows()
     if rows:

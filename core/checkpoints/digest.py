@@ -14,7 +14,7 @@ import xxhash
 
 
 def batch_digest(batch: pa.RecordBatch) -> str:
-    """xxh3-128 over names, types, validity and values, as hex."""
+    """Return xxh3-128 over names, types, validity and values, as hex."""
     digest = xxhash.xxh3_128()
     for field, column in zip(batch.schema, batch.columns, strict=True):
         digest.update(f"{field.name}\0{field.type}\0{len(column)}\0".encode())

@@ -34,18 +34,20 @@ _ENDING = ".lance"
 
 
 def checkpoint_root(uri: str) -> str:
-    """Folder of a table's checkpoints."""
+    """Return the folder of a table's checkpoints."""
     return f"{uri.rstrip('/')}/_checkpoints"
 
 
 class LanceCheckpointStore:
-    """See `core.ports.CheckpointStore`.
+    """Checkpoints in Lance files.
 
-    A key that is no safe file name is stored under its sha256, with the key in the file's metadata.
-    Every file carries a digest of its bytes, which are compared before Lance sees them, and one of its values, by which
-    is known that Lance gives back what it was given. One that does not match is renamed to `*.damaged` and reads as
-    absent. Where the storage cannot be used, nothing is said about what it holds: all calls then raise what
-    `storage_errors.failed` gives.
+    See `core.ports.CheckpointStore`.
+
+    A key that is no safe file name is stored under its sha256, with the key in the file's metadata. Every file carries
+    a digest of its bytes, which are compared before Lance sees them, and one of its values, which tells whether Lance
+    returns what it was given. A file that does not match is renamed to `*.damaged` and reads as absent. Where the
+    storage cannot be used, nothing is said about what it holds: all calls then raise what `storage_errors.failed`
+    gives.
     """
 
     def __init__(self, root: str) -> None:
@@ -70,7 +72,10 @@ class LanceCheckpointStore:
             Path(unfinished).replace(self._path(key))
 
     def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
-        """An object cannot be changed once it is there: the file is made in memory, and put in one go."""
+        """Store a checkpoint as an object, made in memory and put in one go.
+
+        An object cannot be changed once it is there.
+        """
         memory = LanceFileSession("memory://")
         writer = memory.open_writer(name, schema=value.schema.remove_metadata())
         batch_files.write(writer, key, value)
@@ -80,8 +85,12 @@ class LanceCheckpointStore:
             self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
-        """Raises KeyError where it is absent or damaged, and what `storage_errors.failed` gives where that cannot be
-        told."""
+        """Return the batch under a key.
+
+        Raises:
+            KeyError: it is absent or damaged.
+            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+        """
         try:
             return self._read(key)
         except DataLoss as error:
@@ -89,8 +98,15 @@ class LanceCheckpointStore:
             raise KeyError(key) from None
 
     def _read(self, key: str) -> pa.RecordBatch:
-        """Raises KeyError, DataLoss (CHECKPOINT_DAMAGED) where it is not what was set, and what `storage_errors.failed`
-        gives. Nothing is changed."""
+        """Return the batch under a key.
+
+        Nothing is changed.
+
+        Raises:
+            KeyError: it is absent.
+            DataLoss: CHECKPOINT_DAMAGED, where it is not what was set.
+            LemanError: what `storage_errors.failed` gives.
+        """
         with self._available(key):
             try:
                 content = self._bytes_of(_file_name(key))
@@ -105,15 +121,20 @@ class LanceCheckpointStore:
         return batch
 
     def _bytes_of(self, name: str) -> bytes:
-        """All of a file. Raises OSError."""
+        """Return all of a file. Raises OSError."""
         filesystem, root = self._filesystem()
         with filesystem.open_input_file(f"{root}/{name}") as file:
             return bytes(file.read_at(file.size(), 0))
 
     def _decoded(self, key: str, content: bytes) -> pa.RecordBatch | None:
-        """What `batch_files.read` gives for a file whose bytes are whole. An object is not read twice; of a file on
-        this machine's disk a copy would cost more. Raises OSError where the system has no file for it, DataLoss
-        (CHECKPOINT_DAMAGED) where Lance cannot read what it wrote."""
+        """Return what `batch_files.read` gives for a file whose bytes are whole.
+
+        An object is not read twice; of a file on this machine's disk a copy would cost more.
+
+        Raises:
+            OSError: the system has no file for it.
+            DataLoss: CHECKPOINT_DAMAGED, where Lance cannot read what it wrote.
+        """
         try:
             with panics_as_errors():
                 if "://" not in self._root:
@@ -144,8 +165,11 @@ class LanceCheckpointStore:
         return sorted(keys)
 
     def files(self) -> list[StoredFile]:
-        """Everything in the folder, damaged and external files too, by name. A file of an older writer has its name as
-        key, whatever this store would call it: name files, not keys, to remove what was found."""
+        """Return everything in the folder, damaged and external files too, by name.
+
+        A file of an older writer has its name as key, whatever this store would call it: name files, not keys, to
+        remove what was found.
+        """
         filesystem, root = self._filesystem()
         folder = root.rpartition("/")[2]
         with self._available():
@@ -156,14 +180,22 @@ class LanceCheckpointStore:
         ]
 
     def read_file(self, name: str) -> pa.RecordBatch:
-        """What a file of `files` holds. Raises KeyError where it is gone or damaged."""
+        """Return what a file of `files` holds.
+
+        Raises:
+            KeyError: it is gone or damaged.
+        """
         key = self._key_of(name)
         if _file_name(key) != name:
             raise KeyError(name)
         return self[key]
 
     def check_file(self, name: str) -> pa.RecordBatch:
-        """As `read_file`, and changes nothing. Raises DataLoss (CHECKPOINT_DAMAGED)."""
+        """Return what `read_file` does, and change nothing.
+
+        Raises:
+            DataLoss: CHECKPOINT_DAMAGED.
+        """
         key = self._key_of(name)
         if _file_name(key) != name:
             raise _damaged(name, "its name is not that of its key")
@@ -184,7 +216,7 @@ class LanceCheckpointStore:
         return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
 
     def _key_in(self, name: str) -> str | None:
-        """The key in a file that is named after its hash; None where another one, or none, can be read there."""
+        """Return the key in a file that is named after its hash; None where another one, or none, can be read there."""
         filesystem, root = self._filesystem()
         with self._available(name):
             try:
@@ -208,7 +240,7 @@ class LanceCheckpointStore:
 
     @contextlib.contextmanager
     def _available(self, what: str = "") -> Iterator[None]:
-        """Raises what `storage_errors.failed` gives where the storage cannot be used."""
+        """Raise what `storage_errors.failed` gives where the storage cannot be used."""
         try:
             yield
         except LANCE_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Fragment records: which column file was written for a fragment, and what it rests on.
+"""Fragment records: which column file was written for a fragment, and what it was computed from.
 
 Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say nothing, and
 the table's history is cleaned one day.
@@ -20,11 +20,9 @@ from core.ports import CheckpointStore
 
 @dataclass(frozen=True, slots=True)
 class FragmentRecord:
-    """`replaces` is the column's file that this one was to take the place of; `file` is a name in the data folder.
-    `states` (see `core.row_states.encode`): those that a partial file carries too, for it is deleted some time after a
-    compaction, or those of a file that compaction wrote; empty where every row is computed.
-    `rows_older`: how many rows are of earlier versions of the function, which the column may cease to keep."""
+    """A note that a fragment's column file is finished."""
 
+    #: A name in the data folder.
     file: str
     src_data_files: tuple[str, ...]
     output_field_ids: tuple[int, ...]
@@ -35,13 +33,17 @@ class FragmentRecord:
     physical_rows: int
     rows_computed: int
     rows_failed: int
+    #: The column's file that this one was to take the place of.
     replaces: str
+    #: Those that a partial file carries too, for it is deleted some time after a compaction, or those of a file that
+    #: compaction wrote (see `core.row_states.encode`); empty where every row is computed.
     states: bytes = b""
+    #: How many rows are of earlier versions of the function, which the column may cease to keep.
     rows_older: int = 0
 
     @classmethod
     def of_traced(cls, traced: TracedFile) -> FragmentRecord:
-        """What a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
+        """Return what a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
         return cls(
             file=traced.file,
             src_data_files=traced.input_files,
@@ -64,12 +66,12 @@ class FragmentRecord:
         )
 
     def to_batch(self) -> pa.RecordBatch:
-        """As it is stored: one row."""
+        """Return the record as it is stored: one row."""
         return pack([self])
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> FragmentRecord | None:
-        """None for a legacy record (fields are missing): it is recognised and not reused."""
+        """Return the record of a batch; None for a legacy one (fields are missing): it is recognised and not reused."""
         return next(iter(unpack(batch.slice(0, 1))), None)
 
 
@@ -82,8 +84,11 @@ _IN_MORE = tuple(
 
 
 def pack(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
-    """Records as they are stored: a row each. A column is dear in a file of one row: what the seeds do not name shares
-    one, and row states have theirs only where there are any."""
+    """Return records as they are stored: a row each.
+
+    A column is dear in a file of one row: the file, its inputs and the output field ids have one each, all other fields
+    share one, and row states have theirs only where there are any.
+    """
     columns = {
         "file": pa.array([r.file for r in records], pa.string()),
         "src_data_files": pa.array([json.dumps(sorted(r.src_data_files)) for r in records], pa.string()),
@@ -96,13 +101,15 @@ def pack(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
 
 
 def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
-    """The records of all rows, legacy ones left out."""
+    """Return the records of all rows, legacy ones left out."""
     return [record for row in batch.to_pylist() if (record := _from_row(row)) is not None]
 
 
 def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
-    """None where a field is missing. Earlier releases gave each a column of its own, and wrote neither states nor
-    `rows_older` at first."""
+    """Return the record of a row; None where a field is missing.
+
+    Earlier releases gave each field a column of its own, and wrote neither states nor `rows_older` at first.
+    """
     try:
         row = {"states": b"", "rows_older": 0, **stored, **json.loads(stored.get(_MORE, "{}"))}
         values = {name: row[name] for name in FragmentRecord.__dataclass_fields__}
@@ -114,7 +121,7 @@ def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
 
 
 def read_record(store: CheckpointStore, key: str) -> FragmentRecord | None:
-    """The record under a key; None where it is gone, damaged, or no record that this release knows."""
+    """Return the record under a key; None where it is gone, damaged, or no record that this release knows."""
     try:
         return FragmentRecord.from_batch(store[key])
     except KeyError:
@@ -122,8 +129,11 @@ def read_record(store: CheckpointStore, key: str) -> FragmentRecord | None:
 
 
 def forget_file(store: CheckpointStore, prefix: str, fragment_id: int, file: str) -> None:
-    """Deletes the fragment's records that name a file, under whichever filter it was written: it is not to be found
-    again. `prefix` is that of the fragment's checkpoints under any filter."""
+    """Delete the fragment's records that name a file, under any filter, so that it is not found again.
+
+    Args:
+        prefix: that of the fragment's checkpoints under any filter.
+    """
     wanted = keys.any_filter(prefix)
     for key in store.list_keys(keys.before_filter(prefix)):
         parsed = keys.parse_record_key(key)

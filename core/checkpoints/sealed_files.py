@@ -27,19 +27,23 @@ _IN_MEMORY = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
 
 def make_room(writer: LanceFileWriter) -> None:
-    """Has a file that is being written, and has no other buffer yet, carry a blank digest."""
+    """Put a blank digest into a file that is being written and has no other buffer yet."""
     if writer.add_global_buffer(_BLANK) != _BUFFER:
         raise RuntimeError("the file has buffers already")
 
 
 def seal(content: bytes) -> tuple[int, bytes]:
-    """The digest of a written file, and where in it to put it. Raises ValueError where it has no room for one."""
+    """Return the digest of a written file, and where in it to put it.
+
+    Raises:
+        ValueError: where it has no room for one.
+    """
     at = _place(content)
     return at, _digest(content, at)
 
 
 def problem_of(content: bytes) -> str:
-    """What is wrong with the bytes of a sealed file; empty: they are as they were written."""
+    """Return what is wrong with the bytes of a sealed file; empty: they are as they were written."""
     try:
         at = _place(content)
     except ValueError as error:
@@ -51,7 +55,11 @@ def problem_of(content: bytes) -> str:
 
 @contextlib.contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """Path of a file with these bytes, for as long as the context is open. Raises OSError."""
+    """Yield the path of a file with these bytes, for as long as the context is open.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     if not _IN_MEMORY:
         with tempfile.NamedTemporaryFile(prefix="leman-", suffix=".lance") as file:
             file.write(content)
@@ -73,7 +81,7 @@ def _place(content: bytes) -> int:
 
 
 def _digest(content: bytes, at: int) -> bytes:
-    """Of all but the digest at a place."""
+    """Return the digest of all but the digest at a place."""
     digest, whole = xxhash.xxh3_128(), memoryview(content)
     digest.update(whole[:at])
     digest.update(whole[at + len(_BLANK) :])

@@ -1,4 +1,4 @@
-"""What lies beside a table's data, what it is for, and whether it may go."""
+"""What lies beside a table's data, what it is for, and whether it may be removed."""
 
 from __future__ import annotations
 
@@ -61,14 +61,15 @@ class Fate(enum.Enum):
 class StoredFile:
     """A file of Leman's that no version of the table refers to.
 
-    `folder` and `name` are its place under the table; `key` is empty where it has none or cannot be read; `modified`
-    is in seconds since the epoch.
+    `folder` and `name` are its place under the table.
     """
 
     folder: str
     name: str
     size_bytes: int
+    #: Seconds since the epoch.
     modified: float
+    #: Empty where it has none or it cannot be read.
     key: str = ""
 
 
@@ -106,9 +107,10 @@ class OpenJob:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a collection found at a table version. `removed`: what it deleted, or would (dry run)."""
+    """What a collection found at a table version."""
 
     version: int
     decisions: tuple[RetentionDecision, ...]
+    #: What it deleted, or would delete (dry run).
     removed: tuple[StoredFile, ...]
     dry_run: bool

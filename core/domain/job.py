@@ -90,7 +90,7 @@ JobRequest = BackfillSpec | RefreshSpec
 
 
 class Attempt(NamedTuple):
-    """One attempt at a job, as whoever commits names it."""
+    """One attempt at a job, as a commit names it."""
 
     job_id: str
     number: int
@@ -136,34 +136,42 @@ class Job:
 
     @property
     def backfill(self) -> BackfillSpec:
-        """The request of a job that is known to be a backfill. Raises TypeError where it is none."""
+        """Return the request of a job that is known to be a backfill.
+
+        Raises:
+            TypeError: it is none.
+        """
         if not isinstance(self.request, BackfillSpec):
             raise TypeError(f"job {self.job_id} is no backfill")
         return self.request
 
     @property
     def refresh(self) -> RefreshSpec:
-        """The request of a job that is known to refresh a view. Raises TypeError where it does not."""
+        """Return the request of a job that is known to refresh a view.
+
+        Raises:
+            TypeError: it does not.
+        """
         if not isinstance(self.request, RefreshSpec):
             raise TypeError(f"job {self.job_id} is no refresh")
         return self.request
 
     @property
     def column(self) -> str | None:
-        """The column that it fills; None: it refreshes a view."""
+        """Return the column that it fills; None: it refreshes a view."""
         return self.request.column if isinstance(self.request, BackfillSpec) else None
 
     @property
     def this_attempt(self) -> Attempt:
-        """The attempt that this is a state of."""
+        """Return the attempt that this is a state of."""
         return Attempt(self.job_id, self.attempt)
 
 
 def counted(known: Job | None, said: Job) -> Job:
-    """Which of two states of a job counts, of which `said` was written down after `known`.
+    """Return which of two states of a job counts, where `said` was written down after `known`.
 
-    The first terminal state is final. An attempt belongs to whoever wrote it down first; once a later one is written
-    down, the earlier one's executor has nothing to say any more, not even that the job has ended.
+    The first terminal state is final. An attempt belongs to the executor that wrote it down first; once a later one is
+    written down, the earlier one's executor has nothing to say any more, not even that the job has ended.
     """
     if known is None:
         return said
@@ -173,7 +181,7 @@ def counted(known: Job | None, said: Job) -> Job:
 
 
 def same_attempt(one: Job, other: Job) -> bool:
-    """Whether two states of a job are of one attempt of one executor."""
+    """Tell whether two states of a job are of one attempt of one executor."""
     return (one.attempt, one.executor) == (other.attempt, other.executor)
 
 

@@ -67,7 +67,7 @@ class BackfillSpec:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """All numbers by their names in the API; none of them may be negative."""
+        """Return all numbers by their names in the API; none of them may be negative."""
         names = (
             "read_version",
             "concurrency",
@@ -83,7 +83,7 @@ class BackfillSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputField:
-    """The output column's identity: name, Lance field ids, type and the id minted when the column was added."""
+    """The output column's identity: name, Lance field ids, type and the id made when the column was added."""
 
     field: TableField
     column_id: str
@@ -106,18 +106,16 @@ class StagedFile:
 
 
 class CheckpointRef(NamedTuple):
-    """A reusable checkpoint. `settles` is False where it holds rows of another filter: those rows are known, the others
-    in its range are not."""
+    """A reusable checkpoint."""
 
     key: str
     range: RowRange
+    #: False where it holds rows of another filter: those rows are known, the others in its range are not.
     settles: bool = True
 
 
 class FragmentTask(NamedTuple):
-    """What is to be done about one fragment. Ranges are physical offsets. `row_states` (see `core.row_states.encode`):
-    those of the current file where it carries none itself. `rows_failed_before`: rows of the current file that failed
-    and stay so."""
+    """What is to be done about one fragment. Ranges are physical offsets."""
 
     fragment_id: int
     physical_rows: int
@@ -131,21 +129,25 @@ class FragmentTask(NamedTuple):
     missing: tuple[RowRange, ...] = ()
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
+    #: Those of the current file where it carries none itself; see `core.row_states.encode`.
     row_states: bytes = b""
+    #: Rows of the current file that failed and stay so.
     rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TracedFile:
-    """A file that compaction wrote, and what the table's history says about a column's rows in it: of the one that is
-    asked for, or of another one that is computed. `row_states` (see `core.row_states.encode`) is empty where every row
-    is computed."""
+    """A file that compaction wrote, and what the table's history says about a column's rows in it.
+
+    The column is the one that is asked for, or another one that is computed.
+    """
 
     fragment_id: int
     file: str
     physical_rows: int
     fingerprint: str
     input_files: tuple[str, ...]
+    #: See `core.row_states.encode`; empty where every row is computed.
     row_states: bytes
     rows_computed: int
     rows_failed: int
@@ -155,19 +157,25 @@ class TracedFile:
 
 @dataclass(frozen=True, slots=True)
 class MigratedRows:
-    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced.
-    They are to be stored once more, as the checkpoint `key` of `fragment_id`, which covers `covered`. `source`: key of
-    the checkpoint, or of the fragment record, that has them; `from_rows` lie there. The first live one of these gets
-    the offset `at`, which lies before `covered` where another fragment has the first ones. `before`: the version that
-    tells which are live; 0: all."""
+    """Rows that are to be stored once more, as a checkpoint of the fragment that has them now.
 
+    They are stored for a fragment that compaction took away, or in a file that another function's replaced.
+    """
+
+    #: The fragment that gets the checkpoint.
     fragment_id: int
+    #: The key of the new checkpoint, which covers `covered`.
     key: str
     covered: RowRange
+    #: Key of the checkpoint, or of the fragment record, that has the rows.
     source: str
     from_fragment: int
+    #: Where they lie in the source.
     from_rows: RowRange
+    #: The offset that the first live one of them gets; it lies before `covered` where another fragment has the first
+    #: ones.
     at: int
+    #: The version that tells which of them are live; 0: all.
     before: int = 0
 
 
@@ -199,10 +207,7 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`. `versions`: first
-    halves of fingerprints whose values count as current, the function's own first. With an `input_source` the one
-    input column holds row ids of that table. With an `inputs_version` rows are read from that version, where
-    `input_columns` are called so."""
+    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`."""
 
     uri: str
     read_version: int
@@ -221,17 +226,21 @@ class PlanHeader:
     kept: tuple[KeptRows, ...] = ()
     failed_only: bool = False
     rows_not_computed: int = 0
+    #: First halves of fingerprints whose values count as current, the function's own first.
     versions: tuple[str, ...] = ()
+    #: Where given, the one input column holds row ids of that table.
     input_source: InputSource | None = None
+    #: Where given, rows are read from that version, in which `input_columns` are called so.
     inputs_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Header and the fragments with work, in the order of their ids. `traced` is to be stored by whoever runs the
-    plan, and `migrated` migrated, after which another plan finds it: planning changes nothing."""
+    """Header and the fragments with work, in the order of their ids. Planning changes nothing."""
 
     header: PlanHeader
     tasks: Sequence[FragmentTask]
+    #: To be stored by whoever runs the plan.
     traced: tuple[TracedFile, ...] = ()
+    #: To be migrated by whoever runs the plan, after which another plan finds it.
     migrated: tuple[MigratedRows, ...] = ()

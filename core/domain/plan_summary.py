@@ -6,7 +6,7 @@ from core.domain.plan import SETTLED, Plan, PlanHeader, Reason
 
 
 def summarise(plan: Plan) -> str:
-    """One sentence for a person."""
+    """Sum a plan up in one sentence for a person."""
     header = plan.header
     fragments = sum(count.fragments for count in header.reasons)
     current = sum(count.fragments for count in header.reasons if count.reason in SETTLED)
@@ -40,7 +40,7 @@ def _why(header: PlanHeader) -> str:
 
 
 def _notes(header: PlanHeader) -> list[str]:
-    """What stays as it is although someone may want it otherwise."""
+    """Say what stays as it is although someone may want it otherwise."""
     notes = []
     if header.rows_failed_before:
         notes.append(f"{header.rows_failed_before:,} rows failed before and stay failed")

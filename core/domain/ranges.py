@@ -23,7 +23,7 @@ class RowRange(NamedTuple):
 
 
 def merge(ranges: Iterable[RowRange]) -> list[RowRange]:
-    """The same offsets as few, sorted, disjoint ranges. Empty ranges vanish."""
+    """Return the same offsets as few, sorted, disjoint ranges. Empty ranges vanish."""
     merged: list[RowRange] = []
     for start, end in sorted(r for r in ranges if r.end > r.start):
         if merged and start <= merged[-1].end:
@@ -34,7 +34,7 @@ def merge(ranges: Iterable[RowRange]) -> list[RowRange]:
 
 
 def subtract(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> list[RowRange]:
-    """The offsets of `whole` that no range of `covered` holds, merged."""
+    """Return the offsets of `whole` that no range of `covered` holds, merged."""
     left: list[RowRange] = []
     holes = merge(covered)
     first = 0
@@ -54,11 +54,11 @@ def subtract(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> list[Row
 
 
 def total(ranges: Iterable[RowRange]) -> int:
-    """Offsets in disjoint ranges."""
+    """Count the offsets in disjoint ranges."""
     return sum([end - start for start, end in ranges])
 
 
 def chunks(whole: RowRange, size: int) -> Iterator[RowRange]:
-    """Consecutive pieces of at most `size` offsets."""
+    """Yield consecutive pieces of at most `size` offsets."""
     for start in range(whole.start, whole.end, size):
         yield RowRange(start, min(start + size, whole.end))

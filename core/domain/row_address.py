@@ -31,26 +31,26 @@ class RowAddress:
 
     @classmethod
     def from_int(cls, number: int) -> RowAddress:
-        """The address that Lance writes as this number."""
+        """Return the address that Lance writes as this number."""
         return cls(number >> _OFFSET_BITS, number & _OFFSET_MASK)
 
     def to_int(self) -> int:
-        """The number that Lance writes for it."""
+        """Return the number that Lance writes for it."""
         return self.fragment_id << _OFFSET_BITS | self.offset
 
 
 def fragments_of(addresses: Ints) -> Ints:
-    """The fragment id of each address."""
+    """Return the fragment id of each address."""
     return addresses >> _OFFSET_BITS
 
 
 def offsets_of(addresses: Ints) -> Ints:
-    """The physical offset of each address."""
+    """Return the physical offset of each address."""
     return addresses & _OFFSET_MASK
 
 
 def addresses_of(fragment_ids: int | Ints, offsets: Ints) -> Ints:
-    """The addresses of rows by offset: all in one fragment, or each in its own."""
+    """Return the addresses of rows by offset: all in one fragment, or each in its own."""
     joined: Any = fragment_ids << _OFFSET_BITS | offsets
     found: Ints = joined
     return found

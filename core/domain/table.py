@@ -17,13 +17,14 @@ class DataFile(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """One fragment. `physical_rows` counts deleted rows; `deleted_rows` is how many of them are deleted, and
-    `deletion_file` tells one set of them from another (empty: not known, or none)."""
+    """One fragment of a version of a table."""
 
     fragment_id: int
+    #: Deleted rows are counted.
     physical_rows: int
     deleted_rows: int
     files: tuple[DataFile, ...]
+    #: Tells one set of deleted rows from another; empty: not known, or none.
     deletion_file: str = ""
 
     @property
@@ -31,22 +32,24 @@ class Fragment(NamedTuple):
         return self.physical_rows - self.deleted_rows
 
     def has_rows_of(self, other: Fragment) -> bool:
-        """Whether it is the same fragment in another version: row for row, in the same places. Ids are given out again
-        when a table is overwritten, file names are not."""
+        """Tell whether it is the same fragment in another version: row for row, in the same places.
+
+        Ids are given out again when a table is overwritten, file names are not.
+        """
         if (self.fragment_id, self.physical_rows) != (other.fragment_id, other.physical_rows):
             return False
         mine = {file.path for file in self.files}
         return any(file.path in mine for file in other.files)
 
     def file_of(self, field_id: int) -> str:
-        """Name of the data file that holds the field; empty where the fragment has none for it (all NULL)."""
+        """Return the name of the data file that holds the field; empty where the fragment has none (all NULL)."""
         for data_file in self.files:
             if field_id in data_file.field_ids:
                 return data_file.path
         return ""
 
     def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
-        """Names of the data files that hold any of the fields, sorted, each once."""
+        """Return the names of the data files that hold any of the fields, sorted, each once."""
         wanted = frozenset(field_ids)
         found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
         return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
@@ -57,7 +60,7 @@ class TableField:
     """A column: Arrow field (with metadata) and the Lance ids of it and of its children, in file order.
 
     Of a field of a struct (see `TableSnapshot.find`) the Arrow field's name is its path, and the ids of the column that
-    it lies in come after its own: what it holds rests on all of them.
+    it lies in come after its own: its values depend on all of them.
     """
 
     arrow: pa.Field
@@ -75,29 +78,28 @@ class TableField:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """One version of a table, as far as planning needs it.
-
-    `incarnation` tells this table from another one made later under the same uri (see facts: a drop and re-create at
-    the same path goes unnoticed by Lance). It is empty on a table that Leman never touched. `file_format`: version of
-    the Lance file format that its data is to be written in. `metadata` is the schema's. `attempts`: the last
-    attempt that has begun, by job, of those that were taken over.
-    """
+    """One version of a table, as far as planning needs it."""
 
     uri: str
     version: int
+    #: Tells this table from another one made later under the same uri: Lance does not notice that a table was dropped
+    #: and made again at the same path. Empty on a table that Leman never touched.
     incarnation: str
     fields: tuple[TableField, ...]
     fragments: tuple[Fragment, ...] = field(repr=False)
     stable_row_ids: bool = False
+    #: Version of the Lance file format that its data is to be written in.
     file_format: tuple[int, int] = (2, 2)
+    #: The schema's.
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
+    #: The last attempt that has begun, by job, of those that were taken over.
     attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
 
     def column(self, name: str) -> TableField | None:
         return next((f for f in self.fields if f.name == name), None)
 
     def find(self, path: str) -> TableField | None:
-        """A column by its name, or a field of a struct by names with dots between: `box.w`."""
+        """Return a column by its name, or a field of a struct by names with dots between: `box.w`."""
         name, *inner = path.split(".")
         column = found = self.column(name)
         for name in inner:
@@ -105,7 +107,7 @@ class TableSnapshot:
         return found if found is None or column is None or not inner else _inside(column, path, found)
 
     def find_id(self, field_id: int) -> TableField | None:
-        """As `find`, by the id of the column or of the struct's field, which renames keep."""
+        """Return what `find` does, by the id of the column or of the struct's field, which renames keep."""
         for column in self.fields:
             if column.field_id == field_id:
                 return column
@@ -127,7 +129,7 @@ def _inside(column: TableField, path: str, part: TableField) -> TableField:
 
 
 def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
-    """The fields of a struct at any depth, with their paths."""
+    """Yield the fields of a struct at any depth, with their paths."""
     for part in column.parts:
         path = f"{column.name}.{part.name}"
         yield path, part
@@ -147,5 +149,5 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a fast search by it misses rows."""
+        """Tell whether a fast search by it misses rows."""
         return self.rows_left_out > 0

@@ -33,9 +33,10 @@ class ErrorAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRule:
-    """One rule. `exception_types` match by class name, base classes included; empty matches every exception."""
+    """One rule of an error policy."""
 
     action: ErrorAction
+    #: Class names, which match the classes derived from them too; empty matches every exception.
     exception_types: tuple[str, ...] = ()
     message_pattern: str = ""
     max_attempts: int = 1
@@ -43,20 +44,24 @@ class ErrorRule:
     max_backoff_seconds: float = 60.0
 
     def matches(self, names: AbstractSet[str], message: str) -> bool:
-        """`names`: of the exception's class and its bases, with and without their modules."""
+        """Tell whether the rule is about this exception.
+
+        Args:
+            names: of the exception's class and its bases, with and without their modules.
+        """
         if self.message_pattern and not re.search(self.message_pattern, message):
             return False
         return not self.exception_types or not names.isdisjoint(self.exception_types)
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after that many attempts."""
+        """Return seconds to wait after that many attempts."""
         doubled = self.initial_backoff_seconds * 2.0 ** min(attempt - 1, 1000)
         return min(doubled, self.max_backoff_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """The first matching rule holds; without one the job fails. Zero bounds mean no bound."""
+    """The first matching rule holds; without one the job fails. Bounds of zero bound nothing."""
 
     rules: tuple[ErrorRule, ...] = ()
     max_errors: int = 0
@@ -64,14 +69,14 @@ class ErrorPolicy:
     store_errors: bool = True
 
     def errors_allowed(self, rows: int) -> int | None:
-        """Rows that may fail in a job over so many; None: any number."""
+        """Return how many rows may fail in a job over so many; None: any number."""
         bounds = [self.max_errors] if self.max_errors else []
         if self.max_error_fraction:
             bounds.append(int(self.max_error_fraction * rows))
         return min(bounds, default=None)
 
     def rule_for(self, names: AbstractSet[str], message: str, attempt: int) -> ErrorRule | None:
-        """What holds for an exception of the given names after that many attempts; None: the job fails."""
+        """Return the rule for an exception of the given names after that many attempts; None: the job fails."""
         for rule in self.rules:
             if rule.action is ErrorAction.RETRY and attempt >= rule.max_attempts:
                 continue
@@ -89,7 +94,7 @@ class CheckpointBounds:
     max_checkpoint_size: int = 0
 
     def over(self, default: CheckpointBounds) -> CheckpointBounds:
-        """These bounds where they say something, else those of `default` (the call wins over the definition)."""
+        """Return these bounds where they say something, else those of `default` (the call wins over the definition)."""
         return CheckpointBounds(
             self.checkpoint_size or default.checkpoint_size,
             self.min_checkpoint_size or default.min_checkpoint_size,
@@ -98,7 +103,7 @@ class CheckpointBounds:
 
     @property
     def asked(self) -> bool:
-        """Whether anything was asked."""
+        """Tell whether anything was asked."""
         return self != CheckpointBounds()
 
     @property
@@ -107,7 +112,7 @@ class CheckpointBounds:
 
     @property
     def at_most(self) -> int:
-        """The largest checkpoint in rows; a very large number where nothing was asked."""
+        """Return the largest checkpoint in rows; a very large number where nothing was asked."""
         asked = [n for n in (self.checkpoint_size, self.max_checkpoint_size) if n > 0]
         return min(asked) if asked else 1 << 62
 
@@ -165,21 +170,20 @@ class FunctionVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
-    """What the field metadata of a computed column says.
+    """What the field metadata of a computed column says."""
 
-    `column_id` is minted when the column is added: a column that is dropped and added again is another one, although
-    Lance may give it the same field id. `kept`: earlier functions of the same inputs whose values count as current, the
-    most recent first. `added_as` is the name that it had when it was added: checkpoint keys hold it, so that a rename
-    does not hide them. Empty: older releases did not write it. With a `source` the function reads that table's columns,
-    and the one input holds row ids of it.
-    """
-
+    #: Made when the column is added: a column that is dropped and added again is another one, although Lance may give
+    #: it the same field id.
     column_id: str
     udf_name: str
     udf_version: str
     inputs: tuple[ColumnInput, ...]
+    #: The name that the column had when it was added: checkpoint keys hold it, so that a rename does not hide them.
+    #: Empty: older releases did not write it.
     added_as: str = ""
+    #: Earlier functions of the same inputs whose values count as current, the most recent first.
     kept: tuple[FunctionVersion, ...] = ()
+    #: Where given, the function reads that table's columns, and the one input holds row ids of it.
     source: InputSource | None = None
 
     @property

@@ -31,11 +31,12 @@ class ViewFormat(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A column made by the source alone. `expression` is SQL over the source's columns; `source_column` is set where
-    it is no more than one of them."""
+    """A column made by the source alone."""
 
     name: str
+    #: SQL over the source's columns.
     expression: str
+    #: Set where the expression is no more than one of them.
     source_column: str = ""
 
 
@@ -50,13 +51,13 @@ class ViewFunction:
 
     @property
     def identity(self) -> str:
-        """Of its values: a function version and what it reads."""
+        """Return what tells its values from others: a function version and what it reads."""
         return f"{self.udf_name}@{self.udf_version}({', '.join(self.inputs)})"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """What a view holds. `limit` and `offset` choose by source row id, before the shuffle; `limit` None: all."""
+    """What a view holds. `limit` and `offset` choose by source row id, before the shuffle."""
 
     database: str
     table: str
@@ -65,72 +66,77 @@ class ViewQuery:
     where: str = ""
     shuffle: bool = False
     seed: int = 0
+    #: None: all rows.
     limit: int | None = None
     offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierState:
-    """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`. `computed`
-    names what computed the function columns (name → `ViewFunction.identity`); `last_fragment` is the highest id of a
-    fragment of the source then."""
+    """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`."""
 
     view_version: int
     source_version: int
+    #: What computed the function columns (name → `ViewFunction.identity`).
     computed: dict[str, str]
+    #: The highest id of a fragment of the source then.
     last_fragment: int = -1
 
     def is_like(self, other: EarlierState) -> bool:
-        """Whether both hold the same values."""
+        """Tell whether both hold the same values."""
         return (self.source_version, self.computed) == (other.source_version, other.computed)
 
 
 @dataclass(frozen=True, slots=True)
 class FailedNote:
-    """What a view says of the values that it lacks because a function failed: how many, by column and by the job in
-    which that was (the latest first), and the `file` that lists the rows (see `core.lance_io.views.failed_rows`)."""
+    """What a view says of the values that it lacks because a function failed."""
 
+    #: The file that lists the rows (see `core.lance_io.views.failed_rows`).
     file: str = ""
+    #: How many, by column.
     rows: dict[str, int] = field(default_factory=dict)
+    #: How many, by the job in which that was, the latest first.
     jobs: dict[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Values that are missing."""
+        """Count the values that are missing."""
         return sum(self.rows.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
-    """A view as its table's schema metadata describes it.
-
-    `base_version` is the source version that the set rows are right for; `filled` names the function version that
-    computed each function column's values (name → "udf@version"), which differs from the query's after an alteration.
-    `base_record`: the file in which the view keeps that source version (`source_records`); empty: none.
-    `earlier`: what it was before, newest first, as far as it is remembered. `failed`: values that are missing.
-    """
+    """A view as its table's schema metadata describes it."""
 
     query: ViewQuery
     source_uri: str
+    #: The source version that the set rows are right for.
     base_version: int
     base_incarnation: str
     format: ViewFormat
+    #: The function version that computed each function column's values (name → "udf@version"); it differs from the
+    #: query's after an alteration.
     filled: dict[str, str] = field(default_factory=dict)
+    #: The file in which the view keeps that source version (`source_records`); empty: none.
     base_record: str = ""
+    #: What it was before, newest first, as far as it is remembered.
     earlier: tuple[EarlierState, ...] = ()
+    #: Values that are missing.
     failed: FailedNote = field(default_factory=FailedNote)
 
     @property
     def computed(self) -> dict[str, str]:
-        """Name of each function column with values → what computed them, as `ViewFunction.identity` says it. The
-        inputs are those of the query: a column that gets others is not among the filled ones any more."""
+        """Return, by name of each function column with values, what computed them, as `ViewFunction.identity` says it.
+
+        The inputs are those of the query: a column that gets others is not among the filled ones any more.
+        """
         inputs = {function.name: function.inputs for function in self.query.functions}
         return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
 
 @dataclass(frozen=True, slots=True)
 class MaterializedView:
-    """A view as its table describes it. `rows_set` are the rows that queries show."""
+    """A view as its table describes it."""
 
     uri: str
     name: str
@@ -138,6 +144,7 @@ class MaterializedView:
     definition: ViewDefinition
     schema: pa.Schema
     row_count: int
+    #: The rows that queries show.
     rows_set: int
 
 
@@ -171,10 +178,7 @@ class RefreshReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RefreshSpec:
-    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given".
-
-    `latest`: nobody asked for `src_version`, it was the latest when the refresh began.
-    """
+    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given"."""
 
     database: str
     view: str
@@ -182,12 +186,13 @@ class RefreshSpec:
     max_rows_per_fragment: int = 0
     policy: RefreshPolicy = RefreshPolicy.AUTO
     concurrency: int = 0
+    #: Whether `src_version` was not asked for: it was the latest when the refresh began.
     latest: bool = False
     optimize_indices: bool = False
 
     @property
     def table(self) -> str:
-        """The table that it writes to."""
+        """Return the table that it writes to."""
         return self.view
 
 
@@ -202,8 +207,11 @@ class ChangeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """One fragment that is not the same in both versions. Those that are not listed hold the same rows with the same
-    values in every column that the view reads: as they were, or as compaction made them of one another."""
+    """One fragment that is not the same in both versions.
+
+    Those that are not listed hold the same rows with the same values in every column that the view reads: as they were,
+    or as compaction made them of one another.
+    """
 
     fragment_id: int
     kind: ChangeKind
@@ -220,20 +228,26 @@ class ResolvedFunction:
 
 @dataclass(frozen=True, slots=True)
 class EarlierValues:
-    """An earlier version of the view with values that may be right again: of these function `columns`, in rows that
-    are the same in the source version of its `definition` and in the one that is computed for. `changes` are those
-    between the two, as `RefreshPlan.changes`."""
+    """An earlier version of the view with values that may be right again.
+
+    They are right in rows that are the same in the source version of its `definition` and in the one that is computed
+    for.
+    """
 
     view_version: int
     definition: ViewDefinition
+    #: The function columns whose values these are.
     columns: tuple[str, ...]
+    #: Those between the two source versions, as `RefreshPlan.changes`.
     changes: tuple[SourceChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnsetFragment:
-    """A fragment of the view with placeholders that have no values yet. It is filled as a whole, even where compaction
-    put rows with values among them."""
+    """A fragment of the view with placeholders that have no values yet.
+
+    It is filled as a whole, even where compaction put rows with values among them.
+    """
 
     fragment_id: int
     physical_rows: int
@@ -244,13 +258,8 @@ class UnsetFragment:
 class RefreshPlan:
     """What is to be done, from manifests alone: no row was read.
 
-    First `unset` fragments are filled from `base_version`; where `create_placeholders_again`, placeholders are laid
-    anew for
-    `target_version` before, and the view is planned again. Then the rows of `changes` are compared between
-    `base_version` and `target_version`. `stale` names function columns that another function version has to compute for
-    every row, at `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped
-    in. `state`: what the view is, to be remembered where the refresh changes rows; None: it is not worth it. Values of
-    `earlier` versions are taken where they are right, for the first step that calls functions.
+    First the `unset` fragments are filled, then the rows of `changes` are compared between `base_version` and
+    `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped in.
     """
 
     uri: str
@@ -264,23 +273,28 @@ class RefreshPlan:
     mode: RefreshMode
     reason: RefreshReason
     message: str
+    #: Fragments that are filled from `base_version`.
     unset: tuple[UnsetFragment, ...] = ()
+    #: Whether, before that, placeholders are created again for `target_version`, and the view is planned again.
     create_placeholders_again: bool = False
     changes: tuple[SourceChange, ...] = ()
+    #: Function columns that another function version has to compute for every row, at `target_version`.
     stale: tuple[str, ...] = ()
     rows: int = 0
+    #: What the view is, to be remembered where the refresh changes rows; None: it is not worth it.
     state: EarlierState | None = None
+    #: Versions whose values are taken where they are right, for the first step that calls functions.
     earlier: tuple[EarlierValues, ...] = ()
 
     @property
     def only_version(self) -> bool:
-        """Whether all rows stay as they are, and only the source version that they are right for is another."""
+        """Tell whether all rows stay as they are, and only the source version that they are right for is another."""
         return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a refresh did. Rows are the view's; `rows_evaluated` counts rows given to functions, each column's apart."""
+    """What a refresh did. Rows are the view's."""
 
     mode: RefreshMode = RefreshMode.NO_OP
     reason: RefreshReason = RefreshReason.UP_TO_DATE
@@ -288,6 +302,7 @@ class RefreshResult:
     rows_recomputed: int = 0
     rows_evicted: int = 0
     rows_reused: int = 0
+    #: Rows given to functions, each column's apart.
     rows_evaluated: int = 0
     source_rows_read: int = 0
     fragments_rewritten: int = 0
@@ -298,25 +313,31 @@ class RefreshResult:
 
 @dataclass(frozen=True, slots=True)
 class AskedCommit:
-    """A commit to a view before its answer. `gains`: what the refresh will have done with it. `filled`: rows of each
-    fragment that a first fill asks for, of which some may be refused; empty: all or nothing."""
+    """A commit to a view before its answer."""
 
     uri: str
     request_id: str
     read_version: int
+    #: What the refresh will have done with it.
     gains: RefreshResult
+    #: Rows of each fragment that a first fill asks for, of which some may be refused; empty: all or nothing.
     filled: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshJournal:
-    """What a refresh writes down for an executor that may have to take it over: commits without an answer, the rows
-    that were given to functions by then, and how many rows of the scratch table's columns had a value (scratch
-    table/column → rows), how many had `failed`, and how many of these were `found` when the refresh began with the
-    column."""
+    """What a refresh writes down for an executor that may have to take it over.
 
+    The keys of the dictionaries are "scratch table/column", their values numbers of rows.
+    """
+
+    #: Commits without an answer.
     asked: tuple[AskedCommit, ...] = ()
+    #: The rows that were given to functions by then.
     evaluated: int = 0
+    #: How many rows had a value.
     settled: dict[str, int] = field(default_factory=dict)
+    #: How many rows had failed.
     failed: dict[str, int] = field(default_factory=dict)
+    #: How many of the failed ones were found when the refresh began with the column.
     found: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the executor hands to a worker, and what comes back. Plain data: it travels as JSON."""
+"""What the executor gives a worker, and what comes back. Plain data: it travels as JSON."""
 
 from __future__ import annotations
 
@@ -31,66 +31,69 @@ class UdfRef:
 
     @property
     def identity(self) -> str:
-        """Of the code: two with the same one may run in the same process."""
+        """Return the identity of the code: two with the same one may run in the same process."""
         return f"{self.name}@{self.version} {self.bundle_sha256 or self.entrypoint}"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """What holds for all units of a job. `output_schema` is an Arrow IPC schema message with the output field;
-    failed rows are stored in `errors_uri`, or nowhere where it is empty, without what the function said unless
-    `errors_told`. A worker at work says every `beat_seconds` that
-    it lives; 0: it does not. `failed_only`: no other rows are evaluated than those that the current file marks as
-    failed. `versions`: see `core.domain.plan.PlanHeader`. `input_columns` are those of `input_source` where that is
-    given: the table then holds row ids of it. `ignored_holds`: reservations that nobody renews, see `Reservations`.
-    `of_latest`: the plan was asked for the table's latest version. `inputs_version`: rows are read from this older
-    version where it has them, and others left alone; 0: from `read_version`."""
+    """What holds for all units of a job."""
 
     job_id: str
     uri: str
     read_version: int
+    #: An Arrow IPC schema message with the output field.
     output_schema: bytes
     output_field_ids: tuple[int, ...]
     column_id: str
+    #: Those of `input_source` where that is given: the table then holds row ids of it.
     input_columns: tuple[str, ...]
     udf: UdfRef
     where: str
     checkpoint: CheckpointBounds
     checkpoint_seconds: float
     checkpoint_max_bytes: int
+    #: Where failed rows are stored; empty: nowhere.
     errors_uri: str = ""
+    #: Whether what the function said is stored with them.
     errors_told: bool = True
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1
+    #: Seconds after which a worker at work says again that it lives; 0: it does not.
     beat_seconds: float = 0.0
+    #: Whether only rows that the current file marks as failed are evaluated.
     failed_only: bool = False
+    #: See `core.domain.plan.PlanHeader`.
     versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
     attempt: int = 1
+    #: Reservations that are not renewed any more, see `Reservations`.
     ignored_holds: tuple[str, ...] = ()
+    #: Whether the plan was asked for the table's latest version.
     of_latest: bool = True
+    #: Rows are read from this older version where it has them, and others left alone; 0: from `read_version`.
     inputs_version: int = 0
 
     @property
     def holder(self) -> str:
-        """As whom its units reserve rows."""
+        """Return the name under which its units reserve rows."""
         return holder_of(self.job_id, self.attempt)
 
     @property
     def selective(self) -> bool:
-        """Whether rows are left out that have no value yet."""
+        """Tell whether rows are left out that have no value yet."""
         return bool(self.where or self.inputs_version)
 
 
 def holder_of(job_id: str, attempt: int) -> str:
-    """As whom the units of an attempt at a job reserve rows."""
+    """Return the name under which the units of an attempt at a job reserve rows."""
     return f"{job_id}#{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """A row for which the function failed. `row_id` is -1 where row ids are not stable."""
+    """A row for which the function failed."""
 
     fragment_id: int
     offset: int
@@ -98,15 +101,16 @@ class RowFailure:
     message: str
     traceback: str
     attempt: int
+    #: -1 where row ids are not stable.
     row_id: int = -1
 
     @property
     def row_address(self) -> int:
-        """As Lance writes it."""
+        """Return the row's address as Lance writes it."""
         return RowAddress(self.fragment_id, self.offset).to_int()
 
     def at(self, row_id: int, address: RowAddress) -> RowFailure:
-        """The failure as that of this row."""
+        """Return the same failure as that of this row."""
         return replace(self, row_id=row_id, fragment_id=address.fragment_id, offset=address.offset)
 
 
@@ -140,7 +144,7 @@ class FragmentWork:
         checkpoints: Sequence[CheckpointRef] = (),
         quarantined: tuple[RowFailure, ...] = (),
     ) -> FragmentWork:
-        """A share of what the plan wants."""
+        """Return a share of what the plan wants."""
         bare = task._replace(missing=(), checkpoints=())
         return cls(bare, tuple(ranges), finish, tuple(checkpoints), quarantined)
 
@@ -150,69 +154,73 @@ class FragmentWork:
 
     @property
     def scope(self) -> str:
-        """What its ranges are reserved under."""
+        """Return what its ranges are reserved under."""
         return scope_of(self.task)
 
 
 def scope_of(task: FragmentTask) -> str:
-    """What rows of a fragment are reserved under: its values, as this version of the function computes them."""
+    """Return what rows of a fragment are reserved under: its values, as this version of the function computes them."""
     return f"{task.fragment_id}:{task.fingerprint}"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """A piece of work for one worker. After `budget_seconds` (0: none) it stops at the next safe point and gives the
-    rest back. `look_first`: a worker died over some of this work and may have left checkpoints. `slice_rows`: the
-    function may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the worker
-    chooses.
-    """
+    """A piece of work for one worker."""
 
     unit_id: str
     works: tuple[FragmentWork, ...]
+    #: After so long it stops at the next safe point and gives the rest back; 0: no budget.
     budget_seconds: float = 0.0
+    #: Whether a worker died over some of this work and may have left checkpoints.
     look_first: bool = False
+    #: The function may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the
+    #: worker chooses.
     slice_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """Why a unit could not go on. `row` where a row is to blame; `fatal`: repeating it cannot help."""
+    """Why a unit could not go on."""
 
     reason: str
     message: str
+    #: Given where a row is to blame.
     row: RowFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """What a unit did for one fragment. `left` is given back, `busy` is being computed by another job, which has the
-    `holds` (see `core.ports.Grant`). `rows_failed` are those that are stored, in a checkpoint or the file.
-    `failed_before`: rows of the `staged` file that had failed before the request and that it leaves so; None: as the
-    plan says."""
+    """What a unit did for one fragment."""
 
     fragment_id: int
     checkpoints: tuple[CheckpointRef, ...] = ()
+    #: Rows that are given back.
     left: tuple[RowRange, ...] = ()
+    #: Rows that another job is computing, which has the `holds`.
     busy: tuple[RowRange, ...] = ()
     staged: StagedFile | None = None
     rows_evaluated: int = 0
     rows_computed: int = 0
+    #: Those that are stored, in a checkpoint or the file.
     rows_failed: int = 0
     rows_skipped: int = 0
+    #: Rows of the `staged` file that had failed before the request and that it leaves so; None: as the plan says.
     failed_before: int | None = None
+    #: See `core.ports.Grant`.
     holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of one unit, by what they went into. `load`: setting the function up, which no row is to blame for.
-    `fixed`: those of reading and storing that would have been the same with fewer rows, as storage answers late."""
+    """Seconds of one unit, by what they went into."""
 
     udf: float = 0.0
     read: float = 0.0
     checkpoint: float = 0.0
     write: float = 0.0
+    #: Setting the function up, which no row is to blame for.
     load: float = 0.0
+    #: Those of reading and storing that would have been the same with fewer rows, as storage answers late.
     fixed: float = 0.0
 
     @property
@@ -221,7 +229,7 @@ class Timings:
 
     @property
     def by_rows(self) -> float:
-        """What the rows cost, as far as it grows with their number."""
+        """Return what the rows cost, as far as it grows with their number."""
         return max(0.0, self.udf + self.read + self.storing - self.fixed)
 
     def __add__(self, other: Timings) -> Timings:
@@ -247,24 +255,29 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """What a running unit says about itself: its sums so far, and a fragment that it is done with. `rows_failed` are
-    stored like `rows_safe`; `fragment_id` is the fragment at hand."""
+    """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
 
     unit_id: str
     rows_evaluated: int = 0
     rows_safe: int = 0
+    #: Stored like `rows_safe`.
     rows_failed: int = 0
     result: FragmentResult | None = None
     timings: Timings = Timings()
+    #: The fragment at hand.
     fragment_id: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightRows:
-    """What a worker says in case it does not live to say more: the rows that the function is about to be called with,
-    or a checkpoint that was `stored`. `overran_seconds`: a call with these rows took so long that the worker ends."""
+    """What a worker says in case it dies over it.
+
+    It is the rows that the function is about to be called with, or a checkpoint that was `stored`.
+    """
 
     fragment_id: int
     holds: tuple[RowRange, ...] = ()
+    #: None: nothing was stored.
     stored: CheckpointRef | None = None
+    #: How long a call with these rows took, where it was so long that the worker ends; 0 elsewhere.
     overran_seconds: float = 0.0

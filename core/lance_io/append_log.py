@@ -28,7 +28,7 @@ _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
 #: A fragment with so many rows is not made larger by compaction.
 _FULL = 1024
-#: Appends that meet others: each try is Lance's twenty.
+#: How often an append is tried that meets others: each try is twenty of Lance's.
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
 
@@ -66,8 +66,10 @@ class AppendLog:
         self._appended = 0
 
     def create(self) -> None:
-        """Make the table if there is none. Call it before the first append: of two appends that both find no table,
-        Lance would keep one."""
+        """Make the table if there is none.
+
+        Call it before the first append: of two appends that both find no table, Lance would keep one.
+        """
         if self._open() is not None:
             return
         try:
@@ -79,8 +81,14 @@ class AppendLog:
             self._raise_refusal(error)
 
     def append(self, rows: Sequence[dict[str, object]]) -> Snapshot:
-        """Add rows in one version, and give that. Where others append at the same time it takes its turn. Raises also
-        DataLoss (TABLE_DAMAGED)."""
+        """Add rows in one version and return it.
+
+        Where others append at the same time it takes its turn.
+
+        Raises:
+            DataLoss: TABLE_DAMAGED.
+            LemanError: what `storage_errors.failed` gives.
+        """
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
         written = self._write(table)
         self._appended += 1
@@ -109,14 +117,14 @@ class AppendLog:
                 time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
 
     def _look(self) -> None:
-        """Return where the table can be opened, for whoever repairs perhaps at an earlier version."""
+        """Check that the table can be opened; a log that repairs may open an earlier version."""
         try:
             self._open_raw()
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from error
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
-        """Rows in the order of their appends, see `position`; nothing where nothing was appended yet."""
+        """Return rows in the order of their appends, see `position`; nothing where nothing was appended yet."""
         dataset = self._open()
         if dataset is None:
             return []
@@ -129,7 +137,11 @@ class AppendLog:
         return [{name: row[name] for name in names} for row in sorted(rows, key=position)]
 
     def snapshot(self, version: int = 0) -> Snapshot | None:
-        """The rows of a version (0: the latest); None where nothing was appended yet, or the version was cleaned."""
+        """Return the rows of a version (0: the latest).
+
+        Returns:
+            None where nothing was appended yet, or the version was cleaned.
+        """
         if not version:
             dataset = self._open()
             return None if dataset is None else self._snapshot(dataset)
@@ -139,15 +151,17 @@ class AppendLog:
             return None
 
     def warnings(self) -> list[str]:
-        """What was set aside of the table, for people, oldest first."""
+        """Return what was set aside of the table, for people, oldest first."""
         return damage.notes(self._uri)
 
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
     ) -> list[dict[str, object]]:
-        """The `usable` rows of a fragment that has others, or that cannot be read as a whole; for whoever `repairs`
-        they take its place in the table, each at its old `position`. Raises too where it is not certain that the
-        fragment is damaged."""
+        """Return the `usable` rows of a fragment that has others, or that cannot be read as a whole.
+
+        Where the log repairs, they take its place in the table, each at its old `position`. Raises too where it is not
+        certain that the fragment is damaged.
+        """
         files = snapshot.files(fragment_id)
         with readable(self._called, self._uri):
             for path in files:
@@ -173,8 +187,11 @@ class AppendLog:
             dataset.cleanup_old_versions(older_than=_KEEP)
 
     def tidy(self) -> tuple[Snapshot, Snapshot] | None:
-        """As `compact`, but touch no fragment that is full and keep no version for long. Gives the versions before and
-        after it; None: nothing was done."""
+        """Compact like `compact`, but touch no fragment that is full and keep no version for long.
+
+        Returns:
+            The versions before and after it; None: nothing was done.
+        """
         before = self.snapshot()
         if before is None:
             return None
@@ -198,7 +215,7 @@ class AppendLog:
             return self._open_raw()
 
     def _open_raw(self) -> lance.LanceDataset | None:
-        """Raises what Lance raises."""
+        """Open the latest version of the table. Raises what Lance raises."""
         try:
             with panics_as_errors():
                 return self._checked(open_checked(self._uri))
@@ -211,8 +228,11 @@ class AppendLog:
             return self._open_before_damage(error)
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
-        """The latest version that can be opened; manifests after it are set aside. None where there is none: then all
-        of the table is."""
+        """Open the latest version that can be opened; manifests after it are set aside.
+
+        Returns:
+            None where there is none: then all of the table is set aside.
+        """
         found = damage.versions(self._uri)
         for version, path in found:
             damage.check_store(self._uri, path)
@@ -230,7 +250,11 @@ class AppendLog:
         return None
 
     def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """A manifest of nothing but zeros opens as a table without columns. Raises ValueError."""
+        """Refuse a manifest of nothing but zeros, which opens as a table without columns.
+
+        Raises:
+            ValueError: it is one.
+        """
         missing = [name for name in self._schema.names if name not in dataset.schema.names]
         if missing:
             raise ValueError(f"it has no columns {', '.join(missing)}")
@@ -242,6 +266,6 @@ class AppendLog:
 
 
 def _met_others(error: Exception) -> bool:
-    """Whether an append failed because of other writers, and not because of the store."""
+    """Tell whether an append failed because of other writers, and not because of the store."""
     text = str(error).lower()
     return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

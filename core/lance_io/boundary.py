@@ -1,4 +1,4 @@
-"""Translates what Lance, pyarrow and the system raise, once. The rule is in `core.storage_errors`."""
+"""Translate what Lance, pyarrow and the system raise, once. The rule is in `core.storage_errors`."""
 
 from __future__ import annotations
 

@@ -32,17 +32,19 @@ _DIGEST_CHUNK = 1 << 22
 
 
 def data_path(uri: str, file: str) -> str:
-    """Where a data file of a table lies."""
+    """Return where a data file of a table lies."""
     return f"{uri.rstrip('/')}/data/{file}"
 
 
 class ColumnFileWriter:
-    """Writes one column file, batch by batch; memory is bounded by the batch.
+    """What writes one column file, batch by batch; memory is bounded by the batch.
 
-    Nothing is published unless `close` is called: a writer that is dropped leaves no file. `field`: as
-    `blobs.values_field` gives it. `file_format`: that of the table; Lance reads files of others, but cannot always
-    compact them. `row_states`: what a closed file carries of them. Each call raises what `storage_errors.unusable`
-    gives where the store refuses, or Lance does not take the values.
+    A file is published by `close` alone: a writer that is dropped leaves none. Each call raises what
+    `storage_errors.unusable` gives where the store refuses, or Lance does not take the values.
+
+    Args:
+        field: as `blobs.values_field` gives it.
+        file_format: that of the table; Lance reads files of others, but cannot always compact them.
     """
 
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
@@ -61,13 +63,13 @@ class ColumnFileWriter:
         self.row_states = b""
 
     def open(self, file: str) -> None:
-        """Begins the file under its final name."""
+        """Begin the file under its final name."""
         self._file = file
         with using_storage(data_path(self._uri, file)):
             self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
 
     def write(self, values: pa.Array) -> None:
-        """Appends values in physical order."""
+        """Append values in physical order."""
         if self._writer is None:
             raise RuntimeError("write before open")
         if values.offset and self._copies_slices:
@@ -85,8 +87,13 @@ class ColumnFileWriter:
         deletions: Deletions | None = None,
         older: Sequence[str] = (),
     ) -> StagedFile:
-        """Publishes the file as `file`. `states` None: every live row is computed. `deletions`: rows that it lacks.
-        `older`: see `core.row_states.encode`."""
+        """Publish the file as `file`.
+
+        Args:
+            states: what the file carries of row states; None: every live row is computed.
+            deletions: rows that it lacks.
+            older: see `core.row_states.encode`.
+        """
         if self._writer is None:
             raise RuntimeError("close before open")
         failed = 0
@@ -112,14 +119,17 @@ class ColumnFileWriter:
 
 
 def _holds_structs(kind: pa.DataType) -> bool:
-    """In these Lance panics over a slice that begins later than its array."""
+    """Tell whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
     if not pa.types.is_nested(kind):
         return False
     return bool(pa.types.is_struct(kind)) or any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
-    """Bytes as Lance's newer kind of blob has them. All of them stay in the column file: one file, one digest."""
+    """Return bytes as Lance's newer kind of blob has them.
+
+    All of them stay in the column file: one file, one digest.
+    """
     builder = BlobDescriptorArrayBuilder(name)
     for value in values if values is not None else ():
         data = value.as_buffer()
@@ -141,7 +151,11 @@ def _filesystem(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def digest_of(uri: str, file: str) -> tuple[int, str]:
-    """(size in bytes, xxh3-128 of the bytes as hex). Raises what `reading_file` gives."""
+    """Return (size in bytes, xxh3-128 of the bytes as hex).
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
     digest = xxhash.xxh3_128()
     size = 0
     with reading_file(uri, f"Column file {file}"):
@@ -154,26 +168,41 @@ def digest_of(uri: str, file: str) -> tuple[int, str]:
 
 
 def rows_of(uri: str, file: str) -> int:
-    """Rows of a data file, by its footer. Raises what `reading_file` gives."""
+    """Count the rows of a data file, by its footer.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
     with reading_file(uri, f"Data file {file}"):
         return footer.read_rows(*_filesystem(data_path(uri, file)))
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
-    """Counts of the row states in a partial column file; None where it carries none. Raises as `read_states_buffer`."""
+    """Return the counts of the row states in a partial column file; None where it carries none.
+
+    Raises:
+        LemanError: as `read_states_buffer`.
+    """
     buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode_summary(buffer)
 
 
 def read_states(uri: str, file: str) -> States | None:
-    """Row states of a partial column file; None where it carries none. Raises as `read_states_buffer`."""
+    """Return the row states of a partial column file; None where it carries none.
+
+    Raises:
+        LemanError: as `read_states_buffer`.
+    """
     buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode(buffer)
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Row states of a partial column file as they are stored, and whole; None where it carries none. Raises what
-    `reading_file` gives."""
+    """Return the row states of a partial column file as they are stored, and whole; None where it carries none.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
     with reading_file(uri, f"Row states of {file}"):
         buffer = footer.read_buffer(*_filesystem(data_path(uri, file)), _STATES_KEY)
         if buffer is not None:
@@ -182,8 +211,10 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
 
 
 class ColumnFileReader:
-    """Reads a column file that is in no version of the table. Raises what `storage_errors.unusable` gives where it is
-    gone or damaged."""
+    """What reads a column file that is in no version of the table.
+
+    Raises what `storage_errors.unusable` gives where the file is gone or damaged.
+    """
 
     def __init__(self, uri: str, file: str) -> None:
         self._path = data_path(uri, file)
@@ -194,13 +225,13 @@ class ColumnFileReader:
             self._deleted = None if lacks is None else Deletions.decode(lacks).mask
 
     def values(self, covered: RowRange) -> pa.Array:
-        """One value for each physical row of a range."""
+        """Return one value for each physical row of a range."""
         with using_storage(self._path):
             table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
         return joined(table.column(0).chunks)
 
     def states(self, covered: RowRange) -> States:
-        """Their states, with the rows that were deleted when the file was written as DELETED."""
+        """Return the rows' states, with the rows that were deleted when the file was written as DELETED."""
         if self._states is None:
             found = np.full(covered.rows, RowState.COMPUTED, np.uint8)
         else:
@@ -218,8 +249,11 @@ def _buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A staged file that holds what was announced: the name that its column had, the version (major, minor) of its
-    format, and the rows that it lacks because they were deleted when it was written."""
+    """A staged file that holds what was announced.
+
+    Known are the name that its column had, the version (major, minor) of its format, and the rows that it lacks because
+    they were deleted when it was written.
+    """
 
     column: str
     format: tuple[int, int]
@@ -227,10 +261,12 @@ class Verified:
 
 
 def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
-    """Checks a staged file before it is committed; Lance itself checks almost nothing of it.
+    """Check a staged file before it is committed; Lance itself checks almost nothing of it.
 
-    Raises NotFound (FILE_MISSING), DataLoss
-    (FILE_DAMAGED: size, digest or unreadable), FailedPrecondition (ROW_COUNT_MISMATCH, TYPE_MISMATCH).
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED, for its size, its digest, or a file that cannot be read.
+        FailedPrecondition: ROW_COUNT_MISMATCH, TYPE_MISMATCH.
     """
     content = read_verified(uri, staged)
     if not _holds(content.schema, field):
@@ -244,7 +280,7 @@ def verify(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Of a staged file that holds the bytes and the rows that were announced."""
+    """What is known of a staged file that holds the bytes and the rows that were announced."""
 
     schema: pa.Schema
     format: tuple[int, int]
@@ -252,7 +288,7 @@ class Content:
 
 
 def read_verified(uri: str, staged: StagedFile) -> Content:
-    """Checks a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
+    """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
     try:
         size, digest = digest_of(uri, staged.file)
     except NotFound:
@@ -281,7 +317,10 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
 
 @contextlib.contextmanager
 def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
-    """A file without rows, in the layout of a staged one whose column was renamed since."""
+    """Write a file without rows, in the layout of a staged one whose column was renamed since.
+
+    It lasts as long as the context is open.
+    """
     writer = ColumnFileWriter(uri, field, file_format)
     name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # one that garbage collection knows
     writer.open(name)
@@ -294,14 +333,16 @@ def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple
 
 
 def _names(field: pa.Field) -> set[str]:
-    """What files call a column: its name, or the one under which it was added, if it was renamed since."""
+    """Return what files call a column: its name, or the one under which it was added, if it was renamed since."""
     bound = binding.read(field)
     return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
 
 
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
-    """Whether a file's schema is that of a column file of this column. A blob of the newer kind is an empty struct in
-    it, followed by what describes it."""
+    """Tell whether a file's schema is that of a column file of this column.
+
+    A blob of the newer kind is an empty struct in it, and after it comes what describes it.
+    """
     first = written.field(0)
     if first.name not in _names(field):
         return False
@@ -311,5 +352,5 @@ def _holds(written: pa.Schema, field: pa.Field) -> bool:
 
 
 def type_in_file(kind: pa.DataType) -> pa.DataType:
-    """What a data file says of a column of this type: JSON is stored in a binary form."""
+    """Return what a data file says of a column of this type: JSON is stored in a binary form."""
     return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

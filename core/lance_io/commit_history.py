@@ -18,30 +18,34 @@ REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
 OPERATION = "leman.operation"
 FRAGMENTS = "leman.fragments"
-#: Versions that one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
+#: How many versions one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
 SCAN_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A commit that installed files; `files` has the file's name for each fragment id, where the commit replaced files
-    of fragments and did nothing else. `fragments`: how many got a file, or came."""
+    """A commit that installed files."""
 
     version: int
     request_ids: tuple[str, ...]
     job_ids: tuple[str, ...]
     operation: str
+    #: The file's name for each fragment id, where the commit replaced files of fragments and did nothing else.
     files: Mapping[int, str] = field(repr=False)
+    #: How many got a file, or came.
     fragments: int = 0
 
 
 def properties(request_ids: Iterable[str], job_ids: Iterable[str]) -> dict[str, str]:
-    """Transaction properties that say what a commit is for."""
+    """Return transaction properties that say what a commit is for."""
     return {REQUEST_IDS: json.dumps(list(request_ids)), JOB_IDS: json.dumps(list(job_ids))}
 
 
 def view_properties(request_id: str, job_id: str, operation: str, fragments: int) -> dict[str, str]:
-    """Those of a commit to a view that is no mere replacement of files: what it did, to how many fragments."""
+    """Return the properties of a commit to a view that does more than replace files.
+
+    They say what it did, to how many fragments.
+    """
     return {**properties([request_id], [job_id]), OPERATION: operation, FRAGMENTS: str(fragments)}
 
 
@@ -52,7 +56,7 @@ class CommitHistory:
         self._read: OrderedDict[int, CommitRecord | None] = OrderedDict()
 
     def records(self, dataset: lance.LanceDataset, newest: int, after: int, limit: int) -> Iterator[CommitRecord]:
-        """Records of versions in (after, newest], newest first.
+        """Yield records of versions in (after, newest], newest first.
 
         Looks at `limit` versions at the most, and ends where older versions were cleaned away.
         """
@@ -70,9 +74,12 @@ class CommitHistory:
 
 
 def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | None:
-    """The newest commit that a request took part in, among the last SCAN_LIMIT versions, and those after `after`.
+    """Return the newest commit that a request took part in.
 
-    Raises NotFound (TABLE_NOT_FOUND).
+    Looks at the last SCAN_LIMIT versions, and at those after `after`.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
     """
     dataset = _open(uri)
     records = CommitHistory().records(dataset, int(dataset.version), after, SCAN_LIMIT)
@@ -80,11 +87,13 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
 
 
 def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
-    """At most `size` records of versions below `before` (0: of all), newest first, and the `before` to go on
-    with.
+    """Return the records of versions below `before` (0: of all), newest first, and the `before` to go on with.
 
-    The latter is 0 at the end of the history; otherwise there may be more, even where no record was found:
-    one call looks at SCAN_LIMIT versions at the most. Raises NotFound (TABLE_NOT_FOUND).
+    There are at most `size` records. The `before` is 0 at the end of the history; otherwise there may be more, even
+    where no record was found: one call looks at SCAN_LIMIT versions at the most.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
     """
     dataset = _open(uri)
     transactions = Transactions(dataset.uri)
@@ -104,9 +113,10 @@ def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], 
 
 
 def read_record(transactions: Transactions, version: int) -> CommitRecord | None:
-    """None for a commit that is not Leman's, or that installed no file.
+    """Return the record of a version; None for a commit that is not Leman's, or that installed no file.
 
-    Raises LookupError for a version that was cleaned away.
+    Raises:
+        LookupError: the version was cleaned away.
     """
     transaction = transactions.read(version)
     stored = transaction.properties
@@ -130,7 +140,7 @@ def _open(uri: str) -> lance.LanceDataset:
 
 
 def _strings(stored: Any) -> tuple[str, ...]:
-    """Properties are anybody's to write: what is no list of strings counts as absent."""
+    """Return a property that is a list of strings. Anybody can write properties: anything else counts as absent."""
     try:
         values = json.loads(stored or "[]")
     except ValueError:

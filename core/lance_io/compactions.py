@@ -31,14 +31,14 @@ from core.storage_errors import error_number, failed
 Live = npt.NDArray[np.bool_]
 RowIds = npt.NDArray[np.uint64]
 
-#: Versions that are looked at: a transaction takes 0.3 ms to read, and more the more fragments the table has.
+#: How many versions are looked at: a transaction takes 0.3 ms to read, and more the more fragments the table has.
 MOST_VERSIONS = 2000
 _LEAST_VERSIONS = 50
 _MOST_FRAGMENTS = 2_000_000
 
 
 def versions_to_look_at(fragments: int) -> int:
-    """How far back it is worth going in a table of so many fragments."""
+    """Return how far back it is worth going in a table of so many fragments."""
     return min(max(_MOST_FRAGMENTS // max(1, fragments), _LEAST_VERSIONS), MOST_VERSIONS)
 
 
@@ -49,12 +49,16 @@ def trace(
     further: Callable[[Fragment], str],
     most_versions: int = MOST_VERSIONS,
 ) -> CompactionHistory:
-    """Reads transactions from `version` on, newest first, until the origin of all `files` is found.
+    """Read transactions from `version` on, newest first, until the origin of all `files` is found.
 
-    `further` names the file of an old fragment whose origin is wanted too; empty: none. What an unknown transaction may
-    have written is lost, unless an older one is found to have written it. Raises NotFound
-    (HISTORY_UNREADABLE) where the history is gone or makes no sense, and what `storage_errors.failed` gives where it
-    may be whole.
+    What an unknown transaction may have written is lost, unless an older one is found to have written it.
+
+    Args:
+        further: names the file of an old fragment whose origin is wanted too; empty: none.
+
+    Raises:
+        NotFound: HISTORY_UNREADABLE, where the history is gone or makes no sense.
+        LemanError: what `storage_errors.failed` gives, where it may be whole.
     """
     try:
         return _traced(open_version(uri, version), set(files), further, most_versions)
@@ -88,8 +92,13 @@ def _traced(
 
 
 def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
-    """The compactions that led from one version to a later one, oldest first; those that the history does not tell of
-    are missing. Raises as `trace`."""
+    """Return the compactions that led from one version to a later one, oldest first.
+
+    Those that the history does not tell of are missing.
+
+    Raises:
+        LemanError: as `trace`.
+    """
     found: list[Rewrite] = []
     try:
         for transaction in _transactions(open_version(uri, newer), min(most_versions, newer - older)):
@@ -114,8 +123,10 @@ def _unreadable(uri: str, error: Exception) -> LemanError:
 
 
 class OldVersion:
-    """The version that a compaction rewrote: which rows of its fragments were live. Where it was cleaned away, the
-    stable row ids of what the compaction made of them tell."""
+    """The version that a compaction rewrote: which rows of its fragments were live.
+
+    Where it was cleaned away, the stable row ids of what the compaction made of them tell.
+    """
 
     def __init__(self, uri: str, version: int) -> None:
         self._uri = uri
@@ -125,8 +136,12 @@ class OldVersion:
         self._last: tuple[int, Live] = (-1, np.empty(0, np.bool_))
 
     def live(self, fragment_id: int, covered: RowRange) -> Live:
-        """For each physical row of `covered`. Raises DataLoss (HISTORY_LOST) where nothing tells, and what
-        `storage_errors.failed` gives."""
+        """Tell for each physical row of `covered` whether it was live.
+
+        Raises:
+            DataLoss: HISTORY_LOST, where nothing tells.
+            LemanError: what `storage_errors.failed` gives.
+        """
         with using_storage(self._uri):
             return self._live(fragment_id, covered)
 
@@ -147,8 +162,11 @@ class OldVersion:
         return self._last[1][covered.start : covered.end]
 
     def moved(self, fragment_id: int) -> tuple[RowIds, RowIds] | None:
-        """Ids and offsets of the live rows of a fragment, as the compaction says that followed: None where it says
-        nothing of them."""
+        """Return ids and offsets of the live rows of a fragment, as the compaction after it says.
+
+        Returns:
+            None where it says nothing of them.
+        """
         try:
             found = next((moved for moved in self._rewritten() if moved.old.id == fragment_id), None)
             if found is None:
@@ -159,7 +177,7 @@ class OldVersion:
             return None
 
     def _rewritten(self) -> Iterator[_Moved]:
-        """The fragments that the next version's compaction rewrote."""
+        """Yield the fragments that the next version's compaction rewrote."""
         try:
             transaction = Transactions(self._uri).read(self._version + 1)
         except VersionGone:
@@ -180,7 +198,11 @@ class _Made:
 
     @cached_property
     def ids(self) -> RowIds:
-        """Of its rows. Raises ValueError where they are not stable."""
+        """Return the stable row ids of its rows.
+
+        Raises:
+            ValueError: they are not stable.
+        """
         return np.concatenate([_row_ids(fragment) for fragment in self._fragments])
 
 
@@ -195,8 +217,10 @@ class _Moved:
 
 
 def _live_of(old: Any, made: RowIds) -> Live:
-    """Which rows of an old fragment are those that were made. A row that an update moved is in two old fragments, and
-    live in one."""
+    """Tell which rows of an old fragment are those that were made.
+
+    A row that an update moved is in two old fragments, and live in one.
+    """
     ids = _row_ids(old)
     live = np.isin(ids, made)
     if not np.array_equal(ids[live], made):
@@ -217,8 +241,10 @@ def _row_ids(fragment: Any) -> RowIds:
 
 
 def _transactions(dataset: lance.LanceDataset, most: int) -> Iterator[Transaction | None]:
-    """Newest first; a restored version takes the place of what it undid. The last is None where older ones are not
-    known of: cleaned away, or too many."""
+    """Yield the transactions newest first; a restored version takes the place of what it undid.
+
+    The last is None where older ones are not known of: cleaned away, or too many.
+    """
     history, at = Transactions(dataset.uri), int(dataset.version)
     for _ in range(most):
         try:
@@ -238,7 +264,7 @@ def _groups(transaction: Transaction) -> Iterator[Rewrite]:
 
 
 def _rewritten(transaction: Transaction) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """The fragments of each group of a compaction: those that it found, and those that it made."""
+    """Yield the fragments of each group of a compaction: those that it found, and those that it made."""
     if transaction.kind is not Kind.REWRITE:
         return
     for group in transaction.operation.groups:
@@ -248,8 +274,10 @@ def _rewritten(transaction: Transaction) -> Iterator[tuple[Sequence[Any], Sequen
 
 
 def _written(transaction: Transaction) -> set[str]:
-    """Files that came into the table with an operation that is no compaction. Of a Merge they cannot be told from the
-    older ones that it names too."""
+    """Return the files that came into the table with an operation that is no compaction.
+
+    Of a Merge they cannot be told from the older ones that it names too.
+    """
     operation = transaction.operation
     if transaction.kind is Kind.DATA_REPLACEMENT:
         return {group.new_file.path for group in operation.replacements}

@@ -1,5 +1,7 @@
-"""Several Arrow arrays as one. pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 reads them
-back."""
+"""Several Arrow arrays as one.
+
+pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 reads them back.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,20 @@ from core.udf.nested_types import holds
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The values of at least one array, one after the other; all are of the same type."""
+    """Return the values of at least one array, one after the other; all are of the same type."""
     if len(arrays) == 1:
         return arrays[0]
     return pa.concat_arrays([_tidy(array) for array in arrays] if holds(arrays[0].type, pt.is_dictionary) else arrays)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table in one batch."""
+    """Return the rows of a table in one batch."""
     columns = [joined(column.chunks or [pa.nulls(0, column.type)]) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _tidy(array: pa.Array) -> pa.Array:
-    """The same values, with NULL in no dictionary."""
+    """Return the same values, with NULL in no dictionary."""
     if pt.is_dictionary(array.type):
         return _without_null(array)
     if not holds(array.type, pt.is_dictionary):

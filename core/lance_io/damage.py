@@ -20,8 +20,13 @@ _CHUNK = 1 << 22
 
 
 def check_store(uri: str, path: str) -> None:
-    """Returns where a file of a table is there with all its bytes, or is certainly not there: whoever cannot make sense
-    of it has found damage. Raises OSError where the store cannot say: it may be whole."""
+    """Check that a file of a table is there with all its bytes, or is certainly not there.
+
+    A reader that cannot make sense of the file has then found damage.
+
+    Raises:
+        OSError: the store cannot say; the file may be whole.
+    """
     filesystem, root = filesystem_of(uri)
     try:
         with filesystem.open_input_stream(f"{root}/{path}") as stream:
@@ -32,8 +37,11 @@ def check_store(uri: str, path: str) -> None:
 
 
 def versions(uri: str) -> list[tuple[int, str]]:
-    """(version, path of its manifest) of those that lie there, whatever they may be worth, the latest first. Raises
-    OSError where that cannot be told."""
+    """Return (version, path of its manifest) of those that lie there, whatever they may be worth, the latest first.
+
+    Raises:
+        OSError: that cannot be told.
+    """
     filesystem, root = filesystem_of(uri)
     selector = pafs.FileSelector(f"{root}/_versions", allow_not_found=True)
     names = [PurePosixPath(entry.path).name for entry in filesystem.get_file_info(selector)]
@@ -46,7 +54,7 @@ def versions(uri: str) -> list[tuple[int, str]]:
 
 
 def had_versions(uri: str) -> bool:
-    """Whether there is a place for versions, although it may hold none: there is a table, or is about to be."""
+    """Tell whether there is a place for versions, even an empty one: there is a table, or is about to be."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
 
@@ -56,8 +64,11 @@ def _version(stem: str) -> int:
 
 
 def set_aside(uri: str, path: str, what: str) -> str:
-    """Moves a damaged file of a table, or with path "" the table, beside it into a folder `damaged`, with a note for
-    people, which is returned. Where that fails it stays: the note then says so."""
+    """Move a damaged file of a table, or with path "" the table, beside it into a folder `damaged`.
+
+    Returns:
+        A note for people, which lies there too. Where the move fails the file stays: the note then says so.
+    """
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
     name = "-".join(part for part in (table, str(time.time_ns()), PurePosixPath(path).name) if part)
@@ -74,7 +85,11 @@ def set_aside(uri: str, path: str, what: str) -> str:
 
 
 def notes(uri: str) -> list[str]:
-    """What was set aside of a table, oldest first. Raises what `storage_errors.failed` gives."""
+    """Return what was set aside of a table, oldest first.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
     with in_use(f"What was set aside of {uri}", uri):
         return list(_notes(uri))
 

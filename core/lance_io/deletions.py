@@ -18,20 +18,25 @@ from core.domain.ranges import RowRange
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deletions:
-    """The deleted rows of one fragment. `file` names Lance's deletion file: an equal name means equal rows."""
+    """The deleted rows of one fragment."""
 
+    #: The name of Lance's deletion file: an equal name means equal rows.
     file: str
     mask: npt.NDArray[np.bool_]
 
     def encode(self) -> bytes:
-        """Length of the name (2 bytes, little endian), the name, zlib of the rows as bits; their number leads."""
+        """Return the deletions as bytes.
+
+        They are the length of the name (2 bytes, little endian), the name, and zlib of the rows as bits after their
+        number.
+        """
         name = self.file.encode()
         bits = len(self.mask).to_bytes(8, "little") + np.packbits(self.mask).tobytes()
         return len(name).to_bytes(2, "little") + name + zlib.compress(bits, 1)
 
     @classmethod
     def decode(cls, buffer: bytes) -> Deletions:
-        """The other way round."""
+        """Return what `encode` encoded."""
         end = 2 + int.from_bytes(buffer[:2], "little")
         bits = zlib.decompress(buffer[end:])
         rows = int.from_bytes(bits[:8], "little")
@@ -40,7 +45,7 @@ class Deletions:
 
 
 def live(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[np.bool_]:
-    """For each physical row of `covered`: is it not deleted?"""
+    """Tell for each physical row of `covered` whether it is live."""
     scanner = fragment.scanner(
         columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
     )
@@ -49,7 +54,7 @@ def live(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[np.boo
 
 
 def deletions(fragment: lance.LanceFragment) -> Deletions | None:
-    """All of a fragment's deletions; None where it has none."""
+    """Return all of a fragment's deletions; None where it has none."""
     file = fragment.metadata.deletion_file
     if file is None:
         return None
@@ -57,7 +62,7 @@ def deletions(fragment: lance.LanceFragment) -> Deletions | None:
 
 
 def are_still_deleted(fragment: lance.LanceFragment, before: Deletions) -> bool:
-    """Whether every row that was deleted then is deleted now."""
+    """Tell whether every row that was deleted then is deleted now."""
     file = fragment.metadata.deletion_file
     if file is None:
         return not before.mask.any()

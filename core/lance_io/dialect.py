@@ -23,23 +23,25 @@ ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
 
 
 class Dialect:
-    """Translates for one version of a table. For many threads at once."""
+    """What translates for one version of a table. For many threads at once."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self._dataset = dataset
         self._known: dict[str, str] = {}
 
     def lance(self, sql: str) -> str:
-        """A checked filter or expression as Lance reads it; mostly the same text.
+        """Return a checked filter or expression as Lance reads it; mostly the same text.
 
-        Raises InvalidArgument (INVALID_FILTER), and what Lance raises for a part that it cannot plan (`ERRORS`).
+        Raises:
+            InvalidArgument: INVALID_FILTER.
+            Exception: what Lance raises for a part that it cannot plan (`ERRORS`).
         """
         if sql not in self._known:
             self._known[sql] = self._translated(sql)
         return self._known[sql]
 
     def type_of(self, expression: str) -> pa.DataType:
-        """What an expression in Lance's own words gives. Reads no rows. Raises `ERRORS`."""
+        """Return what an expression in Lance's own words gives. Reads no rows. Raises `ERRORS`."""
         columns = {"value": f"({expression})", "row": "_rowid"}  # Lance refuses to read no column at all
         with panics_as_errors():
             return self._dataset.scanner(columns=columns).projected_schema.field("value").type
@@ -85,8 +87,10 @@ class Dialect:
 
 
 def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[str], str]) -> str:
-    """The value of the first condition that holds, or the last of the values. `marked` makes of a condition a value, of
-    the values' sort, that is NULL where it does not hold."""
+    """Return the value of the first condition that holds, or the last of the values.
+
+    `marked` makes of a condition a value, of the values' sort, that is NULL where it does not hold.
+    """
     *values, result = values
     for condition, value in zip(reversed(conditions), reversed(values), strict=True):
         result = f"nvl2({marked(condition)}, {value}, {result})"
@@ -94,7 +98,7 @@ def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[
 
 
 def _as(kind: pa.DataType, condition: str) -> str:
-    """A value of a type that is not of truth; the number is 0, which all types of numbers and times have."""
+    """Return a value of a type that is not of truth; the number is 0, which all types of numbers and times have."""
     if sort_of(kind) in {"text", "bytes"}:
         return f"arrow_cast({_as_text(condition)}, '{rust_name(kind)}')"
     number = f"1 - {_as_number(condition)}"

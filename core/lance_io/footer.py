@@ -26,9 +26,11 @@ _Proto = descriptor_pb2.FieldDescriptorProto
 
 
 def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | None:
-    """The global buffer whose number the file's schema metadata has under `key`; None where it has no such key.
+    """Return the global buffer whose number the file's schema metadata has under `key`; None where it has no such key.
 
-    Raises OSError where the file cannot be read, ValueError where it is laid out otherwise than is known here.
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: its layout is another one than is known here.
     """
     with _opened(filesystem, path) as end:
         number = end.metadata.get(key)
@@ -36,19 +38,23 @@ def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | Non
 
 
 def read_metadata(filesystem: pafs.FileSystem, path: str) -> dict[str, bytes]:
-    """The file's schema metadata. Raises what `read_buffer` raises."""
+    """Return the file's schema metadata. Raises what `read_buffer` raises."""
     with _opened(filesystem, path) as end:
         return end.metadata
 
 
 def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
-    """How many rows the file has. Raises what `read_buffer` raises."""
+    """Return how many rows the file has. Raises what `read_buffer` raises."""
     with _opened(filesystem, path) as end:
         return end.rows
 
 
 def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
-    """Where in a whole file a global buffer begins, and its length. Raises ValueError where it has none there."""
+    """Return where in a whole file a global buffer begins, and its length.
+
+    Raises:
+        ValueError: there is none.
+    """
     try:
         table, buffers = _table(content)
         start, length = _PLACE.unpack_from(content, table + number * _PLACE.size)
@@ -62,7 +68,11 @@ def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
 
 
 def _table(tail: bytes) -> tuple[int, int]:
-    """Where the table of global buffers lies, and how many there are. Raises ValueError, struct.error."""
+    """Return where the table of global buffers lies, and how many there are.
+
+    Raises:
+        ValueError, struct.error: these are not the last bytes of a Lance file.
+    """
     _, _, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
     if magic != _MAGIC:
         raise ValueError("it has no footer of a Lance file")
@@ -84,7 +94,7 @@ class _End:
         self.rows = int(descriptor.length)
 
     def buffer(self, number: int) -> bytes:
-        """A global buffer; the first one is the file's descriptor."""
+        """Return a global buffer; the first one is the file's descriptor."""
         return self._part(*self._places[number])
 
     def _part(self, start: int, length: int) -> bytes:
@@ -106,7 +116,7 @@ def _opened(filesystem: pafs.FileSystem, path: str) -> Iterator[_End]:
 
 @cache
 def _descriptor_class() -> Any:
-    """What is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata, and its rows."""
+    """Return what is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata, and its rows."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_file.proto", package="leman.lance", syntax="proto3")
     schema = file.message_type.add(name="Schema")
     entry = schema.nested_type.add(name="MetadataEntry")

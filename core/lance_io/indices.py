@@ -12,16 +12,23 @@ from core.lance_io.tables import open_table
 
 
 def coverage(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
-    """The latest version, and its indexes by name: those on one of `columns`, with one of `names`; empty: any.
+    """Return the latest version, and its indexes by name.
 
-    Reads no rows. Raises what `open_table` raises.
+    Reads no rows.
+
+    Args:
+        columns: only indexes on one of these; empty: on any.
+        names: only these; empty: any.
+
+    Raises:
+        LemanError: what `open_table` raises.
     """
     dataset = open_table(uri)
     return int(dataset.version), coverage_of(dataset, columns, names)
 
 
 def coverage_of(dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]) -> list[IndexCoverage]:
-    """As `coverage`, of a table that is open."""
+    """Return the indexes as `coverage` does, of a table that is open."""
     wanted = [
         index
         for index in dataset.describe_indices()

@@ -21,8 +21,10 @@ _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
 
 
 def _stored_type() -> type[msgspec.Struct]:
-    """The fields of `Job`, with one for each kind of request in the place of `request`: msgspec cannot decode a union
-    of dataclasses."""
+    """Return the fields of `Job`, with one for each kind of request in the place of `request`.
+
+    msgspec cannot decode a union of dataclasses.
+    """
     types = typing.get_type_hints(Job)
     others = (field for field in dataclasses.fields(Job) if field.name != "request")
     plain = [(field.name, types[field.name], *_default(field)) for field in others]
@@ -42,19 +44,25 @@ _decoder = msgspec.json.Decoder(StoredJob)
 
 
 def encode(job: Job) -> str:
-    """Its JSON without what is as by default, sealed."""
+    """Return the job as JSON without what is as by default, sealed."""
     fields = _slim(job)
     fields[_REQUESTS[type(job.request)]] = fields.pop("request")
     return sealed_documents.seal_text(msgspec.json.encode(fields).decode())
 
 
 def is_sealed(record: str) -> bool:
-    """Whether it carries a digest."""
+    """Tell whether a record carries a digest."""
     return not record.startswith("{")
 
 
 def decode(record: str) -> Job:
-    """Of one that is not sealed, only that it makes sense is known. Raises DataLoss (RECORD_DAMAGED)."""
+    """Return the job of a record.
+
+    Of one that is not sealed, only that it makes sense is known.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED.
+    """
     try:
         text = sealed_documents.unseal_text(record) if is_sealed(record) else record
         fields = msgspec.structs.asdict(_decoder.decode(text))

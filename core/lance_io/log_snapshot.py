@@ -18,13 +18,16 @@ _ROW_ID = "_rowid"
 
 
 def position(row: dict[str, object]) -> int:
-    """Tell where a row stands among all others of its table: in the order in which their appends were committed.
+    """Return where a row stands among all others of its table: in the order in which their appends were committed.
 
     Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
     were appended meanwhile. A row that was saved from a damaged fragment is appended anew and has a new id; its column
     `position` has the old one. Rows with ids 0, 1, 2 of which the middle one was saved, with id 3, stand in the order
-    0, 3 (position 1), 2. 0 for all rows of a table without stable ids, as earlier releases made it: there the order of
-    the manifest is all that is known.
+    0, 3 (position 1), 2.
+
+    Returns:
+        0 for all rows of a table without stable ids, as earlier releases made it: there the order of the manifest is
+            all that is known.
     """
     if SAVED_FROM not in row:
         return 0
@@ -33,7 +36,7 @@ def position(row: dict[str, object]) -> int:
 
 
 def was_saved(row: dict[str, object]) -> bool:
-    """Whether a row was appended anew, so that its position may be before those of rows that were there already."""
+    """Tell whether a row was appended anew, so that its position may be before those of rows that were there."""
     return row.get(SAVED_FROM) is not None
 
 
@@ -51,19 +54,21 @@ class Snapshot:
 
     @property
     def columns(self) -> list[str]:
-        """Names of all columns."""
+        """Return the names of all columns."""
         return list(self._dataset.schema.names)
 
     @property
     def is_latest(self) -> bool:
-        """Whether no later version is there."""
+        """Tell whether no later version is there."""
         with self._readable():
             return int(self._dataset.latest_version) == self.version
 
     @property
     def fragments(self) -> dict[str, int]:
-        """Its fragments in the order of their rows: the name of a file that no other fragment ever has, and the number,
-        which may be given again where the latest version was damaged."""
+        """Return the fragments in the order of their rows, as file name → number.
+
+        No other fragment ever has the name; the number may be given again where the latest version was damaged.
+        """
         with self._readable():
             found = (fragment.metadata for fragment in self._dataset.get_fragments())
             return {str(metadata.files[0].path): int(metadata.id) for metadata in found}
@@ -74,12 +79,12 @@ class Snapshot:
             return int(self._dataset.count_rows())
 
     def files(self, fragment_id: int) -> list[str]:
-        """Paths of a fragment's data files in the folder of the table."""
+        """Return the paths of a fragment's data files in the folder of the table."""
         with self._readable():
             return [f"data/{file.path}" for file in self._fragment(fragment_id).metadata.files]
 
     def fragment(self, fragment_id: int, columns: Sequence[str]) -> list[dict[str, object]]:
-        """These columns of a fragment's rows, and what tells their `position`."""
+        """Return these columns of a fragment's rows, and what tells their `position`."""
         ordered = SAVED_FROM in self.columns
         names = [*columns, SAVED_FROM] if ordered else list(columns)
         with self._readable():
@@ -88,7 +93,7 @@ class Snapshot:
         return rows
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
-        """Those of a damaged fragment's rows that can be read by themselves, with what tells their `position`."""
+        """Return the rows of a damaged fragment that can be read by themselves, with what tells their `position`."""
         with self._readable():  # the manifest has the ids: no file is read
             fragment = self._fragment(fragment_id)
             ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
@@ -105,12 +110,12 @@ class Snapshot:
             lance.LanceDataset.commit(self._dataset, gone, read_version=self.version)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """These columns of all rows, in the order of their places."""
+        """Yield these columns of all rows, in the order of their places."""
         with self._readable():
             yield from self._dataset.scanner(columns=list(columns), scan_in_order=True).to_batches()
 
     def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
-        """The rows of these places, in this order."""
+        """Return the rows of these places, in this order."""
         if not places:
             return []
         with self._readable():
@@ -129,7 +134,11 @@ class Snapshot:
 
 @contextlib.contextmanager
 def readable(called: str, uri: str) -> Iterator[None]:
-    """Raise what `storage_errors.failed` gives of a log that cannot be read. `called`: what people call it."""
+    """Raise what `storage_errors.failed` gives of a log that cannot be read.
+
+    Args:
+        called: what people call it.
+    """
     try:
         with panics_as_errors():
             yield
@@ -138,7 +147,7 @@ def readable(called: str, uri: str) -> Iterator[None]:
 
 
 def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Schema) -> pa.Table:
-    """Rows of a snapshot as they are appended anew, with the position that they had."""
+    """Return the rows of a snapshot as they are appended anew, with the position that they had."""
     if SAVED_FROM not in snapshot.columns:
         return pa.Table.from_pylist(list(rows), schema=schema)
     placed = [{**row, SAVED_FROM: position(row)} for row in rows]
@@ -146,5 +155,5 @@ def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Sche
 
 
 def with_position(schema: pa.Schema) -> pa.Schema:
-    """The schema of a log that keeps an order."""
+    """Return the schema of a log that keeps an order."""
     return schema.append(pa.field(SAVED_FROM, pa.int64()))

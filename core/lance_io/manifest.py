@@ -50,14 +50,17 @@ NAME_DIGITS = 20
 
 
 def read_fragments(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
-    """All fragments in the order of the manifest."""
+    """Return all fragments in the order of the manifest."""
     with collector_paused():
         parsed = parse(manifest_bytes(dataset))
         return walk(dataset) if parsed is None else parsed
 
 
 def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
-    """The manifest as a protobuf message. Once it is read, the dataset may go: it takes as much memory as the rest."""
+    """Return the manifest as a protobuf message.
+
+    Once it is read, the dataset may go: it takes as much memory as the rest.
+    """
     if "://" not in dataset.uri:
         name = file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
@@ -71,12 +74,19 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
 
 
 def file_name(version: int) -> str:
-    """Of a version's manifest in the folder `_versions`, in tables whose latest version is to be listed first."""
+    """Return the file name of a version's manifest in the folder `_versions`.
+
+    It is that of tables whose latest version is to be listed first.
+    """
     return f"{LAST_VERSION - version:0{NAME_DIGITS}d}.manifest"
 
 
 def position_in(content: bytes) -> int:
-    """Where in its file the manifest begins, of which this is the end at least. Raises ValueError."""
+    """Return where in its file the manifest begins, from at least the end of that file.
+
+    Raises:
+        ValueError: that cannot be told.
+    """
     if len(content) < _FOOTER.size:
         raise ValueError(f"a manifest of {len(content)} bytes is none")
     position, _, _, magic = _FOOTER.unpack(content[-_FOOTER.size :])
@@ -86,12 +96,12 @@ def position_in(content: bytes) -> int:
 
 
 def message_in(content: bytes) -> bytes:
-    """The manifest in the content of its file. Raises ValueError."""
+    """Return the manifest in the content of its file. Raises ValueError."""
     return block_at(content, position_in(content))
 
 
 def last_block(content: bytes) -> bytes:
-    """Of blocks that follow one another to the end; empty where they do not."""
+    """Return the last of the blocks that come one after the other up to the end; empty where they do not."""
     position, block = 0, b""
     while position < len(content):
         try:
@@ -103,7 +113,11 @@ def last_block(content: bytes) -> bytes:
 
 
 def block_at(content: bytes, position: int) -> bytes:
-    """What lies at a place of a manifest's file, behind its length. Raises ValueError where it is cut off."""
+    """Return what lies at a place of a manifest's file, behind its length.
+
+    Raises:
+        ValueError: where it is cut off.
+    """
     begin = position + _LENGTH_BYTES
     end = begin + int.from_bytes(content[position:begin], "little")
     if end > len(content):
@@ -112,7 +126,7 @@ def block_at(content: bytes, position: int) -> bytes:
 
 
 def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
-    """By Lance's public calls."""
+    """Return the fragments, by Lance's public calls."""
     fragments = []
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
@@ -128,7 +142,7 @@ def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
 
 
 def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
-    """From the manifest's bytes; None where there are none or an old manifest says too little."""
+    """Return the fragments from the manifest's bytes; None where there are none or an old manifest says too little."""
     if not serialized:
         return None
     try:
@@ -159,7 +173,7 @@ class FieldIds(dict[bytes, tuple[int, ...]]):
 
 
 def _varints(packed: bytes) -> Iterator[int]:
-    """Packed int32 of protobuf; negative ones (columns that are gone) take ten bytes."""
+    """Yield packed int32 of protobuf; negative ones (columns that are gone) take ten bytes."""
     value = shift = 0
     for byte in packed:
         value |= (byte & 0x7F) << shift
@@ -176,8 +190,10 @@ def _manifest_class() -> Any:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """The garbage collector would look at every new object again and again: three times slower. Afterwards they count
-    as old, so that it does not begin with all of them at once."""
+    """Pause the garbage collector, which would look at every new object again and again: three times slower.
+
+    Afterwards the objects count as old, so that it does not begin with all of them at once.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

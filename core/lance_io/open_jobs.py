@@ -15,8 +15,14 @@ from core.locations import TABLE_ENDING
 
 
 def open_jobs(uri: str) -> list[OpenJob]:
-    """Those of one table, oldest first. History knows a job before it writes anything, and until it ends, whoever runs
-    it; a lease would not tell of a job that waits to be taken over. Raises Unavailable (STORE_UNAVAILABLE)."""
+    """Return the open jobs of one table, oldest first.
+
+    History knows a job before it writes anything, and until it ends, whoever runs it; a lease would not tell of a job
+    that waits to be taken over.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE.
+    """
     database, _, name = uri.rpartition("/")
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
@@ -39,7 +45,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
 
 
 def _has_ended(state: object) -> bool:
-    """A word that is no state may have been any: its job counts as open."""
+    """Tell whether a state is terminal. A word that is no state may have been any: its job counts as open."""
     try:
         return JobState(state).terminal
     except ValueError:

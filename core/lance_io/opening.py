@@ -1,4 +1,4 @@
-"""Opens the latest version of a table, also while older ones are being cleaned up."""
+"""Open the latest version of a table, also while older ones are being cleaned up."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from core.lance_io.panics import panics_as_errors
 _TRIES = 5
 #: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
 NO_VERSION = "the manifest is that of no version"
-#: Lance follows the version that a manifest holds to read, and the version in its name to write: no write succeeds.
+#: Lance reads by the version that a manifest holds, and writes by the version in its name: no write succeeds.
 OTHER_VERSION = "the manifest is that of another version"
-#: What Lance says of such a one when it is asked for by the number in its name.
+#: What Lance says of such a manifest when it is asked for by the number in its name.
 _SAYS_OTHER = "Version not found error"
 
 
 def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
-    """Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
-    one is gone and a later one is there: Lance says that there is no table. Raises what `lance.dataset` raises,
-    ValueError for a manifest of zeros or of another version, and OSError where Lance panics over one."""
+    """Open the latest version of a table, however fast writers and clean-ups are.
+
+    Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
+    one is gone and a later one is there: Lance says that there is no table.
+
+    Raises:
+        ValueError: the manifest is of zeros or of another version.
+        OSError: Lance panics over it.
+        Exception: what `lance.dataset` raises.
+    """
     for tries_left in reversed(range(_TRIES)):
         try:
             with panics_as_errors():
@@ -35,7 +42,7 @@ def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> l
 
 
 def open_checked(uri: str) -> lance.LanceDataset:
-    """As `open_latest`, for who has to know of a manifest of another version on an object store too."""
+    """Open as `open_latest` does, and notice a manifest of another version on an object store too."""
     found = open_latest(uri)
     if "://" in uri:
         _check_version(found)
@@ -43,7 +50,12 @@ def open_checked(uri: str) -> lance.LanceDataset:
 
 
 def open_version(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
-    """A version of a table (0: the latest). Raises what `lance.dataset` raises, and OSError where Lance panics."""
+    """Return a version of a table (0: the latest).
+
+    Raises:
+        OSError: Lance panics.
+        Exception: what `lance.dataset` raises.
+    """
     if not version:
         return open_latest(uri, storage_options)
     try:
@@ -57,22 +69,35 @@ def open_version(uri: str, version: int, storage_options: Mapping[str, str] | No
 
 
 def move_to_latest(dataset: lance.LanceDataset) -> None:
-    """Has an open table be at its latest version. Raises what `open_latest` raises."""
+    """Move an open table to its latest version.
+
+    Raises:
+        Exception: what `open_latest` raises.
+    """
     with panics_as_errors():
         dataset.checkout_latest()  # type: ignore[no-untyped-call]
     _of_its_version(dataset)
 
 
 def _check_version(dataset: lance.LanceDataset) -> None:
-    """Returns where the latest manifest holds the version that it is named after. Raises ValueError where it does not,
-    and what `open_version` raises. Lists the versions once more."""
+    """Check that the latest manifest holds the version that it is named after.
+
+    Lists the versions once more.
+
+    Raises:
+        ValueError: it does not.
+        Exception: what `open_version` raises.
+    """
     latest = int(dataset.latest_version)
     if latest != dataset.version:  # or others were faster
         open_version(dataset.uri, latest)
 
 
 def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
-    """On an object store another listing costs as much as the opening, and bytes do not change by themselves there."""
+    """Check the version, except on an object store.
+
+    There another listing costs as much as the opening, and bytes do not change by themselves.
+    """
     if not dataset.version:
         raise ValueError(NO_VERSION)
     if "://" not in dataset.uri:
@@ -82,7 +107,7 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
 
 
 def has_versions(uri: str) -> bool:
-    """Whether a version of a table lies there, whatever it may be worth. False where that cannot be told."""
+    """Tell whether a version of a table lies there, whatever it may be worth. False where that cannot be told."""
     filesystem, root = filesystem_of(uri)
     try:
         found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
@@ -92,7 +117,7 @@ def has_versions(uri: str) -> bool:
 
 
 def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or uri, and the path in it."""
+    """Return the file system of a path or uri, and the path in it."""
     if "://" in uri:
         filesystem, path = pafs.FileSystem.from_uri(uri)
         return filesystem, path

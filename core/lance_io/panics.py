@@ -10,13 +10,13 @@ _SAID = "Lance panicked: "
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
+    """Tell whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
     return type(error).__name__ == _PANIC or (isinstance(error, OSError) and str(error).startswith(_SAID))
 
 
 @contextlib.contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raises OSError in place of a Rust panic."""
+    """Raise OSError in place of a Rust panic."""
     try:
         yield
     except BaseException as error:

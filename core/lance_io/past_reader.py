@@ -1,5 +1,7 @@
-"""Reads rows of a table as they were in an older version: by their place where the fragment is in both, or else by
-stable row id."""
+"""Read rows of a table as they were in an older version.
+
+They are found by their place where the fragment is in both, or else by stable row id.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ _MATCHES = "__leman_matches"
 
 
 def rows_in(uri: str, version: int, fragments: Sequence[int], then: int) -> Mapping[int, int]:
-    """How many live rows of each of the fragments are in the version of `then`, by stable row id. Reads no data."""
+    """Count the live rows of each of the fragments that are in the version of `then`, by stable row id.
+
+    Reads no data.
+    """
     now, old = SourceRows(uri, version), SourceRows(uri, then)
     last = old.highest_id([fragment.fragment_id for fragment in old.dataset.get_fragments()])
     found: dict[int, int] = {}
@@ -33,8 +38,10 @@ def rows_in(uri: str, version: int, fragments: Sequence[int], then: int) -> Mapp
 
 
 class PastReader(FragmentReader):
-    """The fragments of one version, with the values that their rows had in an older one. What is said of a fragment as
-    such (live rows, row ids, current values) is of now."""
+    """The fragments of one version, with the values that their rows had in an older one.
+
+    What is said of a fragment as such (live rows, row ids, current values) is of now.
+    """
 
     def __init__(self, uri: str, version: int, then: int) -> None:
         super().__init__(uri, version)
@@ -44,7 +51,10 @@ class PastReader(FragmentReader):
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """As `FragmentReader.read`; columns and filter are those of then. Rows that were not there are left out."""
+        """Read as `FragmentReader.read` does; columns and filter are those of then.
+
+        Rows that were not there are left out.
+        """
         with using_storage(self._uri):
             yield from self._read_then(fragment_id, covered, columns, deletions=deletions, where=where)
 
@@ -58,7 +68,7 @@ class PastReader(FragmentReader):
             yield self._still_live(fragment_id, chunk) if deletions else chunk
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """See `FragmentReader.schema`."""
+        """Return what `FragmentReader.schema` does, of the columns of then."""
         return self._old.schema(columns)
 
     def _is_there(self, fragment_id: int) -> bool:
@@ -89,7 +99,7 @@ class PastReader(FragmentReader):
             yield Chunk(piece, offsets, pa.RecordBatch.from_arrays(named, names=list(wanted)))
 
     def _found(self, fragment_id: int, covered: RowRange) -> tuple[npt.NDArray[np.int64], Ids]:
-        """Physical offsets of the live rows that were there then, and their row ids."""
+        """Return physical offsets of the live rows that were there then, and their row ids."""
         offsets = covered.start + np.flatnonzero(self.live(fragment_id, covered))
         ids = np.asarray(self.row_ids(fragment_id, offsets.tolist()), np.int64)
         present = self._source.present(ids)

@@ -13,8 +13,13 @@ Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
 
 
 def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
-    """The class of the message `root`. `repeated` names fields, of any message. What is not declared is kept as unknown
-    fields; every field that is not repeated tells whether it is there."""
+    """Return the class of the message `root`.
+
+    What is not declared is kept as unknown fields; every field that is not repeated tells whether it is there.
+
+    Args:
+        repeated: names of repeated fields, of any message.
+    """
     file = descriptor_pb2.FileDescriptorProto(name=f"{package.replace('.', '/')}.proto", package=package)
     file.syntax = "proto2"
     for name, fields in layout.items():

@@ -16,8 +16,14 @@ from core.storage_errors import failed
 
 @contextmanager
 def reading_row_ids(uri: str, version: int) -> Iterator[None]:
-    """Raises DataLoss (TABLE_DAMAGED) where nothing can be made of the row ids of a version, and what
-    `storage_errors.failed` gives where they are out of reach. Read no columns in it."""
+    """Raise Leman's errors where the row ids of a version cannot be read.
+
+    Read no columns in it.
+
+    Raises:
+        DataLoss: TABLE_DAMAGED, where nothing can be made of them.
+        LemanError: what `storage_errors.failed` gives, where they are out of reach.
+    """
     try:
         with panics_as_errors():
             yield
@@ -26,7 +32,11 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
 
 def check_row_ids(uri: str) -> dict[int, LemanError]:
-    """What keeps row ids of the latest version from being read, by fragment. Raises what `table_error` gives."""
+    """Return what keeps row ids of the latest version from being read, by fragment.
+
+    Raises:
+        LemanError: what `table_error` gives.
+    """
     try:
         dataset = open_checked(uri)
     except (OSError, ValueError) as error:

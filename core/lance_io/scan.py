@@ -1,4 +1,4 @@
-"""Reads rows of one fragment by physical offset."""
+"""Read rows of one fragment by physical offset."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from core.udf import blobs
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
-#: An expression may cost much, and nothing of a batch is safe before all of it is evaluated.
+#: Rows that are evaluated at once: an expression may cost much, and a batch is safe only when all of it is evaluated.
 EXPRESSION_ROWS = 1 << 13
 _EXPRESSIONS_AHEAD = 8
-#: Where chunks are full of bytes, what is read ahead is not worth its memory: of its own accord Lance takes 2 GB.
+#: Where chunks are full of bytes, what is read ahead is not worth its memory: unasked, Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
 _BLOBS_AS_BYTES: Final = "all_binary"
@@ -43,11 +43,12 @@ Columns = Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of `covered`: `offsets` are their physical offsets, `rows` the requested columns. Deleted rows, and rows for
-    which the filter is not true, are left out."""
+    """Rows of a range. Deleted rows, and rows for which the filter is not true, are left out."""
 
     covered: RowRange
+    #: Their physical offsets.
     offsets: Offsets
+    #: The requested columns.
     rows: pa.RecordBatch
 
 
@@ -74,17 +75,22 @@ class FragmentReader:
 
     @property
     def file_format(self) -> tuple[int, int]:
-        """Version of the file format that the table's data is written in."""
+        """Return the version of the file format that the table's data is written in."""
         return file_format(self._dataset)
 
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
+        """Yield chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
 
-        Blobs are read as their bytes. `columns` may map names to SQL expressions; those are evaluated for no other rows
-        than are given back, and at most 8,192 rows at a time. Raises FailedPrecondition (FILTER_FAILED) where the
-        filter cannot be evaluated for a row.
+        Blobs are read as their bytes.
+
+        Args:
+            columns: names, or names mapped to SQL expressions; those are evaluated only for rows that are returned, and
+                at most 8,192 rows at a time.
+
+        Raises:
+            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
         """
         with self._reading():
             yield from self._read(fragment_id, covered, columns, deletions=deletions, where=where)
@@ -104,18 +110,18 @@ class FragmentReader:
             yield from self._without_deleted(fragment_id, covered, columns)
 
     def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
-        """None where the version has none of that id."""
+        """Return a fragment; None where the version has none of that id."""
         return self._dataset.get_fragment(fragment_id)
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """What `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
+        """Return what `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
         with self._reading():
             if isinstance(columns, Mapping):
                 return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
             return self._schema(columns)
 
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
-        """One column, one value for each physical row of `covered`; deleted rows are NULL."""
+        """Return one column, one value for each physical row of `covered`; deleted rows are NULL."""
         with self._reading():
             scanner = self._fragment(fragment_id).scanner(
                 columns=[column],
@@ -128,7 +134,7 @@ class FragmentReader:
             return joined(scanner.to_table().column(column).chunks)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
-        """Physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
+        """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
         quoted = "`" + column.replace("`", "``") + "`"
         found: dict[int, list[Offsets]] = {}
         with self._reading():
@@ -141,8 +147,10 @@ class FragmentReader:
         return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
-        """Those of some row addresses that a filter matches; deleted rows are left out. Reads no other rows. Raises too
-        where the filter cannot be evaluated for one of them."""
+        """Return those of some row addresses that a filter matches; deleted rows are left out.
+
+        Reads no other rows. Raises too where the filter cannot be evaluated for one of them.
+        """
         if not addresses:
             return []
         with self._reading():
@@ -151,24 +159,24 @@ class FragmentReader:
         return list(found.column("_rowaddr").to_pylist())
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
-        """For each physical row of `covered`: is it not deleted?"""
+        """Tell for each physical row of `covered` whether it is live."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return deletions.live(fragment, covered)
 
     def deletions(self, fragment_id: int) -> deletions.Deletions | None:
-        """The fragment's deleted rows; None where it has none."""
+        """Return the fragment's deleted rows; None where it has none."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return deletions.deletions(fragment)
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
-        """(row id, row address) of physical offsets: see `row_ids`."""
+        """Return (row id, row address) of physical offsets: see `row_ids`."""
         ids = self.row_ids(fragment_id, offsets)
         return [(i, RowAddress(fragment_id, offset)) for i, offset in zip(ids, offsets, strict=True)]
 
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
-        """Stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
+        """Return stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
         if not self.stable_row_ids or not offsets:
             return [-1] * len(offsets)
         low, high = min(offsets), max(offsets) + 1
@@ -243,7 +251,11 @@ class FragmentReader:
 
 
 def _judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """Raises FailedPrecondition (FILTER_FAILED) where the filter cannot be evaluated for a row."""
+    """Pass the batches on.
+
+    Raises:
+        FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+    """
     try:
         yield from batches
     except LANCE_ERRORS as error:
@@ -259,8 +271,11 @@ def _judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.Record
 
 
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
-    """Options of a scanner that bound its batches, and how many of them it reads ahead. Wide rows are read few at a
-    time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only then."""
+    """Return options of a scanner that bound its batches, and how many of them it reads ahead.
+
+    Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only
+    then.
+    """
     row_bytes = _row_bytes(fragment)
     if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
         return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
@@ -269,6 +284,6 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:
-    """Bytes of a row in the widest of the fragment's files: the columns that are read may well be in that one."""
+    """Return the bytes of a row in the widest of the fragment's files: the columns that are read may be in that one."""
     rows = max(1, fragment.physical_rows)
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows

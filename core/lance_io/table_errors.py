@@ -24,9 +24,14 @@ _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 
 
 def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
-    """The error of a table of which Lance cannot open a version (0: the latest). NotFound (TABLE_NOT_FOUND) where the
-    version is not there; DataLoss (TABLE_DAMAGED); FailedPrecondition (STORAGE_DENIED, TABLE_NOT_SUPPORTED);
-    Unavailable (STORE_UNAVAILABLE) where it may be another time."""
+    """Return the error of a table of which Lance cannot open a version (0: the latest).
+
+    Returns:
+        NotFound: TABLE_NOT_FOUND, where the version is not there.
+        DataLoss: TABLE_DAMAGED.
+        FailedPrecondition: STORAGE_DENIED, TABLE_NOT_SUPPORTED.
+        Unavailable: STORE_UNAVAILABLE, where it may be readable another time.
+    """
     text = _RUST_PATH.sub("", str(error)).partition("\n")[0].strip()
     refused = refusal(error, uri)
     if refused is not None:
@@ -54,7 +59,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
 
 
 def _look(uri: str, version: int) -> tuple[str, bool]:
-    """The manifest of a version, and whether it is none; empty where it cannot be read."""
+    """Return the path of a version's manifest, and whether it makes no sense; empty where it cannot be read."""
     filesystem, root = filesystem_of(uri)
     try:
         found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
@@ -74,7 +79,7 @@ def _look(uri: str, version: int) -> tuple[str, bool]:
 
 
 def _version_of(name: str) -> int:
-    """By the name of its manifest; the older kind of name has the number as it is."""
+    """Return the version by the name of its manifest; the older kind of name has the number as it is."""
     stem = Path(name).stem
     if not stem.isdecimal():
         return -1

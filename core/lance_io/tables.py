@@ -1,4 +1,4 @@
-"""Reads tables: manifests, filters, listings. Never writes."""
+"""Read tables: manifests, filters, listings. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error
 _COLUMNS_LISTED = 40
 _NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
-#: Lance computes with views, and stores none.
+#: Types of views: Lance computes with them, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: tuple[Fragment, ...]) -> TableSnapshot:
-    """What an opened version says of itself, with fragments that were read from it."""
+    """Return what an opened version says of itself, with fragments that were read from it."""
     return TableSnapshot(
         uri=uri,
         version=int(dataset.version),
@@ -54,18 +54,25 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: tuple[Fragment
 
 
 class LanceTables:
-    """See `core.ports.TableReader`. `storage_options` are handed to Lance as they are.
+    """What reads tables through Lance.
+
+    See `core.ports.TableReader`.
 
     Every call opens the table anew: a kept handle would have to be asked for news anyway.
+
+    Args:
+        storage_options: given to Lance as they are.
     """
 
     def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
         self._options = dict(storage_options or {})
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
-        """A version of the table (0: latest).
+        """Return a version of the table (0: latest).
 
-        Raises NotFound (TABLE_NOT_FOUND, VERSION_NOT_FOUND) and what else `failing.table_error` gives.
+        Raises:
+            NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
+            LemanError: what else `table_errors.table_error` gives.
         """
         dataset = self._open(uri, version)
         try:
@@ -82,11 +89,19 @@ class LanceTables:
         return replace(found, fragments=fragments)
 
     def latest_version(self, uri: str) -> int:
-        """Number of the latest version. Raises what `failing.table_error` gives."""
+        """Return the number of the latest version.
+
+        Raises:
+            LemanError: what `table_errors.table_error` gives.
+        """
         return int(self._open(uri, 0).version)
 
     def tagged(self, uri: str, tag: str) -> int:
-        """The version that a tag stands for. Raises NotFound (TAG_NOT_FOUND, TABLE_NOT_FOUND)."""
+        """Return the version that a tag stands for.
+
+        Raises:
+            NotFound: TAG_NOT_FOUND, TABLE_NOT_FOUND.
+        """
         tags = self._open(uri, 0).tags.list()
         if tag in tags:
             return int(tags[tag]["version"])
@@ -94,9 +109,12 @@ class LanceTables:
         raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
 
     def check_filter(self, uri: str, where: str, version: int = 0) -> None:
-        """Raises InvalidArgument (INVALID_FILTER) for an expression that is not let through.
+        """Check an expression by `core.sql.filters` and by Lance on this version of the table (0: latest).
 
-        That is: by `core.sql.filters`, or by Lance on this version of the table (0: latest). Reads no rows.
+        Reads no rows.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER, where one of the two refuses it.
         """
         dataset = self._open(uri, version)
         columns = dataset.schema.names
@@ -110,13 +128,17 @@ class LanceTables:
         _explain(dataset, spoken, columns)
         try:
             _explain(dataset, f"({spoken})", columns)
-        except InvalidArgument:  # Lance passes over what follows a complete expression: `id > 0 LIMIT 1`
+        except InvalidArgument:  # Lance ignores what comes after a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
 
     def expression_type(self, uri: str, expression: str, version: int = 0) -> pa.DataType:
-        """Type of what a checked expression gives on a version of this table (0: latest). Reads no rows.
+        """Return the type of what a checked expression gives on a version of this table (0: latest).
 
-        Raises InvalidArgument (INVALID_EXPRESSION), FailedPrecondition (INPUT_COLUMN_MISSING).
+        Reads no rows.
+
+        Raises:
+            InvalidArgument: INVALID_EXPRESSION.
+            FailedPrecondition: INPUT_COLUMN_MISSING.
         """
         dataset = self._open(uri, version)
         try:
@@ -135,9 +157,11 @@ class LanceTables:
         return _PLAIN.get(found, found)
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of the tables in a database, sorted; none where there is no such folder yet.
+        """Return the names of the tables in a database, sorted; none where there is no such folder yet.
 
-        Raises FailedPrecondition (STORAGE_DENIED) and Unavailable (STORE_UNAVAILABLE).
+        Raises:
+            FailedPrecondition: STORAGE_DENIED.
+            Unavailable: STORE_UNAVAILABLE.
         """
         place = canonical_database(database)
         try:
@@ -146,7 +170,11 @@ class LanceTables:
             raise failed(error, f"The tables of {place} cannot be listed: {error}", place) from None
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
-        """Those of the named files that lie in the table's data folder. Raises what `storage_errors.failed` gives."""
+        """Return those of the named files that lie in the table's data folder.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
         wanted = sorted(set(files))
         with in_use(f"Files of table {uri}", uri):
             filesystem, root = filesystem_of(uri)
@@ -185,8 +213,11 @@ def _listed_in(place: str) -> list[str]:
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
-    """Name of the file that holds a column in the latest version of a fragment; empty: none does. Raises what
-    `storage_errors.unusable` gives where the table cannot be opened."""
+    """Return the name of the file that holds a column in the latest version of a fragment; empty: none does.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where the table cannot be opened.
+    """
     with using_storage(uri):
         fragment = open_latest(uri).get_fragment(fragment_id)
         files = fragment.metadata.files if fragment is not None else []
@@ -194,13 +225,13 @@ def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
 
 
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
-    """The top-level columns, with the Lance ids of each and of its children."""
+    """Return the top-level columns, with the Lance ids of each and of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return tuple(_field(arrow, field) for arrow, field in pairs)
 
 
 def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
-    """Version of the file format that the table's data is written in."""
+    """Return the version of the file format that the table's data is written in."""
     major, minor = dataset.data_storage_version.split(".")
     return int(major), int(minor)
 
@@ -213,7 +244,7 @@ def _field(arrow: pa.Field, field: Any) -> TableField:
 
 
 def _ids(field: Any) -> list[int]:
-    """Of a field and its children, in file order."""
+    """Return the ids of a field and its children, in file order."""
     found = [field.id()]
     for child in field.children():
         found += _ids(child)
@@ -228,7 +259,7 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
 
 
 def clean_message(message: str) -> str:
-    """Lance's own sentence: without paths of its sources and names of its error classes."""
+    """Return Lance's own sentence, without paths of its sources and names of its error classes."""
     text = _RUST_PATH.sub("", message).strip()
     text = re.sub(r"LanceError\(\w+\): ", "", text)
     parser = _PARSER.search(text)
@@ -257,7 +288,7 @@ def _filter_message(error: Exception, columns: list[str]) -> str:
 
 
 def _unknown_column(text: str, columns: list[str]) -> str:
-    """What to say about a column that Lance does not find; empty where that is not what it says."""
+    """Return what to say about a column that Lance does not find; empty where that is not what it says."""
     unknown = _NO_FIELD.search(text)
     if unknown is None:
         return ""
@@ -267,7 +298,11 @@ def _unknown_column(text: str, columns: list[str]) -> str:
 
 
 def open_table(uri: str) -> lance.LanceDataset:
-    """The latest version. Raises what `table_error` gives."""
+    """Return the latest version.
+
+    Raises:
+        LemanError: what `table_error` gives.
+    """
     try:
         return open_latest(uri)
     except (OSError, ValueError) as error:

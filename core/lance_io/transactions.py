@@ -29,8 +29,11 @@ _TAIL = 1 << 16
 
 
 class Kind(StrEnum):
-    """What a transaction did, in Lance's words. UNKNOWN: by an operation that is newer than this list, by one that says
-    more than this reader understands, or by one of which nothing is stored (any more)."""
+    """What a transaction did, in Lance's words.
+
+    UNKNOWN stands for an operation that is newer than this list, for one that says more than this reader understands,
+    and for one of which nothing is stored (any more).
+    """
 
     APPEND = "Append"
     DELETE = "Delete"
@@ -63,7 +66,7 @@ HOUSEKEEPING = frozenset(
         Kind.APPEND_FRAGMENT_REUSE,
     }
 )
-#: By number in Lance's transaction.proto.
+#: Operations by number in Lance's transaction.proto.
 _NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.UNKNOWN), strict=True))
 _FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
 #: Of those operations that are looked into, as far as they are.
@@ -127,23 +130,29 @@ class VersionGone(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What made one version. `operation` has the fields that `_LAYOUT` names; None for kinds that are not looked into.
-    `properties` are known of an unknown operation too, if anything is stored of it."""
+    """What made one version."""
 
     version: int
     kind: Kind
+    #: Known of an unknown operation too, if anything is stored of it.
     properties: Mapping[str, str] = field(default_factory=dict)
+    #: Has the fields that `_LAYOUT` names; None for kinds that are not looked into.
     operation: Any = field(default=None, repr=False)
 
 
 class Transactions:
-    """Reads the transactions of one table, without Lance. For one thread at a time."""
+    """What reads the transactions of one table, without Lance. For one thread at a time."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
 
     def read(self, version: int) -> Transaction:
-        """Raises VersionGone, and OSError where the storage refuses."""
+        """Return the transaction that made a version.
+
+        Raises:
+            VersionGone: the version's manifest was cleaned away.
+            OSError: the storage refuses.
+        """
         with self._manifest(version) as file:
             try:
                 return self._beside(version, file) or self._named(version, file)
@@ -151,7 +160,10 @@ class Transactions:
                 return Transaction(version, Kind.UNKNOWN)
 
     def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
-        """In the manifest's own file, right before it: so Lance writes it, and what is large need not be read."""
+        """Return the transaction in the manifest's own file, right before the manifest.
+
+        So Lance writes it, and what is large need not be read.
+        """
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL)
         file.seek(begin)
         content = file.read()
@@ -162,7 +174,7 @@ class Transactions:
         return _decoded(version, manifest.last_block(content[:position]), "")
 
     def _named(self, version: int, file: BinaryIO) -> Transaction:
-        """Where the manifest says that it is; that of another version is not taken for it."""
+        """Return the transaction that lies where the manifest says; that of another version is not taken for it."""
         file.seek(0)
         content = file.read()
         where = _message("Manifest").FromString(manifest.message_in(content))
@@ -203,7 +215,7 @@ class Transactions:
 
 
 def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
-    """Fragments as a transaction names them."""
+    """Return the fragments as a transaction names them."""
     columns = manifest.FieldIds()
     return tuple(
         Fragment(
@@ -218,7 +230,7 @@ def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
 
 
 def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
-    """None where the bytes are no transaction, or another one than that of which the manifest gives the name."""
+    """Return a transaction; None where the bytes are none, or one of another name than the manifest gives."""
     try:
         transaction = _message("Transaction").FromString(stored)
     except DecodeError:
@@ -240,7 +252,7 @@ def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
 
 
 def _is_understood(rewrite: Any) -> bool:
-    """A rewrite that says more than this reader knows may put rows in another order: what lies where is a guess."""
+    """Tell whether a rewrite says only what this reader knows; any other may put rows in another order."""
     return not any(len(UnknownFieldSet(message)) for message in (rewrite, *rewrite.groups))
 
 

@@ -1,4 +1,4 @@
-"""Has Lance start its threads before they are needed."""
+"""Have Lance start its threads before they are needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pyarrow as pa
 
 
 def start_threads() -> None:
-    """Writes a row to a table in memory and reads it: the first use of Lance in a process costs tens of milliseconds,
-    the next one fewer. Processes that are forked afterwards must not use Lance."""
+    """Write a row to a table in memory and read it: the first use of Lance in a process costs tens of milliseconds.
+
+    The next one costs fewer. Processes that are forked afterwards must not use Lance.
+    """
     lance.write_dataset(pa.table({"x": [0]}), "memory://").to_table()

@@ -7,7 +7,7 @@ import time
 
 
 class Activity:
-    """Counts the calls that run, health checks and reflection left out."""
+    """What counts the calls that run, health checks and reflection left out."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -16,23 +16,23 @@ class Activity:
         self._quiet.set()
 
     def begin(self) -> None:
-        """A call has come in."""
+        """Note that a call has come in."""
         self._running += 1
         self._quiet.clear()
 
     def end(self) -> None:
-        """A call is over."""
+        """Note that a call is over."""
         self._running -= 1
         self._last = time.monotonic()
         if not self._running:
             self._quiet.set()
 
     def touch(self) -> None:
-        """The service is at work on its own."""
+        """Note that the service is at work on its own."""
         self._last = time.monotonic()
 
     def idle_seconds(self) -> float:
-        """Seconds since the last call ended; 0 while one runs."""
+        """Return seconds since the last call ended; 0 while one runs."""
         return 0.0 if self._running else time.monotonic() - self._last
 
     async def quiet(self) -> None:

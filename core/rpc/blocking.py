@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class BlockingPool:
-    """Runs functions in threads for one event loop.
+    """What runs functions in threads for one event loop.
 
-    `workers` run at once; `max_queued` more may wait; what comes then is refused, so that a burst costs an
-    error and not the memory of all its requests.
+    `workers` run at once; `max_queued` more may wait; what comes then is refused, so that a burst costs an error and
+    not the memory of all its requests.
     """
 
     def __init__(self, workers: int, *, max_queued: int = 256, name: str = "blocking") -> None:
@@ -30,10 +30,12 @@ class BlockingPool:
         self._name = name
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns or raises. It sees the caller's context variables.
+        """Return what the function returns or raises; it sees the caller's context variables.
 
-        Cancelling the caller does not stop a function that runs already. Raises ResourceExhausted
-        (QUEUE_FULL).
+        Cancelling the caller does not stop a function that runs already.
+
+        Raises:
+            ResourceExhausted: QUEUE_FULL.
         """
         if self._pending >= self._capacity:
             raise ResourceExhausted("QUEUE_FULL", f"{self._pending} requests wait in {self._name}; try again later")
@@ -46,7 +48,10 @@ class BlockingPool:
         return await asyncio.wrap_future(future)
 
     async def each(self, items: Iterator[T]) -> AsyncGenerator[T, None]:
-        """The items, made in threads: the next one while the caller works with one. Raises what `run` raises."""
+        """Yield the items, made in threads: the next one while the caller works with one.
+
+        Raises what `run` raises.
+        """
         end = object()
         coming = asyncio.ensure_future(self.run(next, items, end))
         try:
@@ -57,7 +62,7 @@ class BlockingPool:
             coming.cancel()
 
     def close(self) -> None:
-        """Refuses further work and drops what waits; does not wait for what runs."""
+        """Refuse further work and drop what waits; what runs is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:

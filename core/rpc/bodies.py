@@ -10,7 +10,7 @@ from core.errors import reused
 
 
 def body_digest(request: Message) -> str:
-    """Identity of a request as it was sent: its kind and every field, unknown ones too. As hex.
+    """Return the identity of a request as it was sent, as hex: its kind and every field, unknown ones too.
 
     It is that of a serialisation, which another release of protobuf may write otherwise: a request that is sent again
     over such an upgrade counts as another one.
@@ -20,6 +20,10 @@ def body_digest(request: Message) -> str:
 
 
 def check_body(request_id: str, known: str, asked: str) -> None:
-    """Raises AlreadyExists (REQUEST_ID_REUSED) where a request id came with another body than before."""
+    """Refuse a request id that came with another body before.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED.
+    """
     if known != asked:
         raise reused(request_id)

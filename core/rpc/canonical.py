@@ -1,7 +1,7 @@
-"""Brings the places that a request names into their canonical form, before any handler sees it.
+"""Bring the places that a request names into their canonical form, before any handler sees it.
 
-By name: a string field `database` is a database, `uri` a table's Lance dataset, wherever in the request they stand.
-So a request's body, and whatever is remembered by it, is the same for all spellings of a place.
+By name: a string field `database` is a database, `uri` a table's Lance dataset, wherever in the request they stand. So
+a request's body, and what is remembered by it, is the same for all spellings of a place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _known: dict[str, Places] = {}
 def canonicalise(request: Any) -> None:
     """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
-    Raises InvalidArgument (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME).
+    Raises:
+        InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME.
     """
     descriptor = request.DESCRIPTOR
     places = _known.get(descriptor.full_name)

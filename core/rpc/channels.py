@@ -16,9 +16,8 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
 from core.rpc.interceptors import REQUEST_ID
 
-#: Methods that may be sent again after UNAVAILABLE: they only read, or carry a `request_id` by which the
-#: other
-#: side knows a repetition, or say the same thing twice (RegisterUdf).
+#: Methods that may be sent again after UNAVAILABLE: they only read, or have a `request_id` by which the other side
+#: knows a repetition, or say the same thing twice (RegisterUdf).
 RETRIED = {
     "leman.v1.CatalogService": (
         "RegisterUdf",
@@ -47,11 +46,13 @@ Details = grpc.aio.ClientCallDetails
 
 
 def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
-    """A channel to `planner`, `executor` or `commit_coordinator`; call it on the event loop that uses it.
+    """Return a channel to `planner`, `executor` or `commit_coordinator`; call it on the event loop that uses it.
 
-    Calls carry the peers' token and the current request id, and get `peers.timeout_seconds` where they name
-    no timeout. The retried ones wait for a peer that is away until then. Raises FailedPrecondition
-    (PEER_NOT_SET).
+    Calls carry the peers' token and the current request id, and get `peers.timeout_seconds` where they name no timeout.
+    The retried ones wait for a peer that is away until then.
+
+    Raises:
+        FailedPrecondition: PEER_NOT_SET.
     """
     address = getattr(settings.peers, name)
     if not address:
@@ -68,7 +69,7 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 
 
 def service_config() -> str:
-    """Retry and wait-for-ready of the methods in RETRIED, as gRPC's service config."""
+    """Return retry and wait-for-ready of the methods in RETRIED, as gRPC's service config."""
     names = [{"service": service, "method": method} for service, methods in RETRIED.items() for method in methods]
     config = {"methodConfig": [{"name": names, "waitForReady": True, "retryPolicy": _RETRY_POLICY}]}
     return json.dumps(config)
@@ -82,7 +83,7 @@ class _PeerCalls:
         self._timeout = timeout_seconds
 
     def completed(self, details: Details) -> Details:
-        """The call's details with token, request id and deadline."""
+        """Return the call's details with token, request id and deadline."""
         metadata = grpc.aio.Metadata(*(details.metadata or ()))
         if self._token:
             metadata.add("authorization", f"Bearer {self._token}")

@@ -19,14 +19,17 @@ Value = TypeVar("Value")
 
 
 def schema_to_bytes(schema: pa.Schema) -> bytes:
-    """An Arrow IPC schema message. Of equal schemas it is the same one: metadata is in order, at every depth. Lance has
-    it in another order each time that it opens a table."""
+    """Return an Arrow IPC schema message.
+
+    Of equal schemas it is the same one: metadata is in order, at every depth. Lance has it in another order each time
+    that it opens a table.
+    """
     fields = [_in_order(field) for field in schema]
     return bytes(pa.schema(fields, _sorted(schema.metadata)).serialize())
 
 
 def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
-    """The schema of an IPC schema message; `field` names the request's field in the error."""
+    """Return the schema of an IPC schema message; `field` names the request's field in the error."""
     try:
         return pa.ipc.read_schema(pa.BufferReader(raw))
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -36,7 +39,7 @@ def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
 
 
 def field_from_bytes(raw: bytes, field: str) -> pa.Field:
-    """The one field of an IPC schema message."""
+    """Return the one field of an IPC schema message."""
     schema = schema_from_bytes(raw, field)
     if len(schema) != 1:
         raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
@@ -44,7 +47,7 @@ def field_from_bytes(raw: bytes, field: str) -> pa.Field:
 
 
 def known(table: Mapping[Number, Value], number: Number, field: str) -> Value:
-    """The value of an enum's number; `field` names the request's field in the error."""
+    """Return the value of an enum's number; `field` names the request's field in the error."""
     value = table.get(number)
     if value is None:
         listed = ", ".join(str(n) for n in sorted(table))

@@ -122,7 +122,7 @@ def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
 
 
 def value_state_from_proto(state: int) -> ValueState | None:
-    """None: no state is asked for."""
+    """Return the state; None: no state is asked for."""
     if state not in _STATE_FROM:
         raise InvalidArgument("UNKNOWN_VALUE", f"state is {state}; known are 0 to {max(_STATE_FROM)}", field="state")
     return _STATE_FROM[state]

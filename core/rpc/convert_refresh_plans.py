@@ -28,7 +28,7 @@ from leman_internal.v1 import planning_pb2, refresh_plan_pb2
 
 
 def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse:
-    """The definition travels in the schema's metadata."""
+    """Return a refresh plan as a message. The definition travels in the schema's metadata."""
     return planning_pb2.PlanRefreshResponse(
         uri=plan.uri,
         version=plan.version,

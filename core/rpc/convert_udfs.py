@@ -80,8 +80,13 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
 
 
 def _check_known(field: pa.Field) -> None:
-    """Raises InvalidArgument (BAD_UDF) for an extension type that is not known here: it would be taken for what it
-    rests on, and the function for another one the next time."""
+    """Refuse an extension type that is not known here.
+
+    It would be taken for what it rests on, and the function for another one the next time.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
     if name and not blobs.is_blob(field):
         raise InvalidArgument(
@@ -96,7 +101,7 @@ def _check_known(field: pa.Field) -> None:
 
 
 def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
-    """None where nothing was asked, so that the message is absent."""
+    """Return the message; None where nothing was asked, so that the message is absent."""
     if resources == Resources():
         return None
     return udf_pb2.Resources(
@@ -141,7 +146,7 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
 
 
 def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
-    """Zero attempts and a zero longest pause, which a caller gets by leaving them out, mean the defaults."""
+    """Return the policy. Zero attempts and a zero longest pause, the values of fields left out, mean the defaults."""
     default = ErrorRule(ErrorAction.RETRY)
     rules = tuple(
         ErrorRule(

@@ -35,7 +35,7 @@ _POLICIES = {
 
 
 def quoted(column: str) -> str:
-    """The expression that is no more than a column of the source."""
+    """Return the expression that is no more than a column of the source."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -53,7 +53,10 @@ def query_to_proto(query: ViewQuery) -> catalog_pb2.ViewQuery:
 
 
 def query_from_proto(message: catalog_pb2.ViewQuery) -> ViewQuery:
-    """`source_column` is set where a column has no expression, or no more than a name in backticks."""
+    """Return the query.
+
+    `source_column` is set where a column has no expression, or no more than a name in backticks.
+    """
     return ViewQuery(
         database=message.source.database,
         table=message.source.table,
@@ -178,7 +181,7 @@ def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
 
 
 def visible_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns that queries show."""
+    """Return the columns that queries show."""
     return pa.schema([field for field in schema if field.name not in INTERNAL_COLUMNS])
 
 

@@ -18,7 +18,7 @@ from core.rpc.addresses import proxy_options
 
 
 def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> str:
-    """What is wrong with the service at `address`; empty when it is serving."""
+    """Return what is wrong with the service at `address`; empty when it is serving."""
     options = proxy_options(address)
     if ca_path:
         credentials = grpc.ssl_channel_credentials(Path(ca_path).read_bytes())

@@ -13,7 +13,7 @@ from leman.v1 import info_pb2, info_pb2_grpc
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """Answers GetInfo. `bound` is the address that this service itself was bound to."""
+    """What answers GetInfo. `bound` is the address that this service itself was bound to."""
 
     def __init__(self, settings: Settings, service: str, bound: str) -> None:
         def address(name: str) -> str:
@@ -35,5 +35,5 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         request: info_pb2.GetInfoRequest,  # noqa: ARG002 - given by gRPC; it has no fields
         context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - given by gRPC
     ) -> info_pb2.GetInfoResponse:
-        """See protos/leman/v1/info.proto."""
+        """Answer GetInfo; see protos/leman/v1/info.proto."""
         return self._answer

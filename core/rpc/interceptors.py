@@ -39,12 +39,12 @@ Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps unary and server-streaming methods of every service but health and reflection.
+    """What wraps unary and server-streaming methods of every service but health and reflection.
 
-    - `x-request-id` is taken from the caller or minted, bound to log lines, and sent back as a trailer.
+    - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
     - With a token set, a call without it is UNAUTHENTICATED before its handler sees it.
-    - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL,
-      logged with traceback.
+    - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
+      with traceback.
     - A method that changes something runs to its end although its caller hangs up: see `Outliving`.
     """
 
@@ -57,7 +57,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """The wrapped handler; each method is wrapped once."""
+        """Return the wrapped handler; each method is wrapped once."""
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is not None:

@@ -1,4 +1,4 @@
-"""Calls that change something run to their end, whatever becomes of their callers."""
+"""Calls that change something run to their end, even where their callers go away."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Outliving:
-    """gRPC cancels a handler when its caller hangs up or its deadline passes, at whichever `await` it stands. What only
+    """Tasks that go on without their callers.
+
+    gRPC cancels a handler when its caller hangs up or its deadline passes, at whichever `await` it stands. What only
     reads may end there; a change would be left half made. So changes run in tasks of their own.
 
-    `most`: so many at once, those of callers that went away included. `activity` counts them until they end.
+    Args:
+        most: so many at once, those of callers that went away included.
+        activity: counts them until they end.
     """
 
     def __init__(self, most: int, activity: Activity) -> None:
@@ -29,8 +33,11 @@ class Outliving:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, method: str, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """What the work returns or raises; cancelling the caller does not stop it. Raises ResourceExhausted
-        (TOO_MANY_CALLS)."""
+        """Return what the work returns or raises; cancelling the caller does not stop it.
+
+        Raises:
+            ResourceExhausted: TOO_MANY_CALLS.
+        """
         if len(self._tasks) >= self._most:
             work.close()
             raise ResourceExhausted("TOO_MANY_CALLS", f"{len(self._tasks)} calls are at work: try again later")
@@ -58,6 +65,6 @@ class Outliving:
 
 
 def _say(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for the answer: an error is in the log, or nowhere."""
+    """Log what a task raised whose answer is not waited for any more."""
     if not task.cancelled() and task.exception() is not None:
         _log.warning("a call whose caller had gone failed", error=str(task.exception()))

@@ -27,15 +27,15 @@ Key = str | int | tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a list request asks for. `after` is the key of the last item of the page before; None: the first
-    page."""
+    """What a list request asks for."""
 
     size: int
+    #: The key of the last item of the page before; None: the first page.
     after: Key | None
     scope: str
 
     def token(self, last: Key) -> str:
-        """The token for the page after the one that ends with the item of this key."""
+        """Return the token for the page after the one that ends with the item of this key."""
         body = json.dumps([self.scope, last], separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
@@ -43,9 +43,13 @@ class Page:
 def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE) -> Page:
     """Take `page_size` and `page_token` of a request apart.
 
-    `most`: items in a page at the most. `scope` names the listing with all that narrows it, for example
-    `ListJobs /data/lake docs`: a token of another listing is refused. Raises InvalidArgument (BAD_PAGE_TOKEN,
-    BAD_PAGE_SIZE).
+    Args:
+        scope: names the listing with all that narrows it, for example `ListJobs /data/lake docs`: a token of another
+            listing is refused.
+        most: items in a page at the most.
+
+    Raises:
+        InvalidArgument: BAD_PAGE_TOKEN, BAD_PAGE_SIZE.
     """
     if page_size < 0:
         raise InvalidArgument("BAD_PAGE_SIZE", f"page_size is {page_size}; it cannot be negative", field="page_size")
@@ -56,8 +60,11 @@ def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE)
 def cut(
     items: Sequence[Item], page: Page, key: Callable[[Item], Key], *, descending: bool = False
 ) -> tuple[Sequence[Item], str]:
-    """The page's items and the token of the next page (empty: none). `items` is sorted by the unique
-    `key`."""
+    """Return the page's items and the token of the next page (empty: none).
+
+    Args:
+        items: sorted by the unique `key`.
+    """
     start = 0
     if page.after is not None:
         start = _first_after(items, page.after, key, descending=descending)

@@ -1,8 +1,9 @@
-"""Runs one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
+"""Run one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
 
-A service module (`planner.service` and so on) exposes `create(settings, draining) -> Service`; its `__main__`
-is `main("planner", create)`. When the service is up, one JSON line on standard output says where:
-`{"service": "planner", "port": 40123, "pid": 17}`.
+A service module (`planner.service` and so on) exposes `create(settings, draining) -> Service`; its `__main__` is
+`main("planner", create)`. When the service is up, one JSON line on standard output says where:
+
+`{"service": "planner", "port": 40123, "pid": 17}`
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
 _FITNESS_SECONDS = 0.5
-#: Of a token, where others than this machine may guess at it.
+#: Least length of a token where others than this machine may guess at it.
 _SHORTEST_TOKEN = 16
 
 log = structlog.get_logger(__name__)
@@ -62,7 +63,7 @@ class WorksAlone(Protocol):
     """A service that also works while nobody calls it."""
 
     def busy(self) -> bool:
-        """Whether it does: an embedded system does not end as idle then."""
+        """Tell whether it does: an embedded system does not end as idle then."""
         ...
 
 
@@ -71,14 +72,13 @@ class MayBeUnfit(Protocol):
     """A service that may be unable to do its work for a while, although it answers."""
 
     def trouble(self) -> LemanError | None:
-        """Why; health says NOT_SERVING as long as there is something."""
+        """Return why; health says NOT_SERVING as long as there is something."""
         ...
 
 
-#: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork
-#: (Spark);
-#: channels and tasks belong into `start`. The event is set when the process is asked to stop: watch streams
-#: then end themselves, and no new job is taken.
+#: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork (Spark); channels
+#: and tasks belong into `start`. The event is set when the process is asked to stop: watch streams then end themselves,
+#: and no new job is taken.
 Factory = Callable[[Settings, asyncio.Event], Service]
 
 
@@ -97,7 +97,7 @@ class RunningServer:
     names: tuple[str, ...]
 
     def idle_seconds(self) -> float:
-        """Seconds since the service was last in use."""
+        """Return seconds since the service was last in use."""
         if isinstance(self.service, WorksAlone) and self.service.busy():
             self.activity.touch()
         return self.activity.idle_seconds()
@@ -115,8 +115,11 @@ class RunningServer:
             await asyncio.sleep(_FITNESS_SECONDS)
 
     async def stop(self) -> None:
-        """Drain: health says NOT_SERVING, `draining` is set, calls get `grace_seconds` to end, those too that go on
-        without their callers; then nothing."""
+        """Drain the server and stop it.
+
+        Health says NOT_SERVING, `draining` is set, and calls get `grace_seconds` to end, those too that go on without
+        their callers; then all is ended.
+        """
         await self.health.enter_graceful_shutdown()
         self.draining.set()
         grace = self.settings.server.grace_seconds
@@ -135,8 +138,10 @@ class RunningServer:
 async def start_server(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> RunningServer:
     """Bind and start the server of service `name`.
 
-    Raises InvalidArgument (INSECURE_BIND, ANONYMOUS_BIND, BAD_SETTING) and Unavailable (BIND_FAILED), and what the
-    service's own start raises.
+    Raises:
+        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, BAD_SETTING.
+        Unavailable: BIND_FAILED.
+        Exception: what the service's own start raises.
     """
     _check_bind(settings)
     activity = Activity()
@@ -185,8 +190,10 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
 
 
 def main(name: str, create: Factory, settings: Settings | None = None) -> int:
-    """The whole life of a service's process; returns its exit code: 0 stopped, 1 failed, 2 wrong settings. Reads the
-    settings where none are given, and then forgets the environment that they came from."""
+    """Run the whole life of a service's process and return its exit code: 0 stopped, 1 failed, 2 wrong settings.
+
+    Reads the settings where none are given, and then forgets the environment that they came from.
+    """
     try:
         settings = settings or config.load()
         forget_settings()
@@ -238,7 +245,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _discard(server: grpc.aio.Server) -> None:
-    """grpcio crashes the process when it frees a server that was never started."""
+    """Start and stop a server that was never started: grpcio crashes the process when it frees such a one."""
     await server.start()
     await server.stop(0)
 

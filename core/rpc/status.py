@@ -53,12 +53,12 @@ _EXTERNAL: dict[grpc.StatusCode, type[errors.LemanError]] = {
 
 
 def code_of(error: errors.LemanError) -> grpc.StatusCode:
-    """The gRPC code of an error: that of the nearest class in the tree."""
+    """Return the gRPC code of an error: that of the nearest class in the tree."""
     return next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), grpc.StatusCode.INTERNAL)
 
 
 def to_status(error: errors.LemanError) -> status_pb2.Status:
-    """An error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
+    """Return an error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
 
     Long facts are shortened first, the longest most; reason and code always survive.
     """
@@ -76,8 +76,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
 
 
 def from_status(status: status_pb2.Status) -> errors.LemanError:
-    """The error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was
-    shortened."""
+    """Return the error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was shortened."""
     reason, facts, field, retry_after = "", {}, "", 1.0
     for detail in status.details:
         info, bad, retry = (
@@ -96,10 +95,10 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
 
 
 def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
-    """The error that a call to another service failed with.
+    """Return the error that a call to another service failed with.
 
-    Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name;
-    for DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is then unknown.
+    Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name; for
+    DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is then unknown.
     """
     code: grpc.StatusCode = error.code()
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
@@ -117,7 +116,7 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 
 def header_message(message: str) -> str:
-    """A message short enough for the `grpc-message` trailer; the whole of it stands in the details."""
+    """Return a message short enough for the `grpc-message` trailer; the whole of it stands in the details."""
     if len(quote(message)) <= MAX_HEADER_BYTES:
         return message
     kept = message[:MAX_HEADER_BYTES]
@@ -152,7 +151,7 @@ def _pack(
 
 
 def _clip(text: str, size: int) -> str:
-    """At most `size` bytes of UTF-8."""
+    """Return at most `size` bytes of UTF-8."""
     raw = text.encode("utf-8", errors="replace")
     return text if len(raw) <= size else raw[: size - 3].decode("utf-8", errors="ignore") + "..."
 
@@ -166,7 +165,7 @@ def _make(
     field: str,
     retry_after: float,
 ) -> errors.LemanError:
-    """Facts are set afterwards: their names may be those of parameters."""
+    """Make the error. Facts are set afterwards: their names may be those of parameters."""
     error: errors.LemanError
     if cls is errors.Unavailable or cls is errors.ResourceExhausted:
         error = cls(reason, message, retry_after_seconds=retry_after)

@@ -27,7 +27,7 @@ _PLAIN = {
 
 
 def rust_name(kind: pa.DataType) -> str:
-    """The name of a type of numbers, text, bytes, dates or times."""
+    """Return the name of a type of numbers, text, bytes, dates or times."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if pt.is_decimal(kind):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.sql.filters import Kind, Token, invalid
 
-#: Each is a bracket more to Lance's parser, which gives up at 50.
+#: How many WHENs there may be: each is a bracket more to Lance's parser, which gives up at 50.
 MAX_WHENS = 32
 _INNER = frozenset({"when", "then", "else"})
 _OPENING = frozenset({"(", "["})
@@ -21,23 +21,28 @@ _Mark = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One CASE as text, and its place. `operand`: empty where each WHEN has a condition; `otherwise`: what stands after
-    ELSE."""
+    """One CASE as text, and its place."""
 
     begin: int
     end: int
+    #: Empty where each WHEN has a condition.
     operand: str
     branches: tuple[tuple[str, str], ...]
+    #: What stands after ELSE.
     otherwise: str
 
 
 def keywords(found: Sequence[Token]) -> frozenset[int]:
-    """Where in the text words of CASE stand, which name no column. Outside of CASE, WHEN and END are names."""
+    """Return where in the text words of CASE stand, which name no column. Outside of CASE, WHEN and END are names."""
     return frozenset(found[at].start for _, at, _ in _words(found))
 
 
 def check(found: Sequence[Token]) -> None:
-    """Raises InvalidArgument (INVALID_FILTER) where a CASE is not complete, or where there are too many WHENs."""
+    """Refuse a CASE that is not complete, and too many WHENs.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
     words = Counter(word for word, _, _ in _words(found))
     if words["case"] != words["end"]:
         raise invalid("CASE has no END")
@@ -46,7 +51,11 @@ def check(found: Sequence[Token]) -> None:
 
 
 def first(text: str, found: Sequence[Token]) -> Case | None:
-    """The first outermost CASE of a text; None: it has none. Raises InvalidArgument (INVALID_FILTER)."""
+    """Return the first outermost CASE of a text; None: it has none.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
     marks: list[_Mark] = []
     for word, at, depth in _words(found):
         if depth == 1:
@@ -59,7 +68,7 @@ def first(text: str, found: Sequence[Token]) -> Case | None:
 
 
 def _words(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
-    """(word, place, how many CASEs it is inside of, its own included)."""
+    """Yield (word, place, how many CASEs it is inside of, its own included)."""
     open_cases = 0
     before = ""
     for at, token in enumerate(found):

@@ -29,7 +29,11 @@ _FINER = list(UNITS)
 
 
 def sort_of(kind: pa.DataType) -> str:
-    """What values of a type are, in the words of `_SORTS`. Raises InvalidArgument (INVALID_FILTER) for any other."""
+    """Return what values of a type are, in the words of `_SORTS`.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for any other type.
+    """
     found = next((sort for sort, tests in _SORTS.items() if any(test(kind) for test in tests)), None)
     if found is None:
         raise invalid(f"CASE gives {kind}, which is not supported: numbers, text, bytes, times and truth values are")
@@ -39,10 +43,14 @@ def sort_of(kind: pa.DataType) -> str:
 def common_type(
     values: Sequence[str], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
 ) -> pa.DataType:
-    """The type that has all values of these expressions. `kinds`: their types, not all of them NULL's; `type_of`: what
-    Lance gives for an expression.
+    """Return the type that has all values of these expressions.
 
-    Raises InvalidArgument (INVALID_FILTER) where there is none.
+    Args:
+        kinds: their types, not all of them NULL's.
+        type_of: what Lance gives for an expression.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, where there is none.
     """
     plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in kinds]
     branches = {(text, kind) for text, kind in zip(values, plain, strict=True) if not pt.is_null(kind)}
@@ -74,7 +82,10 @@ def _of_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
 def _number(
     branches: Iterable[tuple[str, pa.DataType]], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
 ) -> pa.DataType:
-    """Whole numbers that are written out take the type of the other branches, if it has them."""
+    """Return the common type of numbers.
+
+    Whole numbers that are written out take the type of the other branches, if it has them.
+    """
     written = {text: match for text, _ in branches if (match := _INTEGER.fullmatch(text)) is not None}
     others = [kind for kind in kinds if any(kind == of and text not in written for text, of in branches)]
     if others:

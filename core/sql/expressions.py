@@ -1,8 +1,7 @@
-"""SQL expressions that compute a column, judged from their text: what they may be, which columns they read, and how
-they follow a column that is called otherwise by now.
+"""SQL expressions that compute a column, judged from their text: what they may be, and which columns they read.
 
-What holds for filters (`core.sql.filters`) holds here too. On top of it an expression must say the same whenever
-it is evaluated, and must rest on the table's own columns: its values are kept.
+They keep reading a column that was renamed. What holds for filters (`core.sql.filters`) holds here too. On top of it an
+expression must say the same whenever it is evaluated, and must read the table's own columns alone: its values are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +26,16 @@ _LITERALS = frozenset({"true", "false", "null"})
 
 
 def invalid(message: str) -> InvalidArgument:
-    """The error of an expression that is refused."""
+    """Return the error of an expression that is refused."""
     return InvalidArgument("INVALID_EXPRESSION", f"Invalid SQL expression: {message}", field="sql_expression")
 
 
 def check(expression: str, columns: Collection[str]) -> None:
-    """Raises InvalidArgument (INVALID_EXPRESSION), with what to write instead where that is known."""
+    """Refuse an expression that cannot be used, with what to write instead where that is known.
+
+    Raises:
+        InvalidArgument: INVALID_EXPRESSION.
+    """
     try:
         if unstable := _instability(expression):
             raise filters.invalid(unstable)
@@ -42,12 +45,12 @@ def check(expression: str, columns: Collection[str]) -> None:
 
 
 def inputs(expression: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Those of the table's columns that the expression reads, in the order in which it names them."""
+    """Return those of the table's columns that the expression reads, in the order in which it names them."""
     return tuple(dict.fromkeys(column for _, column in references(filters.tokens(expression), columns)))
 
 
 def normal(expression: str) -> str:
-    """The same text for expressions that differ in white space only."""
+    """Return the same text for expressions that differ in white space only."""
     found = filters.tokens(expression)
     called = {token.start for token in filters.calls(found)}
     pieces = []
@@ -67,7 +70,7 @@ def _tight(before: Token, token: Token | None, *, called: bool) -> bool:
 
 
 def with_names(expression: str, names: Mapping[str, str]) -> str:
-    """The expression with other names for its columns: `names` has the new one for each that it reads."""
+    """Return the expression with other names for its columns: `names` has the new one for each that it reads."""
     pieces, copied = [], 0
     for token, column in references(filters.tokens(expression), names):
         if names[column] != column:
@@ -78,7 +81,7 @@ def with_names(expression: str, names: Mapping[str, str]) -> str:
 
 
 def references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
-    """Tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
+    """Yield the tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):
         column = token.name if token.name in columns else by_lower.get(token.name.casefold())
@@ -87,10 +90,12 @@ def references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tup
 
 
 def _names(found: Sequence[Token]) -> Iterator[Token]:
-    """Words and quoted names that stand where a column may: any word can be a column's name, and what is a keyword
-    shows from its place."""
+    """Yield words and quoted names that stand where a column may.
+
+    Any word can be a column's name, and what is a keyword shows from its place.
+    """
     words = case_expressions.keywords(found)
-    complete = False  # whether an operand ends before the token: what follows one is an operator
+    complete = False  # whether an operand ends before the token: after one comes an operator
     for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
         if token.kind not in {Kind.WORD, Kind.QUOTED}:
             complete = token.kind is not Kind.SYMBOL or token.text in {")", "]"}
@@ -107,7 +112,7 @@ def _names(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _is_keyword(token: Token, after: Token | None) -> bool:
-    """Whether a word at the place of an operand names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
+    """Tell whether a word in an operand's place names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
     if token.lower in _LITERALS or token.lower == "not":
         return True
     if after is None:
@@ -120,8 +125,11 @@ def _is_call(after: Token | None) -> bool:
 
 
 def volatile(expression: str) -> str:
-    """The first function in a text that answers differently from call to call; empty: none. Raises InvalidArgument
-    (INVALID_FILTER) for what is no expression."""
+    """Return the first function in a text that answers differently from call to call; empty: none.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for what is no expression.
+    """
     found = filters.tokens(expression)
     called = [token.name for token in filters.calls(found)]
     bare = [t.text for t in found if t.kind is Kind.WORD and t.lower in _BARE]
@@ -129,7 +137,7 @@ def volatile(expression: str) -> str:
 
 
 def _instability(expression: str) -> str:
-    """Why it does not say the same of a row each time; empty where it does."""
+    """Return why it may say something else of a row each time; empty where it says the same."""
     if name := volatile(expression):
         return f"{name} says something else at each call; values that are kept cannot rest on it"
     for token in filters.tokens(expression):

@@ -1,8 +1,8 @@
 """What a caller's filter may be, judged from its text alone, before Lance sees it.
 
-Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores
-what follows a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not
-as a column. So: bounded size, balanced brackets, functions from a list, nothing that ends it early.
+Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores what
+comes after a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not as a column.
+So: bounded size, balanced brackets, functions from a list, nothing that ends it early.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ arrow_cast arrow_typeof cast coalesce greatest least nullif nvl try_cast
 #: Functions whose cost and result size are bounded by their arguments and which always answer the same. Left
 #: out on purpose: what makes long values (repeat, lpad, rpad, replace, space, range) or is volatile (random).
 FUNCTIONS = frozenset(_ALLOWED.split())
-#: Functions elsewhere, words for `date_part` here.
+#: Functions in other dialects of SQL; here they are words for `date_part`.
 _DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
 #: Relative times: replaced by what they say when the job is planned (`core.sql.relative_time`).
 CLOCKS = frozenset({"now", "today", "current_date", "current_timestamp"})
@@ -95,19 +95,23 @@ class Token:
 
     @property
     def name(self) -> str:
-        """What stands between quotes of any kind, or the text itself."""
+        """Return what stands between quotes of any kind, or the text itself."""
         if self.kind in {Kind.STRING, Kind.QUOTED}:
             return self.text[1:-1].replace(self.text[0] * 2, self.text[0])
         return self.text
 
 
 def invalid(message: str) -> InvalidArgument:
-    """The error of a filter that is refused."""
+    """Return the error of a filter that is refused."""
     return InvalidArgument("INVALID_FILTER", f"Invalid filter: {message}", field="where")
 
 
 def tokens(where: str) -> list[Token]:
-    """Raises InvalidArgument (INVALID_FILTER) for what no filter needs: comments, `;`, parameters."""
+    """Take a filter apart into its tokens.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters.
+    """
     found = []
     at = 0
     while at < len(where):
@@ -123,7 +127,11 @@ def tokens(where: str) -> list[Token]:
 
 
 def check(where: str, columns: Iterable[str]) -> None:
-    """Raises InvalidArgument (INVALID_FILTER), with what to write instead where that is known."""
+    """Refuse a filter that cannot be used, with what to write instead where that is known.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
     if len(where.encode()) > MAX_BYTES:
         raise invalid(f"it has {len(where.encode())} bytes, at most {MAX_BYTES} are allowed")
     if "\0" in where or not where.strip():
@@ -136,13 +144,13 @@ def check(where: str, columns: Iterable[str]) -> None:
 
 
 def names(where: str) -> frozenset[str]:
-    """Casefolded names that the filter may refer to: a superset of the columns that it reads."""
+    """Return casefolded names that the filter may refer to: a superset of the columns that it reads."""
     kinds = {Kind.WORD, Kind.QUOTED, Kind.STRING}
     return frozenset(t.name.casefold() for t in tokens(where) if t.kind in kinds)
 
 
 def calls(found: list[Token]) -> Iterator[Token]:
-    """Names of the functions that are called."""
+    """Yield the names of the functions that are called."""
     for token, after in itertools.pairwise(found):
         if after.text != "(" or token.kind not in {Kind.WORD, Kind.QUOTED}:
             continue

@@ -1,5 +1,7 @@
-"""JSON in SQL. Lance hands it to SQL in a form of its own, which only its functions of JSON read: as text or bytes it
-would be garbage."""
+"""JSON in SQL. Lance has SQL read it in a form of its own, which only its functions of JSON understand.
+
+As text or bytes it would be garbage.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ _GIVES_JSON = "json_get"
 
 
 def check(text: str, schema: pa.Schema) -> None:
-    """Raises InvalidArgument (INVALID_FILTER) where an expression on a table takes JSON for anything else."""
+    """Refuse an expression on a table that takes JSON for anything else.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
     columns = [field.name for field in schema if isinstance(field.type, pa.JsonType)]
     found = filters.tokens(text)
     names = {token.start: name for token, name in expressions.references(found, schema.names)}
@@ -34,14 +40,17 @@ def check(text: str, schema: pa.Schema) -> None:
 
 
 def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Whether the operand between two tokens is the first argument of a function of JSON, or is compared with NULL."""
+    """Tell whether the operand between two tokens is read as JSON.
+
+    It is the first argument of a function of JSON then, or is compared with NULL.
+    """
     if begin > 1 and found[begin - 1].text == "(" and found[begin - 2].lower.startswith(_PREFIX):
         return True
     return end + 1 < len(found) and found[end + 1].lower == "is"
 
 
 def _end(found: Sequence[Token], opening: int) -> int:
-    """Where the bracket closes that opens there."""
+    """Return where the bracket closes that opens there."""
     depth = 0
     for at in range(opening, len(found)):
         depth += (found[at].text == "(") - (found[at].text == ")")

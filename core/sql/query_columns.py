@@ -9,7 +9,7 @@ from core.sql import expressions
 
 
 def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
-    """Those of the source's columns that the view reads, in the source's order; a view's `__is_set` too."""
+    """Return those of the source's columns that the view reads, in the source's order; a view's `__is_set` too."""
     names = list(columns)
     texts = [c.expression for c in query.columns]
     wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}

@@ -31,9 +31,13 @@ _Interval = tuple[int, dt.timedelta]
 
 
 def pin(where: str, now: dt.datetime) -> str:
-    """`where` with relative times replaced by literals; the same text where it has none.
+    """Return `where` with relative times replaced by literals; the same text where it has none.
 
-    `now` is in UTC. Raises InvalidArgument (INVALID_FILTER) for an interval that cannot be read.
+    Args:
+        now: in UTC.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for an interval that cannot be read.
     """
     found = tokens(where)
     pieces = []
@@ -53,7 +57,7 @@ def pin(where: str, now: dt.datetime) -> str:
 
 
 def _clock_end(found: list[Token], at: int) -> int | None:
-    """Index after the clock that begins at `at`; None: no clock does."""
+    """Return the index after the clock that begins at `at`; None: no clock does."""
     token = found[at]
     if token.kind is not Kind.WORD or token.lower not in CLOCKS:
         return None
@@ -63,7 +67,7 @@ def _clock_end(found: list[Token], at: int) -> int | None:
 
 
 def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int]:
-    """Adds the intervals that follow; gives the index after them."""
+    """Add the intervals that come next; return the moment and the index after them."""
     while (step := _interval(found, at)) is not None:
         (months, delta), after = step
         if after < len(found) and found[after].text in _TIGHTER:
@@ -78,7 +82,7 @@ def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int
 
 
 def _interval(found: list[Token], at: int) -> tuple[_Interval, int] | None:
-    """`+ interval '1 day'`, `- interval '1' day`, `- interval 1 day`."""
+    """Read an interval: `+ interval '1 day'`, `- interval '1' day`, `- interval 1 day`."""
     head = [t.lower for t in found[at : at + 2]]
     if len(found) < at + 3 or head[0] not in {"+", "-"} or head[1] != "interval":
         return None

@@ -42,21 +42,25 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class _Literal:
-    """A time in the text: tokens `[first, last]`, of which the last holds what it says. `typed`: `timestamp '…'`."""
+    """A time in the text: tokens `[first, last]`, of which the last holds what it says."""
 
     first: int
     last: int
+    #: Whether it is written `timestamp '…'`.
     typed: bool
 
 
 def mentioned(found: Sequence[Token]) -> bool:
-    """Whether there are times that may have to be written otherwise."""
+    """Tell whether there are times that may have to be written otherwise."""
     return any(True for _ in _literals(found))
 
 
 def with_numbers(text: str, type_of: TypeOf) -> str:
-    """The text with times as the type of what they are compared with has them. Raises InvalidArgument (INVALID_FILTER)
-    for a time that this type cannot tell from others."""
+    """Return the text with times as the type of what they are compared with has them.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for a time that this type cannot tell from others.
+    """
     found = tokens(text)
     for literal in reversed(list(_literals(found))):
         said = found[literal.last].name
@@ -80,8 +84,10 @@ def _literals(found: Sequence[Token]) -> Iterator[_Literal]:
 
 
 def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: bool) -> str:
-    """The expression on the other side of a comparison, BETWEEN or IN; empty: there is none, or there are two, and what
-    stands between them is an instant, which needs the type of neither."""
+    """Return the expression on the other side of a comparison, BETWEEN or IN.
+
+    Empty: there is none, or there are two, and what stands between them is an instant, which needs the type of neither.
+    """
     first, last = _with_brackets(found, literal)
     if first and found[first - 1].text in _COMPARISONS:
         return _left(text, found, first - 1)
@@ -97,7 +103,7 @@ def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: 
 
 
 def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]:
-    """Places of the literal with the brackets around it alone: `((now()))`."""
+    """Return the places of the literal with the brackets around it alone: `((now()))`."""
     first, last = literal.first, literal.last
     while first and last + 1 < len(found) and (found[first - 1].text, found[last + 1].text) == ("(", ")"):
         before = found[first - 2] if first > 1 else None
@@ -108,14 +114,14 @@ def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]
 
 
 def _holds_more(before: Token) -> bool:
-    """Whether a bracket after this token is one of a call or a list."""
+    """Tell whether a bracket after this token is one of a call or a list."""
     if before.kind is Kind.WORD:
         return before.lower not in _BEFORE_BRACKET
     return before.kind is Kind.QUOTED
 
 
 def _governing(found: Sequence[Token], first: int) -> int | None:
-    """Place of the BETWEEN or IN whose bound or item the literal is."""
+    """Return the place of the BETWEEN or IN whose bound or item the literal is."""
     if not first:
         return None
     before = found[first - 1].lower
@@ -131,7 +137,7 @@ def _governing(found: Sequence[Token], first: int) -> int | None:
 
 
 def _back(found: Sequence[Token], before: int, wanted: set[str]) -> Iterator[tuple[int, str]]:
-    """The nearest token before a place that is one of those wanted, outside of brackets that close before it."""
+    """Yield the nearest token before a place that is one of those wanted, outside of brackets that close before it."""
     depth = 0
     for at in range(before - 1, -1, -1):
         token = found[at]
@@ -154,7 +160,7 @@ def _right(text: str, found: Sequence[Token], begin: int) -> str:
 
 
 def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -> int | None:
-    """The last of the places that belongs to an operand; None: the first does not."""
+    """Return the last of the places that belongs to an operand; None: the first does not."""
     depth, last = 0, None
     for at in places:
         token = found[at]
@@ -172,8 +178,10 @@ def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -
 
 
 def _instant(said: str) -> str | None:
-    """`timestamp '…+00:00'` as an instant, for where nothing tells the type: in a call, for one. Lance, which reads it
-    as what a clock shows, converts an instant to whatever it meets. None: it has no zone."""
+    """Return `timestamp '…+00:00'` as an instant, for where nothing tells the type, as in a call; None: it has no zone.
+
+    Lance, which reads it as what a clock shows, converts an instant to whatever it meets.
+    """
     match = _DATE.fullmatch(said)
     if match is None or not match["zone"]:
         return None
@@ -181,7 +189,7 @@ def _instant(said: str) -> str | None:
 
 
 def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:
-    """The literal of that type; None where Lance reads it right as it stands, or where it is none of time."""
+    """Return the literal of that type; None where Lance reads it right as it stands, or where it is none of time."""
     if typed and not (pt.is_timestamp(kind) and kind.tz):
         return None
     if pt.is_time(kind):
@@ -217,7 +225,7 @@ def _day(match: re.Match[str], said: str) -> dt.date:
 
 
 def _clock(match: re.Match[str]) -> int:
-    """Nanoseconds since midnight."""
+    """Return nanoseconds since midnight."""
     try:
         clock = dt.time.fromisoformat(match["clock"])
     except ValueError as error:
@@ -230,8 +238,11 @@ def _fraction(match: re.Match[str]) -> int:
 
 
 def _moment(match: re.Match[str], zone: str, said: str) -> int:
-    """Nanoseconds since 1970. Without a zone of its own the time is that of the clock in the column's; a column without
-    a zone is taken for UTC, as Lance does."""
+    """Return nanoseconds since 1970.
+
+    Without a zone of its own the time is that of the clock in the column's; a column without a zone is taken for UTC,
+    as Lance does.
+    """
     day = _day(match, said)
     wall = dt.datetime(day.year, day.month, day.day)
     nanoseconds = _clock(match) if match["clock"] else 0
@@ -242,7 +253,7 @@ def _moment(match: re.Match[str], zone: str, said: str) -> int:
 
 
 def _offset(zone: str) -> int:
-    """Seconds east of UTC of `Z`, `+02`, `+02:00` or `+0200`."""
+    """Return seconds east of UTC of `Z`, `+02`, `+02:00` or `+0200`."""
     if zone in {"Z", "z"}:
         return 0
     digits = zone[1:].replace(":", "").ljust(4, "0")
@@ -253,7 +264,7 @@ def _offset(zone: str) -> int:
 
 
 def _offset_at(zone: str, wall: dt.datetime) -> int:
-    """Seconds east of UTC that clocks in a zone have when they show a time."""
+    """Return seconds east of UTC that clocks in a zone have when they show a time."""
     if not zone:
         return 0
     if _OFFSET.fullmatch(zone):

@@ -22,14 +22,14 @@ SOURCE = b"leman::source"
 ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 REQUEST = b"leman::request"
-#: Of what binds the column: what somebody or something else changed is not believed.
+#: Digest of what binds the column: what somebody or something else changed is not believed.
 DIGEST = b"leman::digest"
 
 _BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT)
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
-    """The field with the binding in its metadata; other metadata stays."""
+    """Return the field with the binding in its metadata; other metadata stays."""
     inputs = [[column.name, column.field_id] for column in binding.inputs]
     stored = {
         **(field.metadata or {}),
@@ -50,14 +50,16 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
-    """The binding in a field's metadata, as it is stored; None for what is not to be there."""
+    """Return the binding in a field's metadata, as it is stored; None for what is not to be there."""
     metadata = field.metadata or {}
     return {key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, REQUEST)}
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
-    """The field with the request that said so in its metadata (none: without), so that the same id with another body is
-    known as such, whoever restarts. It is no part of the binding."""
+    """Return the field with the request that made it so in its metadata (none: without); it is no part of the binding.
+
+    The same id with another body is then known as such, whoever restarts.
+    """
     stored = {key: value for key, value in (field.metadata or {}).items() if key != REQUEST}
     if request_id:
         stored[REQUEST] = f"{md5(request_id)} {body}".encode()
@@ -65,8 +67,11 @@ def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
 
 
 def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> None:
-    """Raises AlreadyExists (REQUEST_ID_REUSED) where the id is that of another request, which made one of the fields
-    what it is."""
+    """Refuse the id of another request, which made one of the fields what it is.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED.
+    """
     for field in fields:
         known, _, its_body = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
         if request_id and known == md5(request_id) and its_body != body:
@@ -74,7 +79,11 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
-    """The binding of a computed column; None for any other. Raises DataLoss (BINDING_DAMAGED)."""
+    """Return the binding of a computed column; None for any other.
+
+    Raises:
+        DataLoss: BINDING_DAMAGED.
+    """
     metadata = field.metadata or {}
     if COLUMN_ID not in metadata and DIGEST not in metadata:
         return None

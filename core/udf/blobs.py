@@ -19,21 +19,21 @@ VIEW_FORMAT = (2, 1)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Whether a column's values are blobs, of either kind that Lance has."""
+    """Tell whether a column's values are blobs, of either kind that Lance has."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
 def values_field(field: pa.Field) -> pa.Field:
-    """Name and type of a column as functions see it, marked where it is a blob; other metadata is left out."""
+    """Return name and type of a column as functions see it, marked where it is a blob; other metadata is left out."""
     if is_blob(field):
         return pa.field(field.name, pa.large_binary(), metadata=_MARKED)
     return field.remove_metadata()
 
 
 def blob_field(name: str, file_format: tuple[int, int]) -> pa.Field:
-    """A new blob column in a table of that file format."""
+    """Return a new blob column in a table of that file format."""
     if file_format >= V2_FORMAT:
         return pa.field(name, _V2, metadata={_EXTENSION_KEY: _EXTENSION.encode()})
     return pa.field(name, pa.large_binary(), metadata=_MARKED)

@@ -19,7 +19,11 @@ FORMAT = 2
 
 
 def encode(udf: UdfDefinition, registered_at: float) -> bytes:
-    """`registered_at` in seconds since the epoch; it is no part of the definition."""
+    """Return a definition as bytes.
+
+    Args:
+        registered_at: in seconds since the epoch; it is no part of the definition.
+    """
     body = dataclasses.asdict(udf)
     body["kind"] = udf.kind.value
     body["output_type"] = _type_text(udf.output_type)
@@ -30,9 +34,10 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
 
 
 def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
-    """The definition and when it was registered, of the very bytes that were written.
+    """Return the definition and when it was registered, of the very bytes that were written.
 
-    Raises DataLoss (UDF_DAMAGED), naming the file `where`, for all others.
+    Raises:
+        DataLoss: UDF_DAMAGED for all other bytes, naming the file `where`.
     """
     try:
         document = sealed_documents.unseal(data)
@@ -42,7 +47,7 @@ def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
 
 
 def damaged(where: str, what: str) -> DataLoss:
-    """The error of a definition that must not be used."""
+    """Return the error of a definition that must not be used."""
     return DataLoss(
         "UDF_DAMAGED",
         f"{where} is not the definition of a function that was stored there ({what}). Register the function again, "

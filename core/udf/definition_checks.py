@@ -22,7 +22,11 @@ _SEPARATORS = ("_ver-", "_col-")
 
 
 def check_identity(name: str, version: str) -> None:
-    """Raises InvalidArgument (BAD_UDF) for what cannot be part of a file name and of a checkpoint key."""
+    """Refuse what cannot be part of a file name and of a checkpoint key.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
     for field, text in (("name", name), ("version", version)):
         if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
             raise InvalidArgument(
@@ -34,7 +38,11 @@ def check_identity(name: str, version: str) -> None:
 
 
 def check_definition(udf: UdfDefinition) -> None:
-    """Raises InvalidArgument (BAD_UDF) for a definition that contradicts itself."""
+    """Refuse a definition that contradicts itself.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
     check_identity(udf.name, udf.version)
     _check_sizes(udf)
     _check_policy(udf)
@@ -68,7 +76,7 @@ def _check_sizes(udf: UdfDefinition) -> None:
 
 
 def _check_policy(udf: UdfDefinition) -> None:
-    """What the SDK refuses, for whoever comes without it: on a worker it would be too late."""
+    """Refuse what the SDK refuses, for whoever comes without it: on a worker it would be too late."""
     policy = udf.error_policy
     if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
         raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")

@@ -9,8 +9,10 @@ import pyarrow.types as pt
 
 
 def rebuilt(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """The type with a change made to each field that lies in it directly: those of structs, lists and maps. Any other
-    type as it is."""
+    """Return the type with a change made to each field that lies in it directly: those of structs, lists and maps.
+
+    Any other type is returned as it is.
+    """
     if pt.is_struct(kind):
         return pa.struct([change(field) for field in kind])
     if pt.is_list(kind):
@@ -25,14 +27,14 @@ def rebuilt(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.Dat
 
 
 def holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
+    """Tell whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
     if wanted(kind):
         return True
     return pt.is_nested(kind) and any(holds(kind.field(at).type, wanted) for at in range(kind.num_fields))
 
 
 def without_extensions(kind: pa.DataType) -> pa.DataType:
-    """What a type is stored as: extension types at any depth are those that they rest on."""
+    """Return what a type is stored as: extension types at any depth are those that they rest on."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return rebuilt(kind, lambda field: field.with_type(without_extensions(field.type)))

@@ -12,13 +12,17 @@ PYTHON = "{}.{}".format(*sys.version_info[:2])
 
 
 def check_python(udf: UdfDefinition, workers: str) -> None:
-    """Raises FailedPrecondition (UDF_PYTHON_MISMATCH) for a bundle that workers of this Python could not load."""
+    """Refuse a bundle that workers of this Python could not load.
+
+    Raises:
+        FailedPrecondition: UDF_PYTHON_MISMATCH.
+    """
     if udf.bundle_sha256 and udf.bundle_python != workers:
         raise python_mismatch(udf.name, udf.version, udf.bundle_python, workers)
 
 
 def python_mismatch(name: str, version: str, bundled: str, workers: str) -> FailedPrecondition:
-    """The error of a bundle that workers cannot load."""
+    """Return the error of a bundle that workers cannot load."""
     return FailedPrecondition(
         "UDF_PYTHON_MISMATCH",
         f"The bundle of function {name}@{version} was pickled by Python {bundled}, and the workers run Python "

@@ -35,25 +35,29 @@ class Registered:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """By name, then newest first; unique."""
+        """Return what functions are sorted by: the name, then newest first; unique."""
         return self.udf.name, -int(self.registered_at * 1e6), self.udf.version
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFunction:
-    """A file of the registry: a definition, or a bundle (`udf` is None). `intact`: a bundle's bytes are those that it
-    is named after; a definition's bundle is there, with its size."""
+    """A file of the registry: a definition, or a bundle (`udf` is None)."""
 
     udf: UdfDefinition | None
+    #: Whether a bundle's bytes are those that it is named after, or a definition's bundle is there, with its size.
     intact: bool
     size_bytes: int
 
 
 class UdfRegistry:
-    """Definitions never change: name and version identify one for ever. Where the storage cannot be used, all calls
-    raise what `storage_errors.failed` gives.
+    """The functions of one database.
 
-    `workers_python`: `major.minor` of the Python that loads bundles; empty: that of this process.
+    Definitions never change: name and version identify one for ever.
+
+    Where the storage cannot be used, all calls raise what `storage_errors.failed` gives.
+
+    Args:
+        workers_python: `major.minor` of the Python that loads bundles; empty: that of this process.
     """
 
     def __init__(self, database: str, workers_python: str = "") -> None:
@@ -66,12 +70,18 @@ class UdfRegistry:
         self._root = f"{root}/{FOLDER}"
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
-        """Stores a function; False: the same one was there already. Its options (`batch_size`, timeout, checkpoint
-        bounds, error policy, resources) may be set anew: they change how it is run, not what it computes. A bundle
-        takes the place of one that workers cannot load, and a definition that of a damaged one.
+        """Store a function; False: the same one was there already.
 
-        `bundle` may be empty where its digest is stored. Raises InvalidArgument (BAD_UDF), FailedPrecondition
-        (UDF_PYTHON_MISMATCH, UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING), AlreadyExists (UDF_EXISTS).
+        Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources) may be set anew: they change how
+        it is run, not what it computes. A bundle takes the place of one that workers cannot load, and a definition that
+        of a damaged one.
+
+        `bundle` may be empty where its digest is stored.
+
+        Raises:
+            InvalidArgument: BAD_UDF.
+            FailedPrecondition: UDF_PYTHON_MISMATCH, UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING.
+            AlreadyExists: UDF_EXISTS.
         """
         check_definition(udf)
         check_python(udf, self._python)
@@ -96,7 +106,11 @@ class UdfRegistry:
         return False
 
     def get(self, name: str, version: str = "") -> UdfDefinition:
-        """Without a version: the one registered last. Raises NotFound (UDF_NOT_FOUND)."""
+        """Return a function; without a version the one registered last.
+
+        Raises:
+            NotFound: UDF_NOT_FOUND.
+        """
         check_identity(name, version or "0")
         if version:
             found = self.find(name, version)
@@ -110,22 +124,35 @@ class UdfRegistry:
         raise NotFound("UDF_NOT_FOUND", f"No function {wanted} is registered: register it first", udf=wanted)
 
     def find(self, name: str, version: str) -> UdfDefinition | None:
-        """As `get` with a version; None where there is none. Raises DataLoss (UDF_DAMAGED)."""
+        """Return a function of this version; None where there is none.
+
+        Raises:
+            DataLoss: UDF_DAMAGED.
+        """
         path = self._path(name, version)
         return self._read(path).udf if self._size(path) is not None else None
 
     def list(self) -> list[Registered]:
-        """All functions, by name, then newest first. Raises DataLoss (UDF_DAMAGED) for the first damaged one."""
+        """Return all functions, by name, then newest first.
+
+        Raises:
+            DataLoss: UDF_DAMAGED, for the first damaged one.
+        """
         return sorted(self._entries(), key=lambda entry: entry.order)
 
     def names(self) -> tuple[str, ...]:
-        """Of all files of definitions and bundles, sorted."""
+        """Return the names of all files of definitions and bundles, sorted."""
         with self._in_use():
             infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
         return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
 
     def check(self, name: str) -> StoredFunction:
-        """What is in a file of `names`. Raises DataLoss (UDF_DAMAGED), NotFound (FILE_MISSING)."""
+        """Return what is in a file of `names`.
+
+        Raises:
+            DataLoss: UDF_DAMAGED.
+            NotFound: FILE_MISSING.
+        """
         path = f"{self._root}/{name}"
         try:
             content = self._load(path)
@@ -139,15 +166,15 @@ class UdfRegistry:
         return StoredFunction(udf, there, len(content))
 
     def bundle_uri(self, udf: UdfDefinition) -> str:
-        """Where workers read the function's bundle; empty for an entrypoint."""
+        """Return where workers read the function's bundle; empty for an entrypoint."""
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Whether workers cannot load the bundle that is stored: it is missing, damaged, or of another Python."""
+        """Tell whether workers cannot load the bundle that is stored: it is missing, damaged, or of another Python."""
         return bool(udf.bundle_sha256) and (udf.bundle_python != self._python or not self._has_bundle(udf))
 
     def _may_replace(self, found: UdfDefinition, udf: UdfDefinition) -> bool:
-        """Whether a definition says the same as the stored one, but for what may change under a version."""
+        """Tell whether a definition says the same as the stored one, but for what may change under a version."""
         known = _with_options_of(udf, found)
         if known != udf and udf.bundle_sha256 and self.needs_bundle(found):
             known = _with_bundle_of(udf, known)
@@ -217,13 +244,13 @@ class UdfRegistry:
         return in_use(f"Functions of {self._database}", self._root)
 
     def _sweep(self) -> None:
-        """Nobody collects garbage here, and registering is rare."""
+        """Delete what killed writers left. Garbage collection does not come here, and registering is rare."""
         if isinstance(self._files, pafs.LocalFileSystem):
             whole_files.sweep(self._root)
 
 
 def _decoded(path: str, content: bytes) -> Registered:
-    """What a definition's file holds; it is that of the function which the file is named after."""
+    """Return what a definition's file holds; it is that of the function which the file is named after."""
     found = Registered(*codec.decode(content, path))
     if not path.endswith(f"/{found.udf.name}@{found.udf.version}{_DEFINITION}"):
         raise codec.damaged(path, f"it is that of {found.udf.name}@{found.udf.version}")

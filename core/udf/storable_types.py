@@ -12,12 +12,12 @@ from core.udf.nested_types import rebuilt
 
 #: From this file format on structs can be NULL.
 _NULL_STRUCTS = (2, 1)
-#: From this one on there are maps.
+#: From this file format on there are maps.
 _MAPS = (2, 2)
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 #: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
 _KEYS = b"lance-schema:"
-#: Lance writes their values in another form than Arrow's.
+#: Types whose values Lance writes in another form than Arrow's.
 _OWN_FORM = frozenset({"arrow.json", "lance.json"})
 _REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
@@ -38,8 +38,10 @@ _INSTEAD = {
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column of this type has once Lance stored it: views become plain, dictionaries unordered. Fields
-    in it are no keys of a table."""
+    """Return the type that a column of this type has once Lance stored it: views become plain, dictionaries unordered.
+
+    Fields in it are no keys of a table.
+    """
     if pt.is_dictionary(kind):
         return pa.dictionary(kind.index_type, kind.value_type)
     return _PLAIN[kind] if pt.is_string_view(kind) or pt.is_binary_view(kind) else rebuilt(kind, _stored)
@@ -50,15 +52,22 @@ def _stored(field: pa.Field) -> pa.Field:
 
 
 def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
-    """What a copy of a column keeps of its metadata: it is no key of the table that it is in. Lance refuses keys that
-    may be NULL, as computed columns and those of views may be."""
+    """Return what a copy of a column keeps of its metadata: it is no key of the table that it is in.
+
+    Lance refuses keys that may be NULL, as computed columns and those of views may be.
+    """
     kept = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_KEYS)}
     return kept or None
 
 
 def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a type that a table of this file format cannot hold, be it what
-    a function or SQL gives, or a copy of another table's column."""
+    """Refuse a type that a table of this file format cannot hold.
+
+    It may be what a function or SQL gives, or that of a copy of another table's column.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
     found = _refusal(kind, file_format) or _inside(kind)
     if found is None:
         return
@@ -73,7 +82,11 @@ def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
 
 
 def check_read(column: str, kind: pa.DataType) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column that Lance wrote and cannot read."""
+    """Refuse a column that Lance wrote and cannot read.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
     part = next((part for part in (kind, *_parts(kind)) if _of_structs(part)), None)
     if part is not None:
         raise FailedPrecondition(
@@ -86,7 +99,7 @@ def check_read(column: str, kind: pa.DataType) -> None:
 
 
 def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
-    """The part of a nested type that Lance takes, and then keeps as something else or cannot read."""
+    """Return the part of a nested type that Lance takes, and then keeps as something else or cannot read."""
     for part in (kind, *_parts(kind)):
         for child in _children(part):
             if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
@@ -97,14 +110,14 @@ def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
 
 
 def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """What a type is made of, at any depth, without itself. An extension type is one piece."""
+    """Yield what a type is made of, at any depth, without itself. An extension type is one piece."""
     for child in () if isinstance(kind, pa.BaseExtensionType) else _children(kind):
         yield child
         yield from _parts(child)
 
 
 def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:
-    """The part of a type that Lance does not store, and what to do; None where it stores all."""
+    """Return the part of a type that Lance does not store, and what to do; None where it stores all."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "lance.blob.v2":
             return kind, "Use @leman.udf(blob=True): the function returns bytes"
@@ -121,7 +134,7 @@ def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataTy
 
 
 def _not_stored(kind: pa.DataType) -> str:
-    """The name under which `_INSTEAD` has a type that no file format holds; empty for all others."""
+    """Return the name under which `_INSTEAD` has a type that no file format holds; empty for all others."""
     found = {
         "decimal32": pt.is_decimal32(kind),
         "decimal64": pt.is_decimal64(kind),
@@ -143,7 +156,7 @@ def _not_stored(kind: pa.DataType) -> str:
 
 
 def _varies(kind: pa.DataType) -> bool:
-    """Whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
+    """Tell whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
     if isinstance(kind, pa.BaseExtensionType):
         return _varies(kind.storage_type)
     if pt.is_fixed_size_list(kind):
@@ -153,8 +166,10 @@ def _varies(kind: pa.DataType) -> bool:
 
 
 def _of_structs(kind: pa.DataType) -> bool:
-    """Whether a type is a fixed-size list of structs, or of such lists. Lance writes it, and then reads no column that
-    shares a file with it."""
+    """Tell whether a type is a fixed-size list of structs, or of such lists.
+
+    Lance writes it, and then reads no column that shares a file with it.
+    """
     if not pt.is_fixed_size_list(kind):
         return False
     inner = kind.value_type

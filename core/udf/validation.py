@@ -1,4 +1,4 @@
-"""Can this function fill this column of this table? Pure: everything is asked before anything runs."""
+"""Check whether this function can fill this column of this table. Pure: everything is asked before anything runs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A computed column to be added or altered. `input_columns`, if any, take the place of the function's own;
-    `sql_expression`, if any, that of the function, with an `error_policy`, if any. `keep_values`: see `kept`."""
+    """A computed column to be added or altered."""
 
     name: str
     udf_name: str
     udf_version: str
+    #: Where given, they take the place of the function's own.
     input_columns: tuple[str, ...] = ()
+    #: Where given, it takes the place of the function, with an `error_policy`, if any.
     sql_expression: str = ""
+    #: See `kept`.
     keep_values: bool = False
     error_policy: ErrorPolicy | None = None
 
 
 def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
-    """The field to add: nullable, with the binding in its metadata.
+    """Return the field to add: nullable, with the binding in its metadata.
 
-    Raises InvalidArgument (BAD_COLUMN_NAME), AlreadyExists (COLUMN_EXISTS), FailedPrecondition
-    (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH, TYPE_NOT_STORABLE).
+    Raises:
+        InvalidArgument: BAD_COLUMN_NAME.
+        AlreadyExists: COLUMN_EXISTS.
+        FailedPrecondition: INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH,
+            TYPE_NOT_STORABLE.
     """
     check_column_name(column.name)
     if table.column(column.name) is not None:
@@ -62,8 +67,10 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
 
 
 def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:
-    """The column of a function as a table of that file format is to have it: nullable, of the type that Lance makes of
-    the function's."""
+    """Return the column of a function as a table of that file format is to have it.
+
+    It is nullable, and of the type that Lance makes of the function's.
+    """
     if udf.blob:
         return blobs.blob_field(name, file_format)
     return pa.field(name, storable_types.stored_type(udf.output_type), nullable=True)
@@ -76,7 +83,7 @@ def bound_to(
     added_as: str,
     kept: tuple[FunctionVersion, ...] = (),
 ) -> ColumnBinding:
-    """The binding of a column to a function that reads these columns."""
+    """Return the binding of a column to a function that reads these columns."""
     return ColumnBinding(
         column_id=column_id,
         udf_name=udf.name,
@@ -90,9 +97,10 @@ def bound_to(
 def kept(
     column: str, bound: ColumnBinding, udf: UdfDefinition, inputs: Sequence[TableField], table: TableSnapshot
 ) -> tuple[FunctionVersion, ...]:
-    """The functions whose values stay current when a column gets another one, the most recent first.
+    """Return the functions whose values stay current when a column gets another one, the most recent first.
 
-    Raises FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
+    Raises:
+        FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
     """
     new = FunctionVersion(udf.name, udf.version)
     if new == bound.function:
@@ -121,7 +129,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def check_column_name(name: str) -> None:
-    """Raises InvalidArgument (BAD_COLUMN_NAME) for a name that Lance refuses or that breaks the table."""
+    """Refuse a name that Lance refuses or that breaks the table.
+
+    Raises:
+        InvalidArgument: BAD_COLUMN_NAME.
+    """
     if not name.strip() or not name.isprintable():
         problem = "it must not be empty or contain control characters"
     elif "." in name:
@@ -136,13 +148,17 @@ def check_column_name(name: str) -> None:
 
 
 def _unreadable(name: str) -> bool:
-    """Lance looks for another column, or for all."""
+    """Tell whether Lance would look for another column under this name, or for all."""
     return "`" in name or name == "*"
 
 
 def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) -> tuple[TableField, ...]:
-    """The named columns. Raises FailedPrecondition (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_NOT_STORABLE),
-    InvalidArgument (BAD_COLUMN_NAME)."""
+    """Return the named columns.
+
+    Raises:
+        FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_NOT_STORABLE.
+        InvalidArgument: BAD_COLUMN_NAME.
+    """
     if len(names) != len(udf.input_columns):
         raise FailedPrecondition(
             "INPUT_COUNT_MISMATCH",
@@ -166,7 +182,7 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
 
 
 def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:
-    """The error for input columns that the table does not have, with what may have been meant."""
+    """Return the error for input columns that the table does not have, with what may have been meant."""
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
@@ -177,7 +193,7 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
 
 
 def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
-    """A sentence with the names that are nearest, or else with all."""
+    """Return a sentence with the names that are nearest, or else with all."""
     by_lower = {name.lower(): name for name in existing}
     close = {by_lower[match]: None for name in wanted for match in difflib.get_close_matches(name.lower(), by_lower, 2)}
     if close:
@@ -187,7 +203,11 @@ def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
 
 
 def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
-    """Raises FailedPrecondition (TYPE_MISMATCH) where a declared type is not that of the column."""
+    """Check that each declared type is that of its column.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH.
+    """
     for column, declared in zip(inputs, udf.input_types, strict=False):
         actual = blobs.values_field(column.arrow).type
         if declared is not None and not same_type(declared, actual):
@@ -206,7 +226,11 @@ def check_output_type(
     udf: UdfDefinition,
     advice: str = "Drop the column and add it again, or use another function",
 ) -> None:
-    """Raises FailedPrecondition (TYPE_MISMATCH) where the function does not give what the column holds."""
+    """Check that the function gives what the column holds.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH.
+    """
     actual = blobs.values_field(column.arrow).type
     if udf.blob and not blobs.is_blob(column.arrow):
         raise FailedPrecondition(
@@ -229,7 +253,10 @@ def check_output_type(
 
 
 def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
-    """Equal, but for the width of offsets: text is text and bytes are bytes, a list a list, at any depth."""
+    """Tell whether two types are equal, but for the width of offsets.
+
+    Text is text and bytes are bytes, a list a list, at any depth.
+    """
     if declared == actual:
         return True
     for family in (_TEXT, _BYTES):

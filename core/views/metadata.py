@@ -32,24 +32,28 @@ RECORD_PREFIX = "source-"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
 
-#: Of the entries that `_COVERED` names.
+#: Digest of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
 
 _COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
 #: Views that an earlier release made do not have them.
 _LATER = (EARLIER, FAILED)
 _FILES = "files-"
-#: So many earlier states are remembered.
+#: How many earlier states are remembered.
 MOST_EARLIER = 16
 
 
 def read(schema: pa.Schema) -> ViewDefinition | None:
-    """The definition in a table's schema; None where the table is no view. Raises DataLoss (VIEW_DAMAGED)."""
+    """Return the definition in a table's schema; None where the table is no view.
+
+    Raises:
+        DataLoss: VIEW_DAMAGED.
+    """
     return from_metadata(schema.metadata or {})
 
 
 def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
-    """As `read`, from the schema's metadata alone."""
+    """Return what `read` does, from the schema's metadata alone."""
     if QUERY.encode() not in metadata and DIGEST.encode() not in metadata:
         return None
     try:
@@ -62,18 +66,18 @@ def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
 
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
-    """The schema with the definition in its metadata; other metadata stays."""
+    """Return the schema with the definition in its metadata; other metadata stays."""
     stored = {key.encode(): value.encode() for key, value in {**_stored(definition), **_sealed(definition)}.items()}
     return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
-    """The metadata that a refresh changes, with what it then says."""
+    """Return the metadata that a refresh changes, with what it then says."""
     return {**_changing(definition), **_sealed(definition)}
 
 
 def with_query(definition: ViewDefinition) -> dict[str, str]:
-    """The metadata that another query changes, with what it then says."""
+    """Return the metadata that another query changes, with what it then says."""
     return {
         QUERY: _text(_query_json(definition.query)),
         FILLED: _text(definition.filled),
@@ -84,8 +88,10 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
 
 
 def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewDefinition:
-    """A definition whose view was `state` before; the oldest states are forgotten. What it is itself, and what is
-    remembered already, is not remembered twice."""
+    """Return a definition whose view was `state` before; the oldest states are forgotten.
+
+    Neither what the view is itself nor what is remembered already is remembered twice.
+    """
     now = EarlierState(0, definition.base_version, definition.computed)
     if state is None or state.is_like(now):
         others = definition.earlier
@@ -95,25 +101,28 @@ def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewD
 
 
 def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> str:
-    """What is noted of the request that makes a view; empty where it has no id."""
+    """Return what is noted of the request that makes a view; empty where it has no id."""
     if not request_id:
         return ""
     return f"{keys.md5(_text([_query_json(query), max_rows_per_fragment]))} {request_id}"
 
 
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
-    """What is noted of the request that made a view; empty: it had no id."""
+    """Return what is noted of the request that made a view; empty: it had no id."""
     return metadata.get(MADE_BY.encode(), b"").decode()
 
 
 def same_id(noted: str, other: str) -> bool:
-    """Whether two requests with ids have the same one."""
+    """Tell whether two requests with ids have the same one."""
     return bool(noted and other) and noted.partition(" ")[2] == other.partition(" ")[2]
 
 
 def identity(table: TableSnapshot) -> str:
-    """Tells a source from another table made later under its uri: the table's incarnation, or where it has none (Leman
-    never wrote to it) a digest of the data files of this very version."""
+    """Return what tells a source from another table made later under its uri.
+
+    That is the table's incarnation, or where it has none (Leman never wrote to it) a digest of the data files of this
+    very version.
+    """
     if table.incarnation:
         return table.incarnation
     files = sorted(file.path for fragment in table.fragments for file in fragment.files)
@@ -121,7 +130,7 @@ def identity(table: TableSnapshot) -> str:
 
 
 def outlives_versions(incarnation: str) -> bool:
-    """Whether an identity can be compared with that of another version of the table."""
+    """Tell whether an identity can be compared with that of another version of the table."""
     return not incarnation.startswith(_FILES)
 
 
@@ -198,7 +207,7 @@ def _read(stored: Mapping[str, str]) -> ViewDefinition:
 
 
 def failed_in(metadata: Mapping[bytes, bytes]) -> FailedNote:
-    """What a table's metadata says of failed rows; nothing where it is no view's, or damaged."""
+    """Return what a table's metadata says of failed rows; nothing where it is no view's, or damaged."""
     try:
         return _failed(json.loads(metadata.get(FAILED.encode(), b"{}")))
     except (ValueError, TypeError, AttributeError):

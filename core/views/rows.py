@@ -25,7 +25,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def mix(values: Keys) -> Keys:
-    """The finaliser of splitmix64: the same numbers in another order."""
+    """Return the numbers through the finaliser of splitmix64: the same ones in another order."""
     with np.errstate(over="ignore"):
         mixed = values + _STEP
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
@@ -34,7 +34,7 @@ def mix(values: Keys) -> Keys:
 
 
 def order_keys(ids: Ids, *, shuffle: bool, seed: int) -> Keys:
-    """What rows are sorted by: the row id, or with `shuffle` its keyed hash."""
+    """Return what rows are sorted by: the row id, or with `shuffle` its keyed hash."""
     unsigned = ids.astype(np.int64, copy=False).view(np.uint64)
     if not shuffle:
         return unsigned
@@ -43,12 +43,12 @@ def order_keys(ids: Ids, *, shuffle: bool, seed: int) -> Keys:
 
 
 def in_order(ids: Ids, *, shuffle: bool, seed: int) -> Ids:
-    """The ids as a view lays its rows."""
+    """Return the ids in the order of a view's rows."""
     return ids[np.argsort(order_keys(ids, shuffle=shuffle, seed=seed), kind="stable")]
 
 
 def contains(sorted_ids: Ids, ids: Ids) -> Mask:
-    """For each of `ids`: is it in the sorted ones?"""
+    """Tell for each of `ids` whether it is in the sorted ones."""
     if not len(sorted_ids):
         return np.zeros(len(ids), np.bool_)
     at = np.searchsorted(sorted_ids, ids)
@@ -57,7 +57,7 @@ def contains(sorted_ids: Ids, ids: Ids) -> Mask:
 
 
 def positions(sorted_ids: Ids, ids: Ids) -> Ids:
-    """Where each of `ids` stands in the sorted ones; -1 where it does not."""
+    """Return where each of `ids` stands in the sorted ones; -1 where it does not."""
     if not len(sorted_ids):
         return np.full(len(ids), -1, np.int64)
     at = np.searchsorted(sorted_ids, ids).astype(np.int64)
@@ -68,28 +68,33 @@ def positions(sorted_ids: Ids, ids: Ids) -> Ids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """What became of the rows of fragments that differ between two versions of a source. Ids are sorted.
+    """What became of the rows of fragments that differ between two versions of a source. Ids are sorted."""
 
-    `gone`: in the first version only; `fresh`: in the second only; `changed`: in both, with other values perhaps.
-    """
-
+    #: In the first version only.
     gone: Ids
+    #: In the second version only.
     fresh: Ids
+    #: In both, with other values perhaps.
     changed: Ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Membership:
-    """How the set of matching rows changes; ids are sorted. `kept`: changed rows that match before and after."""
+    """How the set of matching rows changes; ids are sorted."""
 
     leaving: Ids
     entering: Ids
+    #: Changed rows that match before and after.
     kept: Ids
 
 
 def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
-    """`matching`: those of the fresh and the changed that the filter takes at the target; `held`: those of the gone and
-    the changed that it took before; both sorted."""
+    """Return how the set of matching rows changes.
+
+    Args:
+        matching: those of the fresh and the changed that the filter takes at the target, sorted.
+        held: those of the gone and the changed that it took before, sorted.
+    """
     changed_match = moves.changed[contains(matching, moves.changed)]
     changed_other = moves.changed[~contains(matching, moves.changed)]
     fresh_match = moves.fresh[contains(matching, moves.fresh)]
@@ -104,10 +109,11 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which of the matching rows, sorted by id, a view holds: `offset` of them are left out, then `limit` taken (None:
-    all)."""
+    """Which of the matching rows, sorted by id, a view holds."""
 
+    #: So many of the first ones are left out.
     offset: int = 0
+    #: So many are taken after them; None: all.
     limit: int | None = None
 
     @property
@@ -121,8 +127,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """Finds matching rows at the target on either side of what a view knows: given an id and a count, at most so many
-    ids, sorted; the greatest ones `below` it, or the least ones `above` it."""
+    """What finds matching rows at the target on either side of what a view knows.
+
+    Given an id and a count it returns at most so many ids, sorted: the greatest ones `below` the id, or the least ones
+    `above` it.
+    """
 
     below: Callable[[int, int], Ids]
     above: Callable[[int, int], Ids]

@@ -21,12 +21,13 @@ _KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the 
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """What the commit coordinator is to write into a view's metadata, on top of a version; empty: nothing."""
+    """What the commit coordinator is to write into a view's metadata, on top of a version."""
 
     uri: str
     incarnation: str
     version: int
     request_id: str
+    #: Empty: there is nothing to write.
     metadata: dict[str, str]
 
 
@@ -40,9 +41,14 @@ def alter(
     has_values: bool,
     request_id: str,
 ) -> ViewChange:
-    """`source`: its latest version. `has_values`: whether any row of the view has been filled.
+    """Check the new functions of a view's columns and return what its metadata is to say.
 
-    Raises what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
+    Args:
+        source: its latest version.
+        has_values: whether any row of the view has been filled.
+
+    Raises:
+        LemanError: what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
     """
     names = [column.name for column in columns]
     if not names or len(set(names)) < len(names):
@@ -57,7 +63,7 @@ def alter(
 
 
 def filled_by(functions: Sequence[ViewFunction]) -> dict[str, str]:
-    """What `ViewDefinition.filled` says where these functions computed their columns."""
+    """Return what `ViewDefinition.filled` says where these functions computed their columns."""
     return {function.name: f"{function.udf_name}@{function.udf_version}" for function in functions}
 
 
@@ -106,6 +112,9 @@ def _function(column: NewColumn, registry: UdfRegistry) -> UdfDefinition:
 
 
 def _kept(before: ViewFunction, udf: UdfDefinition, registry: UdfRegistry) -> tuple[str, ...]:
-    """The column's mapping holds for a function with the same parameter names too; empty: as it names them."""
+    """Return the column's inputs where they hold for the new function, which has the same parameter names.
+
+    Empty: the inputs are as the function names them.
+    """
     own = registry.find(before.udf_name, before.udf_version)
     return before.inputs if own is not None and own.input_columns == udf.input_columns else ()

@@ -27,17 +27,18 @@ _MOST_NAME_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A validated view. The definition is in the schema's metadata; `warnings` are for the one who makes it. `done`:
-    the same request made it before."""
+    """A validated view. The definition is in the schema's metadata."""
 
     uri: str
     schema: pa.Schema
+    #: For the one who makes the view.
     warnings: tuple[str, ...]
+    #: Whether the same request made it before.
     done: bool = False
 
 
 class ViewCatalog:
-    """Holds no state: any number of threads may use one."""
+    """What checks views that are to be made or altered. It holds no state: any number of threads may use one."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -46,7 +47,11 @@ class ViewCatalog:
     def creation(
         self, database: str, name: str, query: ViewQuery, request_id: str = "", max_rows_per_fragment: int = 0
     ) -> Creation:
-        """Raises what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names."""
+        """Check a view that is to be made.
+
+        Raises:
+            LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
+        """
         home = canonical_database(database)
         check_not_scratch(name, field="name")
         _check_length(name)
@@ -81,7 +86,11 @@ class ViewCatalog:
         return Creation(uri, write(schema, definition), warnings, done=made is not None)
 
     def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
-        """None where the table is no view. Raises what `planner.views.alteration.alter` raises."""
+        """Check a change of a view's functions; None where the table is no view.
+
+        Raises:
+            LemanError: what `planner.views.alteration.alter` raises.
+        """
         home = canonical_database(database)
         view = self._tables.snapshot(table_uri(home, name))
         definition = from_metadata(view.metadata)
@@ -101,7 +110,11 @@ class ViewCatalog:
 
 
 def _check_same(database: str, name: str, asked: str, made: str) -> None:
-    """Raises AlreadyExists unless what is asked for is what made the view."""
+    """Refuse the name of a view that exists, unless the same request made it.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED where the same request id made it from another query; TABLE_EXISTS.
+    """
     if asked and asked == made:
         return
     if same_id(asked, made):
@@ -118,7 +131,11 @@ def _check_same(database: str, name: str, asked: str, made: str) -> None:
 
 
 def _check_length(name: str) -> None:
-    """Tables that a refresh makes are called by more than the view's name, and that has to be a file name."""
+    """Refuse a name that is too long for the tables of a refresh: they are called by more than the view's name.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME.
+    """
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise InvalidArgument(
             "BAD_TABLE_NAME",

@@ -1,6 +1,8 @@
-"""Fragments that compaction made of others without a change to any row, as the history of compactions tells. Pure.
+"""Fragments that compaction made of others without a change to any row, told by the history.
 
-A file's name is nobody else's, so what the history says of fragments with certain files and deletions holds for such
+Pure.
+
+A file's name is used only once, so what the history says of fragments with certain files and deletions holds for such
 fragments in any version: the rows of those that a compaction made are the live rows of those that it found.
 """
 
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from core.domain.compactions import Rewrite
 from core.domain.table import Fragment
 
-#: A fragment as far as its rows and the fields that are read are concerned: equal ones hold the same.
+#: What tells a fragment's rows and the fields that are read: fragments with equal states hold the same.
 _State = tuple[int, int, str, tuple[str, ...]]
 
 
@@ -27,8 +29,14 @@ class _Group:
 def only_moved(
     older: Iterable[Fragment], newer: Iterable[Fragment], fields: Sequence[int], compactions: Iterable[Rewrite]
 ) -> Collection[Fragment]:
-    """Those of the fragments, of either version, of which all rows are in such fragments of the other one too, with the
-    same values of all `fields`. `compactions`: oldest first; where some are missing less is found."""
+    """Return the fragments, of either version, whose rows compaction only moved.
+
+    All rows of such a fragment are in fragments of this kind of the other version too, with the same values of all
+    `fields`.
+
+    Args:
+        compactions: oldest first; where some are missing less is found.
+    """
     groups = {
         state: _Group(frozenset([fragment]), frozenset([state]))
         for fragment in older
@@ -46,7 +54,7 @@ def only_moved(
 
 
 def _follow(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int]) -> None:
-    """One compaction: of fragments that are all known it makes others with the same rows."""
+    """Apply one compaction to the groups: of fragments that are all known it makes others with the same rows."""
     old, new = ({_state(f, fields) for f in fragments} for fragments in (rewrite.old, rewrite.new))
     if not old <= groups.keys() or not _is_whole(rewrite, fields):
         return
@@ -59,7 +67,7 @@ def _follow(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int
 
 
 def _is_whole(rewrite: Rewrite, fields: Sequence[int]) -> bool:
-    """Whether the new fragments have all rows and fields of the old ones."""
+    """Tell whether the new fragments have all rows and fields of the old ones."""
     if sum(f.live_rows for f in rewrite.old) != sum(f.live_rows for f in rewrite.new):
         return False
     held = {i for f in rewrite.old for i in fields if f.file_of(i)}

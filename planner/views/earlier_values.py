@@ -26,7 +26,7 @@ from core.errors import FailedPrecondition
 from planner.views.refresh_planning import Case, broken_link
 from planner.views.source_diff import changes
 
-#: A source that was restored may have rows of any version: so many of the last states are looked at then.
+#: How many of the last states are looked at where the source was restored: it may have rows of any version then.
 _RESTORED = 3
 _COMPUTED = {ChangeKind.APPEARED, ChangeKind.REWRITTEN, ChangeKind.DELETIONS}
 
@@ -38,19 +38,21 @@ CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is computed next: columns of these functions, at the source version `goal`. `from_here`: rows of the view as
-    it is are as good as those of an earlier state, but for columns of another function version; `whole`: rows that stay
-    as they are are computed too; `restored`: rows of the source may be older than the view."""
+    """What is computed next: columns of these functions, at the source version `goal`."""
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
+    #: Whether rows of the view as it is are as good as those of an earlier state, but for columns of another function
+    #: version.
     from_here: bool
+    #: Whether rows of the source may be older than the view.
     restored: bool = False
+    #: Whether rows that stay as they are are computed too.
     whole: bool = False
 
 
 def state_of(case: Case) -> EarlierState | None:
-    """What the view is; None where its source version is not known any more."""
+    """Return what the view is now; None where its source version is not known any more."""
     if case.base is None:
         return None
     base = case.definition.base_version
@@ -58,7 +60,7 @@ def state_of(case: Case) -> EarlierState | None:
 
 
 def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
-    """Earlier versions with values for the plan's first step that calls functions, the best first."""
+    """Yield earlier versions with values for the plan's first step that calls functions, the best first."""
     step = _next_step(plan, case)
     if step is None:
         return
@@ -74,7 +76,7 @@ def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) ->
 
 
 def told(earlier: Sequence[EarlierValues]) -> str:
-    """What a plan says of them, after all else."""
+    """Return the end of a plan's message, which names the earlier versions."""
     if not earlier:
         return ""
     versions = " and ".join(str(found.view_version) for found in earlier)
@@ -100,8 +102,11 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 
 
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
-    """Where columns of the source were rewritten in place that one of the functions does not read, or another function
-    has to compute all rows (`whole`): its values are those that the view has."""
+    """Yield the view as it is, for functions whose values there can stay.
+
+    That is where columns of the source were rewritten in place that one of the functions does not read, or where
+    another function has to compute all rows (`whole`).
+    """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
     if case.base is None or not (rewritten or whole):
         return
@@ -127,8 +132,11 @@ def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierSt
 
 
 def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> Iterable[EarlierState]:
-    """Of states with a column's values: the one of the very version, or the next ones on both sides of it. `here`: the
-    source version of the view, where its own values are as good."""
+    """Return, of states with a column's values, the one of the very version, or the next ones on both sides of it.
+
+    Args:
+        here: the source version of the view, where its own values are as good; None elsewhere.
+    """
     goal = step.goal.version
     exact = [s for s in states if s.source_version == goal]
     if exact:
@@ -146,8 +154,11 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
 
 
 def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
-    """Whether a later version of the source has what looks older than the view: fragments with ids that were given out
-    before, deleted rows that are back, or columns with other files, which may be those of before."""
+    """Tell whether a later version of the source has what looks older than the view.
+
+    That is: fragments with ids that were given out before, deleted rows that are back, or columns with other files,
+    which may be those of before.
+    """
     if case.base is None or case.target.version < case.base.version:
         return False
     last = max([_last_fragment(case.base), *(state.last_fragment for state in case.definition.earlier)])
@@ -169,7 +180,7 @@ def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, 
 
 
 def _changes(case_of: CaseOf, definition: ViewDefinition, goal: TableSnapshot) -> tuple[SourceChange, ...] | None:
-    """Between the source version of an earlier state and the one to compute for; None: it cannot be told."""
+    """Return the changes between the source version of an earlier state and the one to compute for; None: unknown."""
     try:
         case = case_of(definition, goal)
     except FailedPrecondition:  # its record may not be read

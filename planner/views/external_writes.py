@@ -10,27 +10,30 @@ from core.lance_io.commit_history import REQUEST_IDS
 from core.lance_io.opening import open_version
 from core.lance_io.transactions import HOUSEKEEPING, Kind, Transactions, VersionGone
 
-#: Versions that are looked at.
+#: How many versions are looked at, at the most.
 MOST_VERSIONS = 2000
-#: What leaves the rows and their values as they are.
+#: Operations that leave the rows and their values as they are.
 _HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalWrite:
-    """A version of a view that Leman did not make, and the kind of Lance operation that did. `before`: the latest
-    version with Leman's rows."""
+    """A version of a view that Leman did not make, and the kind of Lance operation that did."""
 
     version: int
     operation: str
+    #: The latest version with Leman's rows.
     before: int
 
 
 def external_write(uri: str, version: int) -> ExternalWrite | None:
-    """The newest write of somebody else since Leman last laid or applied the rows of a view: an earlier refresh judged
-    what was before. None where there is none, or where the history was cleaned away.
+    """Return the newest write of somebody else since Leman last created or changed the rows of a view.
 
-    Compaction, indexes, configuration and a restored version of the view itself are nobody's write.
+    What was before that, an earlier refresh judged. Compaction, indexes, configuration and a restored version of the
+    view itself do not count.
+
+    Returns:
+        None where there is no such write, or where the history was cleaned away.
     """
     transactions = Transactions(open_version(uri, version).uri)
     at = version
@@ -56,7 +59,7 @@ def external_write(uri: str, version: int) -> ExternalWrite | None:
 
 
 def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
-    """How many live rows have values, by fragment id. Reads one column of bits."""
+    """Count the live rows that have values, by fragment id. Reads one column of bits."""
     dataset = open_version(uri, version)
     found = {}
     for fragment_id in fragments:

@@ -11,29 +11,38 @@ from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX, 
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """`unset`: fragments to be filled. `filled`: how many others there are. `rows_set`: rows that queries show."""
+    """How far a view is filled."""
 
+    #: Fragments to be filled.
     unset: tuple[UnsetFragment, ...]
+    #: How many others there are.
     filled: int
+    #: Rows that queries show.
     rows_set: int
 
 
 def renamed(view: TableSnapshot) -> list[Fragment]:
-    """Fragments whose files have names that Leman did not give them: compaction wrote them, or somebody else."""
+    """Return the fragments whose files have names that Leman did not give: compaction or somebody else wrote them."""
     column = _is_set_id(view)
     return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
 
 
 def with_rows(view: TableSnapshot) -> list[Fragment]:
-    """The others are what a full refresh, or placeholders that were laid again, left of fragments before."""
+    """Return the fragments that have rows.
+
+    A full refresh, or placeholders that were created again, leave empty ones.
+    """
     return [fragment for fragment in view.fragments if fragment.live_rows]
 
 
 def classify(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
-    """`set_rows`: of the fragments that are `renamed`, how many live rows have values, by fragment id.
+    """Tell filled fragments of a view from those that are to be filled.
 
     Compaction may have put placeholders and rows with values into one fragment. It counts as unset: filling it again
     gives the rows that have values the same ones.
+
+    Args:
+        set_rows: of the fragments that are `renamed`, how many live rows have values, by fragment id.
     """
     column = _is_set_id(view)
     unset: list[UnsetFragment] = []

@@ -16,7 +16,7 @@ from core.sql import expressions, filters
 from core.sql.filters import Kind
 from core.udf import blobs, storable_types, validation
 
-#: Names that belong to Lance or to Leman, whatever follows.
+#: Beginnings of names that belong to Lance or to Leman.
 _RESERVED = validation.RESERVED_PREFIXES
 _AGGREGATES = frozenset(
     {"approx_distinct", "approx_median", "array_agg", "avg", "bit_and", "bit_or", "bool_and", "bool_or", "corr"}
@@ -41,8 +41,11 @@ class Resolved:
 
 
 def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of: TypeOf) -> Resolved:
-    """Everything but whether Lance takes the filter. Raises what `CatalogService.CreateMaterializedView`
-    (protos/leman/v1/catalog.proto) names."""
+    """Check and resolve all that a view's query names; whether Lance takes the filter is not checked.
+
+    Raises:
+        LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
+    """
     check_numbers(query)
     table = replace(source, fields=tuple(f for f in source.fields if f.name not in INTERNAL_COLUMNS))
     if query.where:
@@ -75,7 +78,11 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
 
 
 def check_numbers(query: ViewQuery) -> None:
-    """Raises InvalidArgument (BAD_NUMBER)."""
+    """Refuse numbers that a view's query cannot have.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER for a negative limit or offset, or a shuffle seed without shuffle.
+    """
     for name, number in {"limit": query.limit, "offset": query.offset}.items():
         if number is not None and number < 0:
             raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"query.{name}")
@@ -86,7 +93,11 @@ def check_numbers(query: ViewQuery) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidArgument (RESERVED_NAME, BAD_COLUMN_NAME) for what no column of a view can be called."""
+    """Refuse what no column of a view can be called.
+
+    Raises:
+        InvalidArgument: RESERVED_NAME, BAD_COLUMN_NAME.
+    """
     if name.lower().startswith(_RESERVED) or name in INTERNAL_COLUMNS:
         raise InvalidArgument(
             "RESERVED_NAME",
@@ -97,7 +108,11 @@ def check_name(name: str) -> None:
 
 
 def check_where(where: str) -> None:
-    """Raises InvalidArgument (VOLATILE_FUNCTION, RESERVED_NAME, INVALID_FILTER) for a filter that no view can have."""
+    """Refuse a filter that no view can have.
+
+    Raises:
+        InvalidArgument: VOLATILE_FUNCTION, RESERVED_NAME, INVALID_FILTER.
+    """
     _check_kept(where, "where", "INVALID_FILTER", "filter")
 
 
@@ -153,7 +168,7 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
 
 
 def _plain(expression: str, table: TableSnapshot) -> str:
-    """The column that the expression is, and no more; empty: it is more."""
+    """Return the source's column where the expression is nothing but its name; empty elsewhere."""
     text = expression.strip()
     return text if table.column(text) is not None and text.isidentifier() else ""
 
@@ -174,7 +189,10 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
 
 
 def _copied(column: TableField, name: str) -> pa.Field:
-    """Metadata stays, but for what makes a column of the source a computed one, or a key."""
+    """Return the view's field for a column of the source.
+
+    Metadata stays, but for what makes a column of the source a computed one, or a key.
+    """
     if blobs.is_blob(column.arrow):
         return blobs.values_field(column.arrow).with_name(name)
     metadata = storable_types.copied_metadata(column.arrow) or {}
@@ -183,8 +201,12 @@ def _copied(column: TableField, name: str) -> pa.Field:
 
 
 def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
-    """Columns of the source that the function reads. Raises InvalidArgument (RESERVED_NAME), FailedPrecondition
-    (INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_MISMATCH)."""
+    """Return the columns of the source that the function reads.
+
+    Raises:
+        InvalidArgument: RESERVED_NAME.
+        FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_MISMATCH.
+    """
     names = function.inputs or udf.input_columns
     if internal := [name for name in names if name in INTERNAL_COLUMNS]:
         raise InvalidArgument(
@@ -195,7 +217,11 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
 
 
 def _check_storable(fields: Sequence[pa.Field]) -> None:
-    """Raises FailedPrecondition (TYPE_NOT_STORABLE) for a column whose type no view with these columns can hold."""
+    """Refuse a column whose type no view with these columns can hold.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
     for field in fields:
         storable_types.check(field.name, field.type, blobs.V2_FORMAT)
     blob = next((field.name for field in fields if blobs.is_blob(field)), None)

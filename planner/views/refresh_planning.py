@@ -35,16 +35,18 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view and its source at the recorded version (None: cleaned away) and at the one to go to. `compactions` of the
-    source between the two are asked for only where fragments came and went. `from_record`: the recorded version was
-    cleaned away, and is as the view keeps it (see `core.lance_io.views.source_records`)."""
+    """A view and its source at the recorded version and at the one to go to."""
 
     view: TableSnapshot
     definition: ViewDefinition
+    #: The source at the recorded version; None: it was cleaned away.
     base: TableSnapshot | None
     target: TableSnapshot
     spec: RefreshSpec
+    #: Those of the source between the two versions; asked for only where fragments came and went.
     compactions: Compactions = tuple
+    #: Whether the recorded version was cleaned away, so that `base` is as the view keeps it (see
+    #: `core.lance_io.views.source_records`).
     from_record: bool = False
 
     @property
@@ -65,8 +67,15 @@ class _Decision:
 def plan_refresh(
     case: Case, functions: Sequence[ResolvedFunction], set_rows: Mapping[int, int] | None = None
 ) -> RefreshPlan:
-    """`set_rows`: see `planner.views.fill_state.classify`. Raises FailedPrecondition (STABLE_ROW_IDS_REQUIRED,
-    FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH, EXTERNAL_WRITES)."""
+    """Decide what a refresh has to do.
+
+    Args:
+        set_rows: see `planner.views.fill_state.classify`.
+
+    Raises:
+        FailedPrecondition: STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH,
+            EXTERNAL_WRITES.
+    """
     broken = broken_link(case)
     _check_row_ids(case, broken)
     check_view(case.view, case.definition)
@@ -94,7 +103,7 @@ def plan_refresh(
 
 
 def broken_link(case: Case) -> RefreshReason | None:
-    """Why what changed since the recorded version cannot be told; None: it can."""
+    """Return why it cannot be told what changed since the recorded version; None: it can."""
     recorded = case.definition.base_incarnation
     if case.base is not None and not case.from_record:
         # The target is a version of the same table: Lance numbers them along one history.
@@ -108,8 +117,10 @@ def broken_link(case: Case) -> RefreshReason | None:
 
 
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
-    """Whether the target has files of the recorded version, or they were compacted in its history: a file's name is
-    nobody else's."""
+    """Tell whether the target has files of the recorded version, or they were compacted in its history.
+
+    A file's name is used only once, so that one file in common is enough.
+    """
     names = {file.path for fragment in base.fragments for file in fragment.files}
     if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
         return True
@@ -141,7 +152,7 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
 
 
 def _stale(definition: ViewDefinition) -> tuple[str, ...]:
-    """Function columns whose values another function version computed."""
+    """Return the names of function columns whose values another function version computed."""
     return tuple(
         function.name
         for function in definition.query.functions
@@ -188,7 +199,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 
 def _created_by(view: TableSnapshot, rows: int) -> bool:
-    """Whether the fragments have exactly so many rows each, the last one the rest."""
+    """Tell whether the fragments have exactly so many rows each, the last one the rest."""
     sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 

@@ -1,5 +1,7 @@
-"""Reads what a refresh rests on: the view's manifest, two of its source and the compactions between them, and names of
-files before any row."""
+"""Read what a refresh needs: manifests, compactions, and names of files before any row.
+
+The manifests are the view's and two of its source; the compactions are those between the two.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,18 @@ _log = structlog.get_logger(__name__)
 
 
 class ViewReader:
-    """Describes views and plans their refreshes. Holds no state: any number of threads may use one."""
+    """What describes views and plans their refreshes. It holds no state: any number of threads may use one."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
         self._registry = registry
 
     def plan(self, spec: RefreshSpec) -> RefreshPlan:
-        """Raises what `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto) names."""
+        """Plan a refresh of a view.
+
+        Raises:
+            LemanError: what `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto) names.
+        """
         _check_spec(spec)
         with collector_paused():
             view, definition = self._open(spec.database, spec.view)
@@ -65,7 +71,12 @@ class ViewReader:
         return plan
 
     def view(self, database: str, name: str) -> MaterializedView:
-        """The latest version of a view. Raises NotFound (TABLE_NOT_FOUND), FailedPrecondition (NOT_A_VIEW)."""
+        """Describe the latest version of a view.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND.
+            FailedPrecondition: NOT_A_VIEW.
+        """
         view, definition = self._open(database, name)
         rows = classify(view, set_rows_of(view)).rows_set
         return MaterializedView(view.uri, name, view.version, definition, view.schema, view.live_rows, rows)
@@ -127,7 +138,10 @@ class ViewReader:
         return found
 
     def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
-        """Without the recorded version nothing else tells which columns they read, and what they gave."""
+        """Check the view's expressions and its filter on the target version.
+
+        Without the recorded version nothing else tells which columns they read, and what they gave.
+        """
         for column in definition.query.columns:
             if not column.source_column:
                 self._check_expression(column, target, view)
@@ -163,7 +177,11 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """A full refresh takes no row of the view over, so that it does not matter who wrote them."""
+    """Refuse to go on from rows that somebody else wrote; a full refresh takes no row of the view over.
+
+    Raises:
+        FailedPrecondition: EXTERNAL_WRITES.
+    """
     if policy is RefreshPolicy.FULL:
         return
     found = external_write(view.uri, view.version)
@@ -179,7 +197,10 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
 
 
 def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
-    """Of the source, between the version that the view is right for and the target."""
+    """Return the source's compactions between the version that the view is right for and the target.
+
+    None are returned where the history cannot be read.
+    """
     older, newer = sorted([definition.base_version, target.version])
     try:
         return compactions.between(target.uri, older, newer, compactions.versions_to_look_at(len(target.fragments)))
@@ -189,7 +210,7 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
 
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
-    """Rows with values in the fragments of a view of which the names of files do not tell."""
+    """Count, by fragment id, the rows with values in fragments of a view of which the names of files do not tell."""
     if view.column(IS_SET) is None:  # somebody dropped it
         return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]

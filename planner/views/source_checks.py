@@ -1,4 +1,4 @@
-"""Is the source still what the view was made from, and the view what its definition says? Pure."""
+"""Check that the source is still what the view was made from, and the view what its definition says. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _ADVICE = "Drop the view and create it again"
 
 
 def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
-    """Raises FailedPrecondition (EXTERNAL_WRITES) where its table has other columns than its definition."""
+    """Check that a view's table has the columns of its definition.
+
+    Raises:
+        FailedPrecondition: EXTERNAL_WRITES, where it has other ones.
+    """
     query = definition.query
     wanted = [*INTERNAL_COLUMNS, *(c.name for c in query.columns), *(f.name for f in query.functions)]
     have = [field.name for field in view.fields]
@@ -37,8 +41,13 @@ def check_source(
     target: TableSnapshot,
     functions: Sequence[ResolvedFunction],
 ) -> None:
-    """Raises FailedPrecondition (SOURCE_COLUMN_MISSING, TYPE_MISMATCH) where a column that the view reads is not in the
-    target version, or has another type. Without a base version expressions are not looked into."""
+    """Check that the target version has the columns that a view reads, with their types.
+
+    Without a base version the columns of expressions are not checked.
+
+    Raises:
+        FailedPrecondition: SOURCE_COLUMN_MISSING, TYPE_MISMATCH.
+    """
     for name, before in _recorded(view, definition, base):
         column = target.find(name)
         if column is None:
@@ -54,7 +63,7 @@ def check_source(
 
 
 def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot | None) -> FailedPrecondition:
-    """The error for a column that the source does not have (any more)."""
+    """Return the error for a column that the source lacks, or does not have any more."""
     old = None if base is None else base.column(name)
     renamed = old and next((f.name for f in target.fields if f.field_id == old.field_id), None)
     hint = f"It is called '{renamed}' now: rename it back" if renamed else "Add it back"
@@ -70,7 +79,7 @@ def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot 
 def _recorded(
     view: TableSnapshot, definition: ViewDefinition, base: TableSnapshot | None
 ) -> Iterator[tuple[str, pa.Field | None]]:
-    """(source column, what it was when the view was made or last refreshed; None: unknown)."""
+    """Yield (source column, what it was when the view was made or last refreshed; None: unknown)."""
     if base is not None:
         yield from ((column.name, column.arrow) for column in columns_read(definition.query, base))
     for column in definition.query.columns:
@@ -82,7 +91,7 @@ def _recorded(
 
 
 def _same_values(before: pa.Field, now: pa.Field) -> bool:
-    """A view keeps blobs of any form as plain ones."""
+    """Tell whether the view can hold both in one column. It keeps blobs of any form as plain ones."""
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return validation.same_type(before.type, now.type)

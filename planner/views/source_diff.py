@@ -1,5 +1,7 @@
-"""How a view's source differs between two versions, as far as the view reads it. Pure: manifests and compactions in,
-fragments out."""
+"""How a view's source differs between two versions, as far as the view reads it.
+
+Pure: manifests and compactions in, fragments out.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ Compactions = Callable[[], Sequence[Rewrite]]
 
 
 def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
-    """The source's columns that the view reads, each once, as the names in the query say at that version. Names that
-    it does not have are left out. Of a source that is a view its `__is_set` belongs to it: rows without values are
-    not there."""
+    """Return the source's columns that the view reads, each once, as the names in the query say at that version.
+
+    Names that it does not have are left out. Of a source that is a view its `__is_set` is read too: rows without values
+    are not there.
+    """
     names = [field.name for field in table.fields]
     read: list[str] = []
     for column in query.columns:
@@ -37,10 +41,10 @@ def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ..
 def changes(
     query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
 ) -> tuple[SourceChange, ...]:
-    """Fragments that are not the same in both, by id; what is gone comes before what appeared under its id.
+    """Return the fragments that are not the same in both versions, by id.
 
-    Fragments of which compaction made others with the same rows are left out, and so are those others: `compactions`
-    is asked only where it may tell of such.
+    What is gone comes before what appeared under its id. Fragments of which compaction made others with the same rows
+    are left out, and so are those others: `compactions` is asked only where it may tell of such.
     """
     if base.version == target.version:
         return ()
@@ -70,7 +74,7 @@ def _without_moved(
 
 
 def _listed(found: Sequence[SourceChange], kind: ChangeKind, version: TableSnapshot) -> dict[SourceChange, Fragment]:
-    """The fragments that changed in this way."""
+    """Return the fragments that changed in this way."""
     wanted = {change.fragment_id: change for change in found if change.kind is kind}
     return {wanted[f.fragment_id]: f for f in version.fragments if f.fragment_id in wanted}
 
@@ -88,7 +92,10 @@ def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Seq
 
 
 def _same_rows(old: Fragment, new: Fragment) -> bool:
-    """An overwritten or restored table gives ids of fragments again: then they share no file."""
+    """Tell whether both hold the same rows, deletions aside.
+
+    An overwritten or restored table gives ids of fragments again: then they share no file.
+    """
     if old.physical_rows != new.physical_rows:
         return False
     return old.files == new.files or not {f.path for f in old.files}.isdisjoint(f.path for f in new.files)
@@ -101,6 +108,9 @@ def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequ
 
 
 def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
-    """Another column that took the name may be in the same file; where neither is in any, both are NULL."""
+    """Tell whether both have the same values of a column.
+
+    Another column that took the name may be in the same file; where neither is in any file, both are NULL.
+    """
     file = old.file_of(before)
     return file == new.file_of(now) and (before == now or not file)

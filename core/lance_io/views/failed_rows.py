@@ -1,5 +1,8 @@
-"""The rows of a view that have no value because a function failed for them: a file in the view's folder `_refresh` that
-never changes. Its name has the digest of its content, and the view's metadata has the name and the counts."""
+"""The rows of a view that have no value because a function failed for them.
+
+They are a file in the view's folder `_refresh` that never changes. Its name has the digest of its content, and the
+view's metadata has the name and the counts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from core.views.rows import NO_IDS, Ids
 
 _log = structlog.get_logger(__name__)
 
-#: Of one column and one job: (column, job id).
+#: One column and one job: (column, job id).
 _Group = tuple[str, str]
 _SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()), ("source_row_id", pa.int64())])
 
@@ -31,11 +34,11 @@ class FailedRows:
     groups: Mapping[_Group, Ids]
 
     def of(self, column: str) -> Ids:
-        """All of a column, sorted."""
+        """Return all of a column, sorted."""
         return np.sort(np.concatenate([NO_IDS, *(ids for (name, _), ids in self.groups.items() if name == column)]))
 
     def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
-        """Without these rows in these columns."""
+        """Return the same without these rows in these columns."""
         left = {
             (column, job): np.setdiff1d(own, ids, assume_unique=False) if column in columns else own
             for (column, job), own in self.groups.items()
@@ -43,7 +46,7 @@ class FailedRows:
         return FailedRows({group: own for group, own in left.items() if len(own)})
 
     def plus(self, job_id: str, failed: Mapping[str, Ids]) -> FailedRows:
-        """With rows that failed in a later job."""
+        """Return the same with rows that failed in a later job."""
         found = dict(self.groups)
         for column, ids in failed.items():
             if len(ids):
@@ -62,8 +65,11 @@ NONE_FAILED = FailedRows({})
 
 
 def read(view: str, note: FailedNote) -> FailedRows | None:
-    """The rows that a view's metadata counts; None where the file is gone, or is not what was written. Raises what
-    `storage_errors.unusable` gives where it cannot be read."""
+    """Return the rows that a view's metadata counts; None where the file is gone, or is not what was written.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where it cannot be read.
+    """
     if not note.file:
         return NONE_FAILED
     content = read_beside(view, note.file)
@@ -76,7 +82,7 @@ def read(view: str, note: FailedNote) -> FailedRows | None:
 
 
 def known(view: str, note: FailedNote) -> FailedRows:
-    """As `read`; of a file that is damaged nothing is known any more."""
+    """Return what `read` does; of a file that is damaged nothing is known any more."""
     found = read(view, note)
     if found is None:
         _log.warning("the list of a view's failed rows is damaged", uri=view, file=note.file)
@@ -84,7 +90,11 @@ def known(view: str, note: FailedNote) -> FailedRows:
 
 
 def write(view: str, failed: FailedRows) -> FailedNote:
-    """Keeps the rows in the view's folder; what its metadata is to say of them. Raises as `write_beside`."""
+    """Keep the rows in the view's folder and return what its metadata is to say of them.
+
+    Raises:
+        LemanError: as `write_beside`.
+    """
     if not failed.groups:
         return FailedNote()
     columns = [

@@ -40,22 +40,24 @@ _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", 
 
 
 def storage_version(schema: pa.Schema) -> str | None:
-    """The file format of a view with these columns; None: Lance's own choice."""
+    """Return the file format of a view with these columns; None: Lance's own choice."""
     return "{}.{}".format(*blobs.VIEW_FORMAT) if any(blobs.is_blob(field) for field in schema) else None
 
 
 def stored_field(field: pa.Field) -> pa.Field:
-    """How a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
+    """Return how a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
     return blobs.values_field(field) if blobs.is_blob(field) else field.with_nullable(True)
 
 
 def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
-    """A file name that nobody else has."""
+    """Return a file name that is used only once."""
     return f"{prefix}{uuid.uuid4().hex}.lance"
 
 
 class ViewFileWriter:
-    """Writes one data file, batch by batch. Nothing is published unless `close` is called.
+    """What writes one data file of a view, batch by batch.
+
+    It is published by `close` alone.
 
     Each call raises what `storage_errors.unusable` gives where the store refuses, or the values do not fit.
     """
@@ -76,14 +78,14 @@ class ViewFileWriter:
         self._rows += batch.num_rows
 
     def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
-        """Notes which rows differ from the files that the new one replaces."""
+        """Note which rows differ from the files that the new one replaces."""
         with using_storage(self._uri):
             buffer = self._writer.add_global_buffer(view_patches.encode(replaces, offsets))
             self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
 
     @property
     def rows(self) -> int:
-        """So far."""
+        """Return the rows that were written so far."""
         return self._rows
 
     def close(self) -> StagedFile:
@@ -95,7 +97,7 @@ class ViewFileWriter:
 
 
 def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
-    """A file with all columns of the view (`schema`: the view's), for a new fragment."""
+    """Write a file with all columns of the view (`schema`: the view's), for a new fragment."""
     writer = ViewFileWriter(uri, schema, version_of(uri))
     for batch in batches:
         writer.write(batch)
@@ -111,11 +113,16 @@ def stage_columns(
     patch: Ids | None = None,
     version: int = 0,
 ) -> StagedFile:
-    """A file with some columns (`schema`) for a fragment of the view at `version` (0: latest): one row for each
-    physical row.
+    """Write a file with some columns (`schema`) for a fragment of the view at `version` (0: latest).
 
-    `patch`: offsets of the only rows whose values differ from those at `version`; None: any may differ. Raises
-    Aborted (FRAGMENT_GONE), DataLoss (ROW_COUNT_MISMATCH) where `batches` have another number of rows.
+    It has one row for each physical row of the fragment.
+
+    Args:
+        patch: offsets of the only rows whose values differ from those at `version`; None: any may differ.
+
+    Raises:
+        Aborted: FRAGMENT_GONE.
+        DataLoss: ROW_COUNT_MISMATCH, where `batches` have another number of rows.
     """
     dataset = _open(uri, version)
     physical_rows = _fragment(dataset, fragment_id).physical_rows
@@ -134,8 +141,10 @@ def stage_columns(
 
 
 def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
-    """`__source_row_id` of all physical rows of a fragment of the view, in order, deleted ones too; and how many of
-    the rows have no values yet."""
+    """Return `__source_row_id` of all physical rows of a fragment of the view, and how many rows have no values yet.
+
+    The ids are in order, those of deleted rows included.
+    """
     parts, unset = [np.empty(0, np.int64)], 0
     for batch in current_values(uri, version, fragment_id, [SOURCE_ROW_ID, IS_SET]):
         parts.append(batch.column(SOURCE_ROW_ID).to_numpy())
@@ -144,8 +153,14 @@ def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
 
 
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Values of all physical rows of a fragment, in order, in bounded batches. Blobs come as bytes; deleted rows have
-    some value or NULL. Raises Aborted (FRAGMENT_GONE), and what `storage_errors.unusable` gives."""
+    """Yield values of all physical rows of a fragment, in order, in bounded batches.
+
+    Blobs come as bytes; deleted rows have some value or NULL.
+
+    Raises:
+        Aborted: FRAGMENT_GONE.
+        LemanError: what `storage_errors.unusable` gives.
+    """
     dataset = _open(uri, version)
     fragment = _fragment(dataset, fragment_id)
     wanted_blobs = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
@@ -163,7 +178,7 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
 
 
 def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more of them."""
+    """Yield parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more."""
     if not wanted or not batch.num_rows:
         yield batch
         return
@@ -174,7 +189,7 @@ def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordB
 
 
 def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """With the bytes in the place of their places; NULL in deleted rows."""
+    """Return the batch with the blobs' bytes instead of where they lie; NULL in deleted rows."""
     for blob in wanted:
         alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
         addresses = batch.column("_rowaddr").filter(alive)
@@ -188,20 +203,32 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
 
 
 def write_beside(uri: str, name: str, content: bytes) -> None:
-    """Write a file of a view that is no data. Raises what `storage_errors.unusable` gives."""
+    """Write a file of a view that is no data.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives.
+    """
     with using_storage(uri):
         filesystem, root = filesystem_of(uri)
         whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
 
 
 def read_beside(uri: str, name: str) -> bytes | None:
-    """All of a file of a view that is no data; None where there is none. Raises as `write_beside`."""
+    """Return all of a file of a view that is no data; None where there is none.
+
+    Raises:
+        LemanError: as `write_beside`.
+    """
     with using_storage(uri):
         return bytes_beside(uri, name)
 
 
 def bytes_beside(uri: str, name: str) -> bytes | None:
-    """As `read_beside`, for this package alone. Raises OSError."""
+    """Return what `read_beside` does, for this package alone.
+
+    Raises:
+        OSError: the storage refuses.
+    """
     filesystem, root = filesystem_of(uri)
     try:
         with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
@@ -211,7 +238,7 @@ def bytes_beside(uri: str, name: str) -> bytes | None:
 
 
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
-    """Stores which rows of the view are to be evicted: (file name, digest)."""
+    """Store which rows of the view are to be evicted and return (file name, digest)."""
     table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _EVICTIONS) as writer:
@@ -223,7 +250,12 @@ def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
 
 
 def read_evictions(uri: str, name: str, digest: str) -> Ids:
-    """Addresses of a file of `write_evictions`. Raises NotFound (FILE_MISSING), DataLoss (FILE_DAMAGED)."""
+    """Return the addresses of a file of `write_evictions`.
+
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED.
+    """
     content = read_beside(uri, name)
     if content is None:
         raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder")
@@ -235,14 +267,14 @@ def read_evictions(uri: str, name: str, digest: str) -> Ids:
 
 
 def remove_evictions(uri: str, name: str) -> None:
-    """Once they are committed. What cannot be removed stays, until garbage is collected."""
+    """Remove such a file once it is committed. What cannot be removed stays, until garbage is collected."""
     filesystem, root = filesystem_of(uri)
     with contextlib.suppress(OSError):
         filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
 
 
 def remove_staged(uri: str, files: Iterable[str]) -> None:
-    """Files that no commit will ever name. What cannot be removed stays, until garbage is collected."""
+    """Remove files that no commit will ever name. What cannot be removed stays, until garbage is collected."""
     filesystem, root = filesystem_of(uri)
     for file in files:
         with contextlib.suppress(OSError):
@@ -250,18 +282,31 @@ def remove_staged(uri: str, files: Iterable[str]) -> None:
 
 
 def version_of(uri: str) -> str:
-    """The file format of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    """Return the file format of a view.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
+    """
     return _open(uri, 0).data_storage_version
 
 
 def latest_version(uri: str) -> int:
-    """Of a view. Raises NotFound (TABLE_NOT_FOUND)."""
+    """Return the latest version of a view.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
+    """
     return int(_open(uri, 0).version)
 
 
 def latest_definition(uri: str) -> tuple[int, ViewDefinition]:
-    """The latest version of a view, and what it says of itself. Raises NotFound (TABLE_NOT_FOUND), DataLoss
-    (VIEW_DAMAGED), Aborted (VIEW_CHANGED) where it is no view any more."""
+    """Return the latest version of a view, and what it says of itself.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
+        DataLoss: VIEW_DAMAGED.
+        Aborted: VIEW_CHANGED, where it is no view any more.
+    """
     dataset = _open(uri, 0)
     found = view_metadata.read(dataset.schema)
     if found is None:
@@ -288,7 +333,7 @@ def _fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragm
 
 
 def _files_of(dataset: lance.LanceDataset, fragment_id: int, columns: Iterable[str]) -> dict[str, str]:
-    """Column → the one file that holds it; empty where it is in none or in several."""
+    """Return column → the one file that holds it; empty where it is in none or in several."""
     files = [(str(f.path), frozenset(f.fields)) for f in _fragment(dataset, fragment_id).metadata.files]
     fields = {f.name: f.field_ids for f in fields_of(dataset)}
     found = {}

@@ -27,14 +27,18 @@ Patch = tuple[dict[str, str], Ids]
 
 
 def encode(replaces: Mapping[str, str], offsets: Ids) -> bytes:
-    """See the module."""
+    """Return a patch as bytes; the format stands in the module."""
     header = json.dumps({"replaces": dict(replaces), "rows": len(offsets)}).encode()
     body = zlib.compress(np.sort(offsets).astype("<u4").tobytes(), 1)
     return len(header).to_bytes(4, "little") + header + body
 
 
 def decode(buffer: bytes) -> Patch:
-    """(column → file before, offsets). Raises ValueError."""
+    """Return (column → file before, offsets).
+
+    Raises:
+        ValueError: the bytes are no patch.
+    """
     end = 4 + int.from_bytes(buffer[:4], "little")
     header = json.loads(buffer[4:end])
     try:
@@ -47,7 +51,7 @@ def decode(buffer: bytes) -> Patch:
 
 
 def read(uri: str, file: str) -> Patch | None:
-    """What a data file says about the rows that it changed; None where it says nothing."""
+    """Return what a data file says about the rows that it changed; None where it says nothing."""
     try:
         buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), PATCH_KEY)
         return None if buffer is None else decode(buffer)
@@ -56,7 +60,10 @@ def read(uri: str, file: str) -> Patch | None:
 
 
 def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str]) -> Ids | None:
-    """Rows of a fragment that changed between two states of it, each column → file; sorted. None: any may have."""
+    """Return the rows of a fragment that changed between two states of it, each column → file; sorted.
+
+    None: any may have changed.
+    """
     known: dict[str, Patch | None] = {}
     found = NO_IDS
     for column, file in after.items():
@@ -68,7 +75,7 @@ def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str
 
 
 def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, oldest: str) -> list[Ids] | None:
-    """Offsets of each patch from a column's file back to an older one; None where patches do not lead there."""
+    """Return the offsets of each patch from a column's file back to an older one; None: patches do not lead there."""
     chain: list[Ids] = []
     at = file
     while at != oldest:

@@ -17,7 +17,7 @@ from core.views.rows import Ids, contains
 #: Name of the row ids among values that are read.
 ROW_ID = "__leman_row_id"
 
-#: Rows that are scanned, at the least, and for each that is wanted, at the most.
+#: How many rows are scanned at the least, and at the most for each row that is wanted.
 _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
 
@@ -30,8 +30,14 @@ class RangeScan:
         self._stable = bool(dataset.has_stable_row_ids)
 
     def scan(self, wanted: Ids, names: Mapping[str, str]) -> pa.RecordBatch | None:
-        """Values (name → expression) of the rows with these ids, ascending; `names` has one for the ids, `ROW_ID`.
-        None where the rows are few, not all there, or too far apart."""
+        """Return values (name → expression) of the rows with these ids, ascending.
+
+        Args:
+            names: with one for the ids, `ROW_ID`.
+
+        Returns:
+            None where the rows are few, not all there, or too far apart.
+        """
         if len(wanted) < _LEAST_SCAN:
             return None
         if self._stable and int(wanted[-1]) - int(wanted[0]) >= _SPARSEST * len(wanted):
@@ -54,8 +60,11 @@ class RangeScan:
         return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
 
     def _pieces(self, first: RowAddress, last: RowAddress) -> list[tuple[lance.LanceFragment, int, int]]:
-        """The rows from one address to another, in the order of the table: fragments, each with a range of its rows.
-        None of them where rows of these fragments were deleted: offsets and limits would be off."""
+        """Return the rows from one address to another, in the order of the table.
+
+        They come as fragments, each with a range of its rows; none where rows of these fragments were deleted: offsets
+        and limits would be off.
+        """
         order, places = self._order
         begin, end = places.get(first.fragment_id), places.get(last.fragment_id)
         if begin is None or end is None or any(f.num_deletions for f in order[begin : end + 1]):
@@ -71,6 +80,6 @@ class RangeScan:
 
     @cached_property
     def _order(self) -> tuple[list[lance.LanceFragment], dict[int, int]]:
-        """All fragments, and the place of each among them by its id."""
+        """Return all fragments, and the place of each among them by its id."""
         fragments = self._dataset.get_fragments()
         return fragments, {fragment.fragment_id: place for place, fragment in enumerate(fragments)}

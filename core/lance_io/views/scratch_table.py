@@ -39,16 +39,18 @@ _DIGEST_KEY = "leman.scratch table"
 _COLUMNS_KEY = "leman.scratch table.columns"
 
 _DROP_TRIES = 5
-#: `__source_row_id` is the first column.
+#: Lance field id of `__source_row_id`, the first column.
 _ROW_ID_FIELD = 0
-#: Of the threads of a process one at a time looks for a scratch table and lays it.
+#: Lets one thread of a process at a time look for a scratch table and create it.
 _LAYING = threading.Lock()
 
 RowIds = npt.NDArray[np.int64]
 
 
 class ScratchTable:
-    """A scratch table that exists. `rows`: how many each of its fragments has, in their order.
+    """A scratch table that exists.
+
+    `rows`: how many each of its fragments has, in their order.
 
     What cannot be read raises what `storage_errors.unusable` gives.
     """
@@ -67,8 +69,11 @@ class ScratchTable:
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
-        """The same scratch table, opened anew, with what was committed since. Raises Aborted
-        (SCRATCH_TABLE_TAKEN) where it is gone, or another refresh put one of its own in its place."""
+        """Return the same scratch table, opened anew, with what was committed since.
+
+        Raises:
+            Aborted: SCRATCH_TABLE_TAKEN, where it is gone, or another refresh put one of its own in its place.
+        """
         try:
             found = ScratchTable(self.uri)
         except NotFound as error:
@@ -78,7 +83,7 @@ class ScratchTable:
         return found
 
     def is_there(self) -> bool:
-        """Whether it is the one that was opened, with all its files."""
+        """Tell whether it is the one that was opened, with all its files."""
         try:
             return self.again().is_whole()
         except LemanError:
@@ -86,19 +91,23 @@ class ScratchTable:
 
     @property
     def _created_as(self) -> tuple[object, ...]:
-        """What no two scratch tables share: files have names of their own."""
+        """Return what tells two scratch tables apart: files have names of their own."""
         rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
         return rows, self.rows
 
     @property
     def digest(self) -> str:
-        """Of the work that it belongs to; empty: it was not laid completely, or is being laid anew on top of it."""
+        """Return the digest of the work that it belongs to.
+
+        Returns:
+            Empty where it was not created completely, or is being created again on top of it.
+        """
         config = self._dataset.config()
         laid = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
         return str(config.get(_DIGEST_KEY, "")) if laid else ""
 
     def is_whole(self) -> bool:
-        """Whether all its files are there."""
+        """Tell whether all its files are there."""
         with using_storage(self.uri):
             system, path = filesystem_of(self.uri)
             found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
@@ -106,13 +115,13 @@ class ScratchTable:
             return files <= {info.base_name for info in found}
 
     def row_ids(self) -> RowIds:
-        """`__source_row_id` of all rows, by their position in the whole scratch table."""
+        """Return `__source_row_id` of all rows, by their position in the whole scratch table."""
         with using_storage(self.uri):
             column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
         return np.asarray(column.to_numpy(), np.int64)
 
     def complete(self, columns: Iterable[str]) -> list[int]:
-        """Positions of the fragments in which every column has a file with all rows settled, in order."""
+        """Return the positions of the fragments in which every column has a file with all rows settled, in order."""
         self.refresh()
         return self._complete(columns)
 
@@ -128,8 +137,11 @@ class ScratchTable:
         ]
 
     def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
-        """Positions in the whole scratch table, ascending, of the rows of a column for which its function failed.
-        `fragments`: positions of those that are looked at, which are complete; None: all."""
+        """Return the rows of a column for which its function failed: positions in the whole scratch table, ascending.
+
+        Args:
+            fragments: positions of those that are looked at, which are complete; None: all.
+        """
         with using_storage(self.uri):
             fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
             held = read_fragments(self._dataset)
@@ -148,8 +160,9 @@ class ScratchTable:
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
         """Return values by position in the whole scratch table; blobs as their bytes.
 
-        Raises Aborted (SCRATCH_TABLE_TAKEN) where they were not computed: a table that another process makes meanwhile
-        in the place of this one has none yet.
+        Raises:
+            Aborted: SCRATCH_TABLE_TAKEN, where they were not computed: a table that another process makes meanwhile in
+                the place of this one has none yet.
         """
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
@@ -162,15 +175,17 @@ class ScratchTable:
             return one_batch(scanner.to_table())
 
     def refresh(self) -> None:
-        """Sees what was committed since."""
+        """Look at what was committed since."""
         self._known.clear()
         with using_storage(self.uri):
             move_to_latest(self._dataset)
 
 
 def find(uri: str, digest: str) -> ScratchTable | None:
-    """The scratch table of that work, if it was laid completely and is whole: whoever still wrote to it while another
-    dropped it left a table without files."""
+    """Return the scratch table of that work, if it was created completely and is whole.
+
+    A refresh that still wrote to one while another dropped it left a table without files.
+    """
     try:
         found = ScratchTable(uri)
     except NotFound:
@@ -179,7 +194,7 @@ def find(uri: str, digest: str) -> ScratchTable | None:
 
 
 def find_for(uri: str, digest: str, parts: Sequence[RowIds]) -> ScratchTable | None:
-    """The same, if it has all rows of `parts`, in whatever fragments."""
+    """Return what `find` does, if it has all rows of `parts`, in whatever fragments."""
     found = find(uri, digest)
     if found is None:
         return None
@@ -193,9 +208,17 @@ def _holds(ascending: RowIds, ids: RowIds) -> bool:
 
 
 def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
-    """Makes a scratch table: one fragment for each of `parts` that has rows. `columns`: the function columns, bound to
-    their functions. A scratch table of other work at the same place is dropped; one of the same work is shared, where
-    two refreshes lay it at once. Raises Aborted (SCRATCH_TABLE_TAKEN) where another process does so."""
+    """Make a scratch table: one fragment for each of `parts` that has rows.
+
+    A scratch table of other work at the same place is dropped; one of the same work is shared, where two refreshes
+    create it at once.
+
+    Args:
+        columns: the function columns, bound to their functions.
+
+    Raises:
+        Aborted: SCRATCH_TABLE_TAKEN, where another process creates one there at the same time.
+    """
     with _LAYING:
         found = find_for(uri, digest, parts)
         if found is not None:
@@ -211,7 +234,7 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
 
 
 def taken(uri: str, why: object) -> Aborted:
-    """The error for a scratch table that another process lays or drops at the same time."""
+    """Return the error for a scratch table that another process creates or drops at the same time."""
     return Aborted(
         "SCRATCH_TABLE_TAKEN", f"The scratch table {uri} cannot be used, perhaps for another refresh of the view: {why}"
     )
@@ -244,8 +267,11 @@ def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) ->
 
 
 def scratch_tables(database: str, named: re.Pattern[str]) -> list[str]:
-    """Uris of the scratch tables in a database whose names match, half-laid ones too. Raises Unavailable
-    (STORE_UNAVAILABLE)."""
+    """Return the uris of the scratch tables in a database whose names match, half-created ones too.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE.
+    """
     system, root = filesystem_of(database)
     try:
         entries = system.get_file_info(pafs.FileSelector(root))
@@ -258,7 +284,7 @@ def scratch_tables(database: str, named: re.Pattern[str]) -> list[str]:
 
 
 def drop(uri: str) -> None:
-    """Removes a scratch table, or what is left of one."""
+    """Remove a scratch table, or what is left of one."""
     system, path = filesystem_of(uri)
     for tries_left in reversed(range(_DROP_TRIES)):
         try:
@@ -281,7 +307,7 @@ def _is_complete(uri: str, files: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_settled(uri: str, file: str) -> bool:
-    """Whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    """Tell whether every row of a column file has a value, or is known to have failed. A file never changes."""
     name = keys.parse_column_file_name(file)
     if name is None or not name.partial:
         return name is not None

@@ -1,4 +1,4 @@
-"""Reads the source of a view: which rows match, their values by row id, where they lie."""
+"""Read the source of a view: which rows match, their values by row id, where they lie."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _MATCHES = "__leman_matches"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFacts:
-    """Live rows, in no certain order: row id, address, and the version in which the
-    row was updated last. Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves
-    it."""
+    """Live rows, in no certain order: row id, address, and the version in which the row was updated last.
+
+    Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves it.
+    """
 
     ids: Ids
     addresses: Ids
@@ -57,18 +58,18 @@ class RowFacts:
         return len(self.ids)
 
     def by_id(self) -> RowFacts:
-        """The same rows sorted by id."""
+        """Return the same rows sorted by id."""
         if not len(self) or bool((self.ids[1:] > self.ids[:-1]).all()):
             return self
         order = np.argsort(self.ids, kind="stable")
         return self.at(order)
 
     def between(self, low: int, high: int) -> RowFacts:
-        """Those with ids in [low, high)."""
+        """Return those with ids in [low, high)."""
         return self.at((self.ids >= low) & (self.ids < high))
 
     def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
-        """Some of the rows."""
+        """Return some of the rows."""
         return RowFacts(self.ids[chosen], self.addresses[chosen], self.updated[chosen])
 
 
@@ -83,7 +84,11 @@ class SourceRows:
     """
 
     def __init__(self, uri: str, version: int) -> None:
-        """Raises NotFound (SOURCE_VERSION_NOT_FOUND)."""
+        """Open a version of a source.
+
+        Raises:
+            NotFound: SOURCE_VERSION_NOT_FOUND.
+        """
         try:
             self._dataset = open_version(uri, version)
         except (ValueError, OSError) as error:
@@ -117,21 +122,23 @@ class SourceRows:
         return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
-        """The filter as it is applied; empty: all rows."""
+        """Return the filter as it is applied; empty: all rows."""
         parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
         return " AND ".join(parts)
 
     def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Ids of the rows for which the filter is true, in pieces; None: of all fragments. Reads the columns of the
-        filter only; memory is bounded."""
+        """Yield the ids of the rows for which the filter is true, in pieces; None: of all fragments.
+
+        Reads the columns of the filter only; memory is bounded.
+        """
         yield from self._scan_ids(self.condition(where), fragments)
 
     def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
+        """Yield the ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
         yield from self._scan_ids("", fragments)
 
     def matching(self, where: str, ids: Ids) -> Ids:
-        """Those of the ids for which the filter is true, in their order. Reads no other rows."""
+        """Return those of the ids for which the filter is true, in their order. Reads no other rows."""
         condition = self.condition(where)
         if not condition or not len(ids):
             return ids
@@ -140,10 +147,15 @@ class SourceRows:
         return ids[chosen]
 
     def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Values of SQL expressions (name → expression) for these rows, in their order. Blobs come as bytes.
+        """Return values of SQL expressions (name → expression) for these rows, in their order.
 
-        Memory is that of the values. Raises Aborted (SOURCE_ROW_GONE) where one of the rows is not there,
-        FailedPrecondition (EXPRESSION_FAILED) where an expression has no value for one.
+        Blobs come as bytes.
+
+        Memory is that of the values.
+
+        Raises:
+            Aborted: SOURCE_ROW_GONE, where one of the rows is not there.
+            FailedPrecondition: EXPRESSION_FAILED, where an expression has no value for one.
         """
         with self._reading():
             try:
@@ -153,7 +165,10 @@ class SourceRows:
                 raise
 
     def present(self, ids: Ids) -> Mask:
-        """For each of the ids: is there such a live row? Reads no data. Stable row ids only."""
+        """Tell for each of the ids whether there is such a live row.
+
+        Reads no data. Stable row ids only.
+        """
         found = [NO_IDS]
         for at in range(0, len(ids), _ROWS):
             wanted = pa.array(np.unique(ids[at : at + _ROWS]), pa.uint64())
@@ -163,12 +178,12 @@ class SourceRows:
         return np.isin(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """As `take`, without a look for the row for which an expression has no value."""
+        """Return what `take` does, without a look for the row for which an expression has no value."""
         with self._reading():
             return self._values(ids, columns)
 
     def _values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Raises what Lance raises."""
+        """Read the values. Raises what Lance raises."""
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
         plain = {name: e for name, e in columns.items() if name not in blobs}
@@ -179,8 +194,13 @@ class SourceRows:
         return batch if unchanged else batch.take(pa.array(back))
 
     def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
-        """How many of the ids, from the first on, `take` may be asked for at once so that the blobs among the columns
-        take no more bytes; at least one. Reads no blobs. Raises Aborted (SOURCE_ROW_GONE)."""
+        """Count how many of the ids, from the first on, `take` may be asked for at once; at least one.
+
+        So many that the blobs among the columns take at most `most_bytes`. Reads no blobs.
+
+        Raises:
+            Aborted: SOURCE_ROW_GONE.
+        """
         blobs = {column for expression in columns.values() if (column := self._blob(expression))}
         if not blobs or not len(ids):
             return len(ids)
@@ -191,8 +211,10 @@ class SourceRows:
         return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
-        """The live rows, with ids in [low, high), of those of the fragments that there are. Reads no data. Stable row
-        ids only."""
+        """Return the live rows, with ids in [low, high), of those of the fragments that there are.
+
+        Reads no data. Stable row ids only.
+        """
         found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
         with self._reading():
             chosen = self._fragments(fragments)
@@ -211,21 +233,25 @@ class SourceRows:
         return RowFacts(*(np.concatenate(parts) for parts in found))
 
     def live_rows(self, fragments: Collection[int]) -> int:
-        """How many rows those of the fragments have that there are. Reads no data."""
+        """Count the rows of those of the fragments that there are. Reads no data."""
         with self._reading():
             return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
 
     def count_rows(self) -> int:
-        """How many rows there are. Reads no data."""
+        """Count all rows. Reads no data."""
         with self._reading():
             return int(self._dataset.count_rows())
 
     def highest_id(self, fragments: Collection[int]) -> int:
-        """Of the rows of those of the fragments that there are; -1: there is none. Reads no data."""
+        """Return the highest id in those of the fragments that there are; -1: there is none. Reads no data."""
         return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
     def _blame(self, ids: Ids, columns: Mapping[str, str]) -> None:
-        """Raises FailedPrecondition (EXPRESSION_FAILED) where not the storage is to blame."""
+        """Find the row that an expression has no value for; return where the storage is to blame.
+
+        Raises:
+            FailedPrecondition: EXPRESSION_FAILED.
+        """
         names = self._dataset.schema.names
         read = {name for text in columns.values() for name in expressions.inputs(text, names)} - self._blobs
         found = sql_failures.failed_row(
@@ -304,7 +330,7 @@ class SourceRows:
         return pa.array([value for _, value in found], pa.large_binary())
 
     def _blob(self, expression: str) -> str:
-        """The column's name where the expression is no more than a blob column."""
+        """Return the column's name where the expression is no more than a blob column."""
         return next((c for c in expressions.inputs(expression, self._blobs) if _is_name(expression, c)), "")
 
     @cached_property
@@ -313,17 +339,17 @@ class SourceRows:
 
 
 def blob_sizes(places: pa.Array) -> Ids:
-    """In bytes, of blobs of which Lance gave the places."""
+    """Return the sizes in bytes of blobs of which Lance gave the places."""
     return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def quoted(path: str) -> str:
-    """A column, or a field of a struct by names with dots between, as an expression."""
+    """Return a column, or a field of a struct by names with dots between, as an expression."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in path.split("."))
 
 
 def plain(columns: Iterable[str]) -> dict[str, str]:
-    """Columns as they are, for `SourceRows.take`."""
+    """Return columns as they are, for `SourceRows.take`."""
     return {column: quoted(column) for column in columns}
 
 

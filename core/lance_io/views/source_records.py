@@ -1,8 +1,8 @@
-"""What a view keeps of the source version that it is right for, so that a refresh can tell what changed since although
-that version was cleaned away: its fragments with their files, deleted rows and row ids. See decision 18.
+"""What a view keeps of the source version that it is right for: fragments with their files, deleted rows and row ids.
 
-A record is one file in the view's folder `_refresh`, and never changes. Its name has the digest of its content, and the
-view's metadata has the name.
+So a refresh can tell what changed since, although that version was cleaned away. See decision 18. A record is one file
+in the view's folder `_refresh`, and never changes. Its name has the digest of its content, and the view's metadata has
+the name.
 """
 
 from __future__ import annotations
@@ -60,15 +60,18 @@ _LAYOUT: Layout = {
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Of one fragment, as they are stored."""
+    """Rows of one fragment, as they are stored."""
 
     ids: bytes
     deleted: bytes
 
 
 class SourceRecord:
-    """A source version as a view keeps it. `snapshot` names only files that hold what the view reads, and its
-    `incarnation` is what `core.views.metadata.identity` said of that version."""
+    """A source version as a view keeps it.
+
+    `snapshot` names only files that hold what the view reads, and its `incarnation` is what
+    `core.views.metadata.identity` said of that version.
+    """
 
     def __init__(self, snapshot: TableSnapshot, rows: Mapping[int, _Rows]) -> None:
         self.snapshot = snapshot
@@ -76,7 +79,7 @@ class SourceRecord:
         self._fragments = {fragment.fragment_id: fragment for fragment in snapshot.fragments}
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
-        """As `SourceRows.rows_of`. Nothing is known of when the rows were updated."""
+        """Return what `SourceRows.rows_of` does. Nothing is known of when the rows were updated."""
         parts = [self._rows_of(i, low, high) for i in sorted(fragments) if i in self._fragments]
         if not parts:
             return NO_ROWS
@@ -84,11 +87,11 @@ class SourceRecord:
         return RowFacts(ids, addresses, np.full(len(ids), -1, np.int64))
 
     def live_rows(self, fragments: Collection[int]) -> int:
-        """As `SourceRows.live_rows`."""
+        """Return what `SourceRows.live_rows` does."""
         return sum(self._fragments[i].live_rows for i in fragments if i in self._fragments)
 
     def stored(self, fragment: Fragment) -> _Rows | None:
-        """The rows of a fragment that has the same ones."""
+        """Return the rows of a fragment that has the same ones."""
         known = self._fragments.get(fragment.fragment_id)
         same = known is not None and known._replace(files=()) == fragment._replace(files=())
         return self._rows.get(fragment.fragment_id) if same else None
@@ -105,10 +108,16 @@ class SourceRecord:
 
 
 def write(view: str, query: ViewQuery, source: str, version: int, before: str = "") -> str:
-    """Keeps a source version in a view's folder; the record's name. `before`: that of an earlier record, of which rows
-    are taken that stayed. Empty where the source has no stable row ids: such a view stays at its version.
+    """Keep a source version in a view's folder and return the record's name.
 
-    Raises what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
+    Args:
+        before: the name of an earlier record, of which rows are taken that stayed.
+
+    Returns:
+        The name; empty where the source has no stable row ids: such a view stays at its version.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
     """
     with using_storage(view), collector_paused():
         dataset = open_version(source, version)
@@ -126,8 +135,11 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
 
 
 def read(view: str, name: str, source: str) -> SourceRecord | None:
-    """A record of a view; None where there is none, or it is not what was written. Raises what `storage_errors.failed`
-    gives where that cannot be told."""
+    """Return a record of a view; None where there is none, or it is not what was written.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives where that cannot be told.
+    """
     content = content_of(view, name) if name else None
     if content is None or not is_whole(name, content):
         return None
@@ -135,7 +147,11 @@ def read(view: str, name: str, source: str) -> SourceRecord | None:
 
 
 def content_of(view: str, name: str) -> bytes | None:
-    """The bytes of a record; None where there is none. Raises what `storage_errors.failed` gives."""
+    """Return the bytes of a record; None where there is none.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
     try:
         return bytes_beside(view, name)
     except OSError as error:
@@ -144,12 +160,16 @@ def content_of(view: str, name: str) -> bytes | None:
 
 
 def is_whole(name: str, content: bytes) -> bool:
-    """Whether a record is what was written under its name."""
+    """Tell whether a record is what was written under its name."""
     return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
 
 
 def read_for(view: str, name: str, source: str, version: int) -> SourceRecord:
-    """As `read`. Raises NotFound (SOURCE_VERSION_NOT_FOUND)."""
+    """Return the record of a source version that was cleaned away.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND, where `read` finds none.
+    """
     found = read(view, name, source)
     if found is None:
         raise NotFound(
@@ -186,8 +206,10 @@ def _all_rows(
 def _scanned(
     dataset: lance.LanceDataset, fragments: Sequence[Fragment], asked: Sequence[Fragment]
 ) -> Iterator[pa.Array | None]:
-    """Row ids of the asked ones of the fragments, NULL in deleted rows; None for the others. One scan for all of them:
-    one for each takes ten times as long."""
+    """Yield row ids of the asked ones of the fragments, NULL in deleted rows; None for the others.
+
+    One scan for all of them: one for each takes ten times as long.
+    """
     opened = [dataset.get_fragment(fragment.fragment_id) for fragment in asked]
     chosen = [fragment for fragment in opened if fragment is not None]
     batches: Iterator[pa.RecordBatch] = iter(())
@@ -211,7 +233,7 @@ def _scanned(
 
 
 def _bits(fragment: Fragment, ids: pa.Array | None) -> bytes:
-    """Which rows are deleted, one bit for each; empty: none is."""
+    """Return which rows are deleted, one bit for each; empty: none is."""
     if ids is None or not fragment.deleted_rows:
         return b""
     deleted = ids.is_null().to_numpy(zero_copy_only=False)
@@ -219,7 +241,7 @@ def _bits(fragment: Fragment, ids: pa.Array | None) -> bytes:
 
 
 def _plain(ids: pa.Array | None) -> bytes:
-    """Row ids that the manifest does not have itself. Those of deleted rows do not matter."""
+    """Return the row ids that the manifest does not have itself. Those of deleted rows do not matter."""
     if ids is None:
         return _PLAIN
     numbers = ids.fill_null(0).to_numpy().astype("<i8")

@@ -1,4 +1,4 @@
-"""Tells SQL that has no value for a row (a division by zero, a cast) from storage that cannot be read."""
+"""Tell SQL that has no value for a row (a division by zero, a cast) from storage that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ _Read = Callable[[Ids], object]
 
 
 def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] | None:
-    """The first of the rows of which the SQL's `inputs` can be read and its `values` cannot, and why; None: there is
-    none."""
+    """Return the first row of which the SQL's `inputs` can be read and its `values` cannot, and why.
+
+    Returns:
+        None where there is no such row.
+    """
     error = _failure(ids, inputs, values)
     while error is not None and len(ids) > 1:
         middle = len(ids) // 2
@@ -39,7 +42,7 @@ def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
 
 
 def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> FailedPrecondition:
-    """The error of SQL that has no value for a row."""
+    """Return the error of SQL that has no value for a row."""
     return FailedPrecondition(
         "EXPRESSION_FAILED",
         f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "

@@ -1,4 +1,4 @@
-"""Puts the row ids of a view in order without holding them all: through buckets on disk where they are many."""
+"""Put the row ids of a view in order without holding them all: through buckets on disk where they are many."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from core.lance_io.boundary import using_storage
 from core.views.rows import Bounds, Ids, Keys, in_order, order_keys
 
 _BUCKETS = 64
-#: Ids that are sorted in memory: 32 MB, and as much again for their keys.
+#: How many ids are sorted in memory: 32 MB, and as much again for their keys.
 _IN_MEMORY = 1 << 22
 _PIECE = 1 << 18
 
 
 def in_view_order(ids: Ids, query: ViewQuery) -> Ids:
-    """The ids as the view lays its rows: sorted, or with `shuffle` by a keyed hash (`core.views.rows`)."""
+    """Return the ids in the order of the view's rows: sorted, or with `shuffle` by a keyed hash (`core.views.rows`)."""
     return in_order(ids, shuffle=query.shuffle, seed=query.seed)
 
 
 def view_rows(matching: Iterable[Ids], query: ViewQuery, in_memory: int = _IN_MEMORY) -> Iterator[Ids]:
-    """From all matching ids those that the view holds, in its order, in pieces; memory is bounded by some 100 MB for
-    each 100 million of them."""
+    """Yield, of all matching ids, those that the view holds, in its order, in pieces.
+
+    Memory is bounded by some 100 MB for each 100 million of them.
+    """
     with using_storage(tempfile.gettempdir()):
         yield from _in_pieces(matching, query, in_memory)
 
@@ -78,8 +80,10 @@ def _sorted(pieces: Iterable[Ids], in_memory: int, *, shuffle: bool, seed: int) 
 
 
 class _Spool:
-    """Ids on disk, in files by ranges of their keys. A row id is below 2^63, but most are small: the files of plain ids
-    are split again until one fits in memory."""
+    """Ids on disk, in files by ranges of their keys.
+
+    A row id is below 2^63, but most are small: the files of plain ids are split again until one fits in memory.
+    """
 
     def __init__(self, folder: Path, *, shuffle: bool, seed: int, shift: int = 58) -> None:
         self._folder = folder
@@ -101,7 +105,7 @@ class _Spool:
         self._counts += counts
 
     def drain(self, in_memory: int) -> Iterator[Ids]:
-        """All ids in order; the files go as they are read."""
+        """Yield all ids in order; the files go as they are read."""
         for file in self._files:
             file.close()
         for bucket, count in enumerate(self._counts.tolist()):
