@@ -2,7 +2,7 @@
 
 import sys
 
-from core.startup import HEAVY, without
+from core.skipped_imports import HEAVY, without
 
 with without(*HEAVY):
     from commit_coordinator.service import create

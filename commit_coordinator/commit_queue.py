@@ -29,7 +29,7 @@ from commit_coordinator.requests import (
     ReplaceRequest,
 )
 from commit_coordinator.views import commits as views
-from commit_coordinator.views.checks import Prepared, ViewChecks
+from commit_coordinator.views.preparation import Prepared, ViewChecks
 from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
 from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
 from core.rpc.blocking import BlockingPool

@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 
 from commit_coordinator.commit_queue import CommitQueue, Limits
 from commit_coordinator.file_checks import FileChecks
-from commit_coordinator.gate import Gate
+from commit_coordinator.removal_gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
-from commit_coordinator.views.checks import ViewChecks
+from commit_coordinator.views.preparation import ViewChecks
 from core.rpc.blocking import BlockingPool
 
 COMMIT_THREADS = 8

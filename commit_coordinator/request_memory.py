@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from commit_coordinator.requests import CommitResult
-from core.rpc.bodies import check_body
+from core.rpc.request_digest import check_body
 
 Key = tuple[str, str]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from commit_coordinator import messages, optimizing
+from commit_coordinator import convert_commits, optimizing
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_garbage import collection_to_proto
@@ -101,11 +101,11 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._indexes.close()
 
     async def GetCommit(self, request: commit_pb2.GetCommitRequest, _context: Context) -> commit_pb2.GetCommitResponse:
-        uri = messages.uri_of(request.uri)
-        request_id = messages.required(request.request_id, "request_id")
+        uri = convert_commits.uri_of(request.uri)
+        request_id = convert_commits.required(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
         if remembered is not None and not remembered.outcomes:
-            return commit_pb2.GetCommitResponse(commit=messages.schema_change_to_proto(request_id, remembered))
+            return commit_pb2.GetCommitResponse(commit=convert_commits.schema_change_to_proto(request_id, remembered))
         record = await self._readers.run(commit_history.find_commit, uri, request_id)
         if record is None:
             raise NotFound(
@@ -113,17 +113,17 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
                 f"Nothing of request {request_id} is in the history of {uri}: send the request again",
                 request_id=request_id,
             )
-        return commit_pb2.GetCommitResponse(commit=messages.record_to_proto(record))
+        return commit_pb2.GetCommitResponse(commit=convert_commits.record_to_proto(record))
 
     async def ListCommits(
         self, request: commit_pb2.ListCommitsRequest, _context: Context
     ) -> commit_pb2.ListCommitsResponse:
-        uri = messages.uri_of(request.uri)
+        uri = convert_commits.uri_of(request.uri)
         page = paging.read_page(request.page_size, request.page_token, f"ListCommits {uri}")
         before = page.after if isinstance(page.after, int) else 0
         records, go_on = await self._readers.run(commit_history.list_commits, uri, before, page.size)
         return commit_pb2.ListCommitsResponse(
-            commits=[messages.record_to_proto(record) for record in records],
+            commits=[convert_commits.record_to_proto(record) for record in records],
             next_page_token=page.token(go_on) if go_on else "",
         )
 
@@ -132,7 +132,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.CollectGarbageResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        uri, age = messages.uri_of(request.uri), _age(request)
+        uri, age = convert_commits.uri_of(request.uri), _age(request)
         found = await self._collect(uri, age, dry_run=request.dry_run)
         most = min(request.max_files or FILES_NAMED, MAX_FILES_NAMED)
         return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
@@ -162,7 +162,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.OptimizeIndicesResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        uri = messages.uri_of(request.uri)
+        uri = convert_commits.uri_of(request.uri)
         work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from commit_coordinator import messages
+from commit_coordinator import convert_commits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.request_memory import RequestMemory
 from core.errors import Unavailable
-from core.rpc.bodies import body_digest
+from core.rpc.request_digest import body_digest
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -30,9 +30,9 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
     ) -> submission_pb2.SubmitCommitResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        wanted = messages.request_from_proto(request)
+        wanted = convert_commits.request_from_proto(request)
         body = body_digest(request)
         result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
         return submission_pb2.SubmitCommitResponse(
-            version=result.version, outcomes=[messages.outcome_to_proto(outcome) for outcome in result.outcomes]
+            version=result.version, outcomes=[convert_commits.outcome_to_proto(outcome) for outcome in result.outcomes]
         )

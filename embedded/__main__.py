@@ -16,7 +16,7 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from core.startup import HEAVY, without
+from core.skipped_imports import HEAVY, without
 
 with without(*HEAVY):
     from core import config, telemetry

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from core.errors import FailedPrecondition
-from embedded.ports import HOST, free_port
 from embedded.service_file import write_private
+from embedded.tcp_ports import HOST, free_port
 
 #: A socket's path must fit into `sockaddr_un`, its closing zero included.
 _LONGEST_SOCKET_PATH = 107

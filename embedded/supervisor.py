@@ -26,10 +26,10 @@ from core.rpc.addresses import is_loopback
 from core.secrecy import without_settings
 from embedded import process
 from embedded.announcement import Announcement
-from embedded.ports import HOST, HeldPort
 from embedded.process import Running, Spec
 from embedded.redis_server import RedisServer
 from embedded.service_file import Home
+from embedded.tcp_ports import HOST, HeldPort
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.

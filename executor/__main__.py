@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from core.startup import without
+from core.skipped_imports import without
 
 with without("rich"):  # Spark asks for pandas
     from core import config

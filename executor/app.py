@@ -21,8 +21,8 @@ from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
 from executor.job_manager.databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
+from executor.job_manager.manager_parts import Shared
 from executor.job_manager.running_jobs import RunningJobs
-from executor.job_manager.shared import Shared
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.services import Services

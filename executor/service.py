@@ -15,8 +15,8 @@ from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
-from core.rpc.bodies import body_digest
 from core.rpc.paging import read_page
+from core.rpc.request_digest import body_digest
 from executor import convert_jobs
 from executor.job_manager import JobManager
 from executor.jobs import job_errors

@@ -2,7 +2,7 @@
 
 import sys
 
-from core.startup import HEAVY, without
+from core.skipped_imports import HEAVY, without
 
 with without(*HEAVY):
     from core.rpc.server import main

@@ -13,7 +13,7 @@ from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.rpc import convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
-from core.rpc.bodies import body_digest
+from core.rpc.request_digest import body_digest
 from core.udf.registry import Registered
 from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc

@@ -27,9 +27,9 @@ from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.plan import MigratedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.table import Fragment
+from planner.compacted_rows import Live
 from planner.request_resolution import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect_fragment
-from planner.row_tracing import Live
 from planner.stored_work import Slot, StoredWork
 
 #: Rows of a file that go into one checkpoint.

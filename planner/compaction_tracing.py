@@ -27,9 +27,9 @@ from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io import column_files, compactions
 from core.ports import CheckpointStore
 from planner.checkpoint_migration import CheckpointMigrator, origin
+from planner.compacted_rows import Live, RowTracer, further
 from planner.request_resolution import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, unnamed
-from planner.row_tracing import Live, RowTracer, further
 from planner.stored_work import Slot, StoredWork
 
 _log = structlog.get_logger(__name__)
@@ -112,7 +112,7 @@ class _CheckpointReader(_OldVersions):
 
 
 class _Archive(_OldVersions):
-    """See `planner.row_tracing.Archive`."""
+    """See `planner.compacted_rows.Archive`."""
 
     def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
         super().__init__(resolved.table.uri)

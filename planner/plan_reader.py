@@ -31,7 +31,7 @@ from core.sql.relative_time import pin
 from core.udf import binding
 from core.udf.registry import UdfRegistry
 from planner.compaction_tracing import migrated, trace_files
-from planner.failed_rows import failed_now
+from planner.failed_row_states import failed_now
 from planner.planning import draft, traced
 from planner.request_resolution import (
     ResolvedRequest,

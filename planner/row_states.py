@@ -15,7 +15,7 @@ from core.domain.ranges import RowRange
 from core.domain.row_address import RowAddress, addresses_of
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
-from planner.failed_rows import states_of
+from planner.failed_row_states import states_of
 from planner.plan_reader import PlanReader
 from planner.reuse_decision import FragmentStatus
 

@@ -19,7 +19,7 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grp
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
-from planner.explanations import explain_plan, explain_refresh
+from planner.explain_responses import explain_plan, explain_refresh
 from planner.plan_reader import PlanReader
 from planner.planning_service import PlanningServicer
 from planner.row_states import StatesReader

@@ -25,7 +25,7 @@ from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_files, commit_history
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
 from core.views.rows import Ids

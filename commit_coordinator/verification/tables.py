@@ -21,7 +21,7 @@ from core.domain.view import FailedNote
 from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import failed_rows as view_failed
+from core.lance_io.views import failed_rows_file as view_failed
 from core.lance_io.views.files import REFRESH_FOLDER
 from core.locations import TABLE_ENDING, table_uri
 from core.storage_errors import said

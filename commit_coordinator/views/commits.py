@@ -12,7 +12,7 @@ from commit_coordinator.lance_io.table_handle import CommitConflict, Installable
 from commit_coordinator.lance_io.view_commits import Swap, ViewDelta
 from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status
-from commit_coordinator.views.checks import Checked, Prepared
+from commit_coordinator.views.preparation import Checked, Prepared
 from commit_coordinator.views.requests import (
     ApplyDeltaRequest,
     CreatePlaceholdersRequest,

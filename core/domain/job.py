@@ -125,7 +125,7 @@ class Job:
     """Who has the attempt."""
     retry_of: str = ""
     request_body: str = ""
-    """Digest of the whole message that asked for it: see `core.rpc.bodies`."""
+    """Digest of the whole message that asked for it: see `core.rpc.request_digest`."""
     refresh_result: RefreshResult | None = None
     refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
     """What an executor has to know that takes a refresh over."""

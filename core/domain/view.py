@@ -91,7 +91,7 @@ class EarlierState:
 class FailedNote:
     """What a view says of the values that it lacks because a function failed."""
 
-    #: The file that lists the rows (see `core.lance_io.views.failed_rows`).
+    #: The file that lists the rows (see `core.lance_io.views.failed_rows_file`).
     file: str = ""
     #: How many, by column.
     rows: dict[str, int] = field(default_factory=dict)

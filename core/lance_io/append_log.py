@@ -16,7 +16,7 @@ from lance.commit import CommitConflictError
 
 from core.errors import LemanError
 from core.lance_io import damage
-from core.lance_io.boundary import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.log_snapshot import SAVED_FROM, Snapshot, position, readable, saved, with_position
 from core.lance_io.opening import has_versions, open_checked, open_latest, open_version
 from core.lance_io.panics import panics_as_errors

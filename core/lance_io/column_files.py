@@ -19,9 +19,9 @@ from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import footer
-from core.lance_io.boundary import reading_file, using_storage
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
+from core.lance_io.error_translation import reading_file, using_storage
 from core.lance_io.panics import panics_as_errors
 from core.row_states import RowState, States, StateSummary
 from core.udf import binding, blobs

@@ -22,7 +22,7 @@ from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
 from core.errors import DataLoss, LemanError, NotFound
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.scan import FragmentReader
 from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone, fragments_of

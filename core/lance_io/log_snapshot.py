@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import lance
 import pyarrow as pa
 
-from core.lance_io.boundary import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
 from core.storage_errors import failed
 

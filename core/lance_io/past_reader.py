@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.domain.table import DataFile, Fragment
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids

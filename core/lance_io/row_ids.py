@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from core.errors import DataLoss, LemanError
 from core.lance_io import manifest
-from core.lance_io.boundary import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.opening import open_checked
 from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.table_errors import table_error

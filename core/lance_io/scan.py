@@ -16,9 +16,9 @@ from core.domain.ranges import RowRange, chunks
 from core.domain.row_address import RowAddress, fragments_of, offsets_of
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import deletions
-from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import joined
 from core.lance_io.dialect import Dialect
+from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids

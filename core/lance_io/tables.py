@@ -14,8 +14,8 @@ import pyarrow.fs as pafs
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import dialect
-from core.lance_io.boundary import using_storage
 from core.lance_io.dialect import Dialect
+from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.panics import panics_as_errors

@@ -20,7 +20,7 @@ from core.errors import Internal, LemanError, Unauthenticated
 from core.rpc import status
 from core.rpc.activity import Activity
 from core.rpc.canonical import canonicalise
-from core.rpc.outliving import Outliving
+from core.rpc.uninterrupted_calls import Outliving
 
 REQUEST_ID = "x-request-id"
 #: Services that need no token and are neither logged nor counted.

@@ -32,7 +32,7 @@ from core.rpc.activity import Activity
 from core.rpc.addresses import is_loopback
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
-from core.rpc.outliving import Outliving
+from core.rpc.uninterrupted_calls import Outliving
 from core.secrecy import forget_settings
 from leman.v1 import info_pb2, info_pb2_grpc
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain.job import Job, JobRequest, JobState
-from core.rpc.bodies import check_body
+from core.rpc.request_digest import check_body
 from executor.coordination.leases import Answer
 from executor.job_manager.adoption import Adoption
+from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
-from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
+from executor.jobs.job_run import JobRun
 from executor.jobs.request_memory import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
-from executor.jobs.run import JobRun
 
 #: Jobs that are planned at once while they are made: the planner serves others too.
 _PLANS_AT_ONCE = 16

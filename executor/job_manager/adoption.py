@@ -12,7 +12,7 @@ from core.domain.job import Job, JobError, JobState, same_attempt
 from core.errors import LemanError
 from executor.coordination.leases import Answer
 from executor.job_manager.databases import JobDatabase
-from executor.job_manager.shared import Shared
+from executor.job_manager.manager_parts import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.jobs.takeover import begin_attempt
 

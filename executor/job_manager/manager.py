@@ -12,8 +12,8 @@ from core.domain.plan import BackfillSpec
 from core.errors import LemanError, Unavailable
 from executor.job_manager.admission import Admission
 from executor.job_manager.adoption import Adoption
+from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
-from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.jobs.known_jobs import Age
 from executor.jobs.retry import Retry

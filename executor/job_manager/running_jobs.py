@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from core.domain.job import Job
-from executor.jobs.run import JobRun
+from executor.jobs.job_run import JobRun
 
 _log = structlog.get_logger(__name__)
 

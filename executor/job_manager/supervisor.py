@@ -14,12 +14,12 @@ import structlog
 from core.domain.job import Job, JobError, JobState, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
-from executor.job_manager.shared import Shared
+from executor.job_manager.manager_parts import Shared
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.cost_estimates import CostEstimates
 from executor.jobs.job_queue import JobQueue
+from executor.jobs.job_run import JobRun
 from executor.jobs.job_status import JobStatus
-from executor.jobs.run import JobRun
 from executor.refresh.refresh_run import RefreshRun
 
 _log = structlog.get_logger(__name__)

@@ -14,10 +14,10 @@ from core.domain.plan_summary import summarise
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
+from executor.jobs.job_run import end_by, run_to_completion
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
-from executor.jobs.run import end_by, run_to_completion
 from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.scheduling.cancelled import Cancelled

@@ -10,7 +10,7 @@ from collections import deque
 from core.crash_points import crash_point
 from core.domain.job import FragmentOutcome
 from core.domain.plan import FragmentTask, Plan, StagedFile
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
 from executor.peers import CommitClient, Replacement

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from core.domain.job import Progress
 from core.domain.plan import Plan
 from core.domain.work import ProgressReport, Timings, UnitOutcome
-from executor.jobs.failed_rows import FailedRows
+from executor.jobs.failed_row_count import FailedRows
 
 _RATE_SECONDS = 5.0
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from core.domain.plan import FragmentTask, Plan
 from core.domain.work import WorkContext
 from core.errors import LemanError
-from executor.jobs.awaiting import all_or_first
+from executor.jobs.async_helpers import all_or_first
 from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
-from executor.jobs.plan_units import PlanUnits
 from executor.jobs.services import Services, slots_of
+from executor.jobs.unit_events import PlanUnits
 from executor.jobs.work_context import work_context
 from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker

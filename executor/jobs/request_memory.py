@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from core.domain.job import Job
-from core.rpc.bodies import check_body
+from core.rpc.request_digest import check_body
 
 _Key = tuple[str, str]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from core.errors import LemanError
 from core.lance_io import indices
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 

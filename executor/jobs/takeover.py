@@ -7,7 +7,7 @@ import uuid
 from core.domain.job import Job
 from core.errors import NotFound
 from core.locations import table_uri
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.peers import CommitClient
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from core.errors import Unavailable
-from executor.jobs.awaiting import may_be_unheard
+from executor.jobs.async_helpers import may_be_unheard
 from executor.jobs.job_status import JobStatus
-from executor.jobs.plan_units import PlanUnits
 from executor.jobs.services import Services
+from executor.jobs.unit_events import PlanUnits
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import TaskSlots
 

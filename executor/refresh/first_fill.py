@@ -15,9 +15,9 @@ from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFu
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
 from core.lance_io.views.scratch_table import ScratchTable
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.refresh import file_layout
-from executor.refresh.failed_rows import FirstFailures
+from executor.refresh.failed_row_upkeep import FirstFailures
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
 from executor.refresh.retries import in_thread

@@ -13,12 +13,12 @@ from core.domain.view import FailedNote, RefreshMode, RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
-from executor.jobs.awaiting import patiently
-from executor.jobs.run import end_by, run_to_completion
+from executor.jobs.async_helpers import patiently
+from executor.jobs.job_run import end_by, run_to_completion
 from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
-from executor.refresh.delta import Delta
 from executor.refresh.first_fill import FirstFill
+from executor.refresh.incremental_refresh import Delta
 from executor.refresh.refresh_work import RefreshWork
 from executor.scheduling.cancelled import Cancelled
 

@@ -18,7 +18,7 @@ from core.lance_io.views import files as view_files
 from core.lance_io.views import scratch_table as view_scratch
 from core.lance_io.views.scratch_table import ScratchTable
 from core.locations import table_uri
-from executor.jobs.awaiting import so_many_at_once
+from executor.jobs.async_helpers import so_many_at_once
 from executor.jobs.job_status import JobStatus
 from executor.jobs.services import Services
 from executor.jobs.takeover import begin_attempt_at

@@ -16,7 +16,7 @@ from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
 from core.domain.view import EarlierValues, RefreshPlan, SourceChange
 from core.errors import LemanError
-from core.lance_io.views import failed_rows as view_failed
+from core.lance_io.views import failed_rows_file as view_failed
 from core.ports import CheckpointStore
 from core.views.rows import contains
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows

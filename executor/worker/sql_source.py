@@ -15,8 +15,8 @@ from core.errors import Unavailable
 from core.lance_io.scan import Chunk, FragmentReader
 from core.sql import expressions
 from core.storage_errors import said
+from executor.worker.chunk_merging import gathered
 from executor.worker.evaluator import Evaluated, JobFailing, joined, plain
-from executor.worker.gathering import gathered
 
 #: The name of every SQL error in error rules.
 SQL_ERROR = "SqlError"

@@ -32,12 +32,12 @@ from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
+from executor.worker.call_sizes import Slices, SliceSizer
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_pass import FragmentPass
 from executor.worker.function_loading import load
 from executor.worker.meter import Meter
 from executor.worker.processes.surroundings import kept
-from executor.worker.slices import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates, UnitRuntime

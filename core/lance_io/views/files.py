@@ -19,8 +19,8 @@ from core.domain.plan import StagedFile
 from core.domain.row_address import addresses_of, fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss, NotFound
-from core.lance_io.boundary import using_storage
 from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.scan import batches_of
 from core.lance_io.table_errors import table_error

@@ -25,8 +25,8 @@ from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, DataLoss, LemanError, NotFound
 from core.lance_io import column_files
-from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import one_batch
+from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, move_to_latest, open_latest
 from core.lance_io.table_errors import table_error

@@ -15,9 +15,9 @@ import pyarrow as pa
 from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
-from core.lance_io.boundary import LANCE_ERRORS, using_storage
 from core.lance_io.concatenation import one_batch
 from core.lance_io.dialect import Dialect
+from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error

@@ -25,7 +25,7 @@ from core.domain.row_address import addresses_of
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.protobuf import Kind, Layout, message_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.errors import FailedPrecondition
-from core.lance_io.boundary import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.tables import clean_message
 from core.views.rows import Ids
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from core.domain.view import ViewQuery
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.views.rows import Bounds, Ids, Keys, in_order, order_keys
 
 _BUCKETS = 64

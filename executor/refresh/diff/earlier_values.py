@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from core.domain.view import EarlierValues, RefreshPlan
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import SourceRows, plain
 from core.views.rows import Ids, contains, positions
-from executor.refresh.diff.base import Base
+from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.row_diff import diff_rows
 from executor.refresh.diff.view_rows import held_with_values
 from executor.worker.source_inputs import rows_within

@@ -16,7 +16,7 @@ from core.domain.view import ChangeKind, RefreshPlan
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.lance_io.views.source_records import SourceRecord
 from core.views.rows import Ids, Moves, contains, positions
-from executor.refresh.diff.base import Base
+from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.unchanged_rows import Pairs, UnchangedRows
 
 #: How many rows of listed fragments are compared at once, in each version: some 500 MB for both.

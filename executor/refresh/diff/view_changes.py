@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 
 from core.domain.view import RefreshMode, RefreshPlan
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows
 from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
-from executor.refresh.diff.base import Base
+from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.row_diff import RowDiff, diff_rows
 from executor.refresh.diff.view_rows import held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core.domain.view import IS_SET, SOURCE_ROW_ID
-from core.lance_io.boundary import using_storage
+from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
 from core.views.rows import NO_IDS, Ids, contains
 

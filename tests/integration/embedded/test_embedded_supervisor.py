@@ -23,7 +23,7 @@ import structlog
 
 from core.errors import FailedPrecondition
 from embedded import __main__ as embedded
-from embedded.ports import HeldPort, free_port
+from embedded.tcp_ports import HeldPort, free_port
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[3]

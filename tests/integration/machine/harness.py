@@ -49,7 +49,7 @@ from executor.scheduling.work_queue import WorkQueue
 from executor.worker import checkpointing, fragment_pass
 from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
-from planner.failed_rows import states_of
+from planner.failed_row_states import states_of
 from planner.plan_reader import PlanReader
 from tests.integration.machine import udfs
 

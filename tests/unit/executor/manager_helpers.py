@@ -23,8 +23,8 @@ from executor.coordination.leases import JobLeases
 from executor.job_manager import JobManager
 from executor.job_manager.databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
+from executor.job_manager.manager_parts import Shared
 from executor.job_manager.running_jobs import RunningJobs
-from executor.job_manager.shared import Shared
 from executor.jobs.services import Services
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner

@@ -18,7 +18,7 @@ from core.lance_io.views import scratch_table as view_scratch
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
-from executor.refresh import delta, refresh_run, scratch_backfills
+from executor.refresh import incremental_refresh, refresh_run, scratch_backfills
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
@@ -202,7 +202,7 @@ def test_states_are_remembered_up_to_a_number(world, monkeypatch):
 )
 def test_killed_on_the_way(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, delta, scratch_backfills, view_scratch):
+    for module in (refresh_run, incremental_refresh, scratch_backfills, view_scratch):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     world = KilledWorld(killing, quick_folder / "db", [SHUFFLED])
     world.refresh_and_check()

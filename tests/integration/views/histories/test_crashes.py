@@ -13,7 +13,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
 from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.lance_io.views import scratch_table as view_scratch
-from executor.refresh import delta, first_fill, refresh_run
+from executor.refresh import first_fill, incremental_refresh, refresh_run
 from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
@@ -64,7 +64,7 @@ class KilledWorld(World):
 @pytest.fixture
 def killing(views_system, monkeypatch):
     system = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, delta, view_scratch):
+    for module in (refresh_run, first_fill, incremental_refresh, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 

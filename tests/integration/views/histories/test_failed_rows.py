@@ -15,13 +15,13 @@ from core.domain.job import JobState
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import failed_rows
+from core.lance_io.views import failed_rows_file
 from core.lance_io.views import scratch_table as view_scratch
 from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
-from executor.refresh import delta, first_fill, refresh_run
-from executor.refresh import failed_rows as refresh_failed
+from executor.refresh import failed_row_upkeep as refresh_failed
+from executor.refresh import first_fill, incremental_refresh, refresh_run
 from planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_crashes import KillingSystem
@@ -71,7 +71,7 @@ class OddView:
         missing = [row["__source_row_id"] for row in found if row["odd"] is None]
         note = view_metadata.read(dataset.schema).failed
         assert job.state is (JobState.DONE_WITH_ERRORS if missing else JobState.DONE), job.error
-        assert failed_rows.read(self.view, note).of("odd").tolist() == sorted(missing)
+        assert failed_rows_file.read(self.view, note).of("odd").tolist() == sorted(missing)
         assert note.total == sum(note.jobs.values()) == len(missing)
         assert (note.file == "") == (not missing)
         assert job.progress.rows_failed_before == note.total - note.jobs.get(job.job_id, 0)
@@ -153,7 +153,7 @@ def test_back_to_an_earlier_version_only_rows_that_failed_are_computed(odd):
 @pytest.mark.parametrize("point", ["executor.scratch_written", "executor.failed_noted", "executor.fill_answered"])
 def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, delta, view_scratch, refresh_failed):
+    for module in (refresh_run, first_fill, incremental_refresh, view_scratch, refresh_failed):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     odd = OddView(killing, quick_folder)
     killing.point = point
@@ -172,7 +172,7 @@ def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     note = view_metadata.read(lance.dataset(odd.view).schema).failed
     with Path(odd.view, "_refresh", note.file).open("ab") as file:
         file.write(b"x")
-    assert failed_rows.read(odd.view, note) is None
+    assert failed_rows_file.read(odd.view, note) is None
     (found,) = findings()
     assert (found.flaw, found.table, found.columns) == (Flaw.DAMAGED, "v", ("odd",))
     assert f"{note.file} is damaged or gone: which 6 values" in found.message

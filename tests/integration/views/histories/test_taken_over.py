@@ -15,7 +15,7 @@ from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import job_records
 from core.lance_io.views import scratch_table as view_scratch
 from executor.jobs.job_status import JobStatus
-from executor.refresh import delta, first_fill, refresh_run
+from executor.refresh import first_fill, incremental_refresh, refresh_run
 from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
 from tests.integration.views.histories import functions
@@ -72,7 +72,7 @@ class MortalSystem:
 def mortal(views_system, monkeypatch):
     system = MortalSystem(views_system)
     monkeypatch.setattr(views_system, "services", replace(views_system.services, jobs=system))
-    for module in (refresh_run, first_fill, delta, view_scratch):
+    for module in (refresh_run, first_fill, incremental_refresh, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 

@@ -11,13 +11,13 @@ import numpy as np
 from core.crash_points import crash_point
 from core.domain.view import FailedNote, RefreshPlan
 from core.errors import Aborted
-from core.lance_io.views import failed_rows as view_failed
+from core.lance_io.views import failed_rows_file as view_failed
 from core.lance_io.views import files as view_files
-from core.lance_io.views.failed_rows import NONE_FAILED
+from core.lance_io.views.failed_rows_file import NONE_FAILED
 from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import RefreshWork
 from executor.refresh.retries import in_thread

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from executor.jobs.awaiting import so_many_at_once
+from executor.jobs.async_helpers import so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():

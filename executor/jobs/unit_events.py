@@ -16,7 +16,7 @@ from core.domain.work import (
 from core.errors import LemanError
 from core.storage_errors import STORE_UNAVAILABLE
 from executor.jobs import job_errors
-from executor.jobs.awaiting import may_be_unheard
+from executor.jobs.async_helpers import may_be_unheard
 from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations

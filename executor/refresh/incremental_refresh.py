@@ -26,10 +26,10 @@ from core.lance_io.views import files as view_files
 from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
-from executor.jobs.awaiting import patiently
+from executor.jobs.async_helpers import patiently
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
-from executor.refresh.failed_rows import failures_in, noted, noted_anew
+from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
 from executor.refresh.retries import in_thread

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.domain.ranges import RowRange
 from core.lance_io.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
-from executor.worker.gathering import gathered
+from executor.worker.chunk_merging import gathered
 
 
 def chunk(start: int, rows: int, kept: int | None = None, values: pa.Array | None = None) -> Chunk:
