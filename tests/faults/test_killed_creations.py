@@ -27,14 +27,14 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "victim"), POINTS)
-def test_the_one_who_asked_still_waits(lake, db, stored_work, point, victim):
+def test_the_one_who_asked_still_waits(lake, db, call_log, point, victim):
     """It asks again, for the same view."""
     pid = lake.pid(victim)
     lake.arm(point)
-    _, view = make(db, stored_work, f"made_{point.split('.')[1]}")
+    _, view = make(db, call_log, f"made_{point.split('.')[1]}")
     assert lake.went_off(point)
     assert view.describe().rows_unset == len(matching(range(ROWS)))
-    assert stored_work.seen() == []
+    assert call_log.seen() == []
     view.refresh(progress=False)
     check_settled(lake, db, view, list(range(ROWS)))
     lake.wait_back(victim, before=pid)
