@@ -217,15 +217,21 @@ class AppendLog:
     def _open_raw(self) -> lance.LanceDataset | None:
         """Open the latest version of the table. Raises what Lance raises."""
         try:
-            with panics_as_errors():
-                return self._checked(open_checked(self._uri))
+            return self._open_latest()
         except (ValueError, OSError) as error:
             found = damage.versions(self._uri)
+            if found:
+                with contextlib.suppress(ValueError, OSError):
+                    return self._open_latest()  # somebody made it after the first look
             if not self._repairs and (found or damage.had_versions(self._uri)):
                 raise
             if not found:
                 return None
             return self._open_before_damage(error)
+
+    def _open_latest(self) -> lance.LanceDataset:
+        with panics_as_errors():
+            return self._checked(open_checked(self._uri))
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
         """Open the latest version that can be opened; manifests after it are set aside.

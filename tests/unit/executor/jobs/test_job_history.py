@@ -19,7 +19,7 @@ from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.domain.view import RefreshSpec
 from core.errors import DataLoss, Unavailable
-from core.lance_io import damage, job_records
+from core.lance_io import append_log, damage, job_records
 from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
 from executor.jobs.history_writer import HistoryWriter
@@ -97,6 +97,23 @@ def test_several_executors_write_at_once_and_none_is_refused(folder):
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(6)))
     assert len(history_of(folder).load()) == 6 * 8
+
+
+def test_a_history_that_another_executor_makes_after_the_first_look_is_opened(tmp_path, monkeypatch):
+    opened, seen = append_log.open_checked, set()
+
+    def late(uri: str) -> lance.LanceDataset:
+        if uri not in seen:
+            seen.add(uri)
+            JobHistory(str(tmp_path)).prepare()
+            raise ValueError("it was not there")
+        return opened(uri)
+
+    monkeypatch.setattr(append_log, "open_checked", late)
+    history = JobHistory(str(tmp_path))
+    history.prepare()
+    assert history.save(job("job-1")).job_id == "job-1"
+    assert len(seen) == 2
 
 
 def test_a_writer_that_is_refused_says_so_and_goes_on(folder, monkeypatch):
