@@ -13,14 +13,16 @@ import json
 import os
 import re
 import sys
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core import class_archives
+from core.config_sections import Grant, Section, Token
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -28,21 +30,7 @@ _MASK = "**********"
 _SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
-
-
-def _sendable(token: SecretStr) -> SecretStr:
-    """Return a token that a header can carry. The message must not tell it."""
-    if not all("!" <= character <= "~" for character in token.get_secret_value()):
-        raise ValueError("a token is made of visible ASCII characters, without blanks")
-    return token
-
-
-Token = Annotated[SecretStr, AfterValidator(_sendable)]
-
-
-class Server(_Section):
+class Server(Section):
     """The gRPC server of one service."""
 
     host: str = "127.0.0.1"
@@ -51,12 +39,17 @@ class Server(_Section):
     """TCP port; 0: any free one, named in the line that the service prints when it is ready. In an embedded
     system it is the planner's."""
     token: Token = SecretStr("")
-    """What callers must send as `authorization: Bearer <token>`, in visible ASCII characters; empty: no token is asked
-    for. A server that is bound to more than loopback, or has TLS, refuses to start without one of at least 16
-    characters unless `allow_anonymous`."""
+    """A token for which its bearer may do everything, sent as `authorization: Bearer <token>`, in visible ASCII
+    characters; empty: there is none. A server that is bound to more than loopback, or has TLS, refuses to start without
+    one of at least 16 characters or a `tokens_file`, unless `allow_anonymous`."""
+    tokens_file: str = ""
+    """Path of a TOML file with tokens, their names, roles and ends; read anew when it changes."""
     allow_anonymous: bool = False
-    """Answer callers without a token although others than this machine may reach the server. Whoever can call it can
-    register functions, and so run code of theirs on the workers."""
+    """Answer callers who do not say who they are although others than this machine may reach the server. Where
+    `anonymous_roles` does not say less they can register functions, and so run code of theirs on the workers."""
+    anonymous_roles: tuple[Grant, ...] | None = None
+    """What callers may do who do not say who they are, as a JSON list of roles; not given: everything where the server
+    asks for no token, nothing where it does."""
     tls_cert: str = ""
     """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
     tls_key: str = ""
@@ -76,7 +69,7 @@ class Server(_Section):
     """Serve gRPC reflection, so that tools can list the services."""
 
 
-class Peers(_Section):
+class Peers(Section):
     """How the services reach one another."""
 
     planner: str = ""
@@ -94,7 +87,7 @@ class Peers(_Section):
     then."""
 
 
-class Advertise(_Section):
+class Advertise(Section):
     """Where callers from outside reach the services; what GetInfo answers."""
 
     planner: str = ""
@@ -106,7 +99,7 @@ class Advertise(_Section):
     `peers.commit_coordinator`."""
 
 
-class Redis(_Section):
+class Redis(Section):
     """Live state that workers share: reservations and progress. Losing it costs work, never a value."""
 
     url: SecretStr = SecretStr("")
@@ -115,7 +108,7 @@ class Redis(_Section):
     """Longest wait for Redis in milliseconds before it counts as absent."""
 
 
-class Spark(_Section):
+class Spark(Section):
     """The Spark session of the executor."""
 
     master: str = ""
@@ -152,7 +145,7 @@ class Spark(_Section):
     """Further Spark settings, as a JSON object of strings."""
 
 
-class Executor(_Section):
+class Executor(Section):
     """How jobs are run."""
 
     slots: int = Field(default=0, ge=0)
@@ -181,7 +174,7 @@ class Executor(_Section):
     before the table's history is cleaned. 0: only when a job plans."""
 
 
-class Writer(_Section):
+class Writer(Section):
     """When a column file's writer counts as stalled."""
 
     stall_idle_checks: int = Field(default=6, ge=1)
@@ -190,7 +183,7 @@ class Writer(_Section):
     """Length of such a round in seconds."""
 
 
-class Commit(_Section):
+class Commit(Section):
     """The commit coordinator's workers."""
 
     version_conflict_max_retries: int = Field(default=10, ge=0)
@@ -199,7 +192,7 @@ class Commit(_Section):
     """Requests that may wait in the worker of one table; more are refused with RESOURCE_EXHAUSTED."""
 
 
-class Embedded(_Section):
+class Embedded(Section):
     """All services on one machine, for one local database."""
 
     database: str = ""
@@ -209,7 +202,7 @@ class Embedded(_Section):
     """Seconds without a call and without a running job after which the embedded system ends; 0: never."""
 
 
-class Log(_Section):
+class Log(Section):
     """Structured log lines on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -273,7 +266,7 @@ def load() -> Settings:
         raise InvalidArgument("BAD_SETTING", wrong) from None
     except SettingsError as error:  # its message does not name the variable, but has no value either
         wrong = ", ".join(_no_json(os.environ)) or str(error)
-        text = f"{wrong}: this needs a JSON object; unset it, or use one of the settings that `leman config show` lists"
+        text = f"{wrong}: this needs JSON; unset it, or use one of the settings that `leman config show` lists"
         raise InvalidArgument("BAD_SETTING", text) from None
 
 
@@ -322,8 +315,18 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:
     """Return variables that stand for a whole section, or for a setting that is an object, and have something else."""
-    objects = {_env_name((name,)) for name in Settings.model_fields} | {_env_name(("spark", "conf"))}
+    objects = {_env_name((name,)) for name in Settings.model_fields}
+    for section, field in Settings.model_fields.items():
+        for name, own in getattr(field.annotation, "model_fields", {}).items():
+            if any(origin in (dict, tuple) for origin in _origins(own.annotation)):
+                objects.add(_env_name((section, name)))
     return sorted(name for name, text in environ.items() if name.upper() in objects and not _is_json(text))
+
+
+def _origins(annotation: object) -> tuple[object, ...]:
+    """Return what a type is made of, its alternatives apart."""
+    parts = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
+    return tuple(get_origin(part) for part in parts)
 
 
 def _is_json(text: str) -> bool:

@@ -10,6 +10,7 @@
     ├── ResourceExhausted       a queue is full or a message too large
     ├── DataLoss                a stored file does not have the content it had
     ├── Unauthenticated         no valid token
+    ├── PermissionDenied        the caller may not do that, whatever the state of the system
     ├── Unimplemented           named in the API, not built
     └── Internal                a bug
 
@@ -78,6 +79,10 @@ class DataLoss(LemanError):
 
 class Unauthenticated(LemanError):
     """No valid token."""
+
+
+class PermissionDenied(LemanError):
+    """The caller is known, and may not do that; or nobody may, with these settings."""
 
 
 class Unimplemented(LemanError):

@@ -12,6 +12,7 @@ from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.rpc import convert, convert_views, paging
+from core.rpc.auth.requirements import check_code
 from core.rpc.blocking import BlockingPool
 from core.rpc.request_digest import body_digest
 from core.udf.registry import Registered
@@ -47,6 +48,8 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
         udf = convert.udf_from_proto(request.definition)
+        if udf.entrypoint:  # it may be anything that is installed on the workers
+            check_code(f"Registering the entrypoint {udf.entrypoint}")
 
         def put() -> bool:
             return self._catalog.registry(request.database).put(udf, request.bundle)

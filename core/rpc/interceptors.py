@@ -1,10 +1,9 @@
-"""What happens around every call: request id, token, error map, one log line. One interceptor, for speed."""
+"""What happens around every call: request id, rights, error map, one log line. One interceptor, for speed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import inspect
 import logging
 import os
@@ -16,14 +15,17 @@ import grpc
 import structlog
 
 from core import storage_errors
-from core.errors import Internal, LemanError, Unauthenticated
+from core.errors import Internal, LemanError
 from core.rpc import status
 from core.rpc.activity import Activity
+from core.rpc.auth.authentication import Authenticator
+from core.rpc.auth.caller import CURRENT
+from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.canonical import canonicalise
 from core.rpc.uninterrupted_calls import Outliving
 
 REQUEST_ID = "x-request-id"
-#: Services that need no token and are neither logged nor counted.
+#: Services that ask nobody who they are, and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _READS = ("Get", "List", "Describe")
 #: Unary methods that change nothing: they may end in the middle.
@@ -42,14 +44,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """What wraps unary and server-streaming methods of every service but health and reflection.
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
-    - With a token set, a call without it is UNAUTHENTICATED before its handler sees it.
+    - A call of somebody who is not known, or may not make it, ends before its handler sees it; handlers find the caller
+      in `core.rpc.auth.caller.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
       with traceback.
     - A method that changes something runs to its end although its caller hangs up: see `Outliving`.
     """
 
-    def __init__(self, token: str, activity: Activity, changes: Outliving) -> None:
-        self._token = token.encode()
+    def __init__(self, callers: Authenticator, activity: Activity, changes: Outliving) -> None:
+        self._callers = callers
         self._activity = activity
         self._changes = changes
         self._wrapped: dict[str, Handler] = {}
@@ -80,13 +83,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
 
     def _unary(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
+        required = requirement_of(method)
         name = method.rpartition("/")[2]
         changes = not name.startswith(_CHANGELESS)
 
         async def call(request: Any, context: Context) -> Any:
             with _Call(method, context, self._activity) as current:
                 try:
-                    self._authenticate(current)
+                    await self._admit(current, required, request)
                     canonicalise(request)
                     work = behavior(request, context)
                     return await (self._changes.run(name, work) if changes else work)
@@ -98,11 +102,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, method: str, behavior: Callable[[Any, Context], Any]) -> Any:
         if not inspect.isasyncgenfunction(behavior):
             raise TypeError(f"{method}: a streaming method is an async generator")
+        required = requirement_of(method)
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             with _Call(method, context, self._activity) as current:
                 try:
-                    self._authenticate(current)
+                    await self._admit(current, required, request)
                     canonicalise(request)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
@@ -112,17 +117,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _authenticate(self, call: _Call) -> None:
-        if not self._token:
-            return
-        given = call.metadata.get("authorization", "")
-        raw = given if isinstance(given, bytes) else given.encode()
-        scheme, _, token = raw.partition(b" ")
-        # the scheme's case does not matter: RFC 9110, 11.1
-        if not (hmac.compare_digest(token.strip(b" "), self._token) and scheme.lower() == b"bearer"):
-            raise Unauthenticated(
-                "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
-            )
+    async def _admit(self, call: _Call, required: Requirement, request: Any) -> None:
+        caller = await self._callers.caller_of(call.metadata)
+        CURRENT.set(caller)
+        required.check(caller, request)
 
 
 class _Call:

@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import grpc
@@ -29,7 +28,8 @@ from core import config, telemetry
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc.activity import Activity
-from core.rpc.addresses import is_loopback
+from core.rpc.auth.authentication import Authenticator
+from core.rpc.exposure import check_bind, server_credentials
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.uninterrupted_calls import Outliving
@@ -40,8 +40,6 @@ INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
 _FITNESS_SECONDS = 0.5
-#: Least length of a token where others than this machine may guess at it.
-_SHORTEST_TOKEN = 16
 
 log = structlog.get_logger(__name__)
 
@@ -143,11 +141,11 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Unavailable: BIND_FAILED.
         Exception: what the service's own start raises.
     """
-    _check_bind(settings)
+    check_bind(settings.server)
     activity = Activity()
     changes = Outliving(settings.server.max_concurrent_rpcs, activity)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(settings.server.token.get_secret_value(), activity, changes)],
+        interceptors=[CallInterceptor(Authenticator(settings.server), activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )
@@ -250,50 +248,14 @@ async def _discard(server: grpc.aio.Server) -> None:
     await server.stop(0)
 
 
-def _check_bind(settings: Settings) -> None:
-    server = settings.server
-    if bool(server.tls_cert) != bool(server.tls_key):
-        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
-    local = is_loopback(server.host)
-    if not (local or server.tls_cert or server.allow_insecure_bind):
-        raise InvalidArgument(
-            "INSECURE_BIND",
-            f"{server.host} can be reached from other machines: set LEMAN_SERVER__TLS_CERT and "
-            "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
-        )
-    exposed = (not local or bool(server.tls_cert)) and not server.allow_anonymous
-    token = server.token.get_secret_value()
-    if exposed and not token:
-        raise InvalidArgument(
-            "ANONYMOUS_BIND",
-            f"{server.host} would answer everyone who can reach it, and run the functions that they register: set "
-            "LEMAN_SERVER__TOKEN to a secret that callers must send, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
-        )
-    if exposed and len(token) < _SHORTEST_TOKEN:
-        raise InvalidArgument(
-            "WEAK_TOKEN",
-            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and whoever guesses it can run code: take "
-            f"at least {_SHORTEST_TOKEN}, for example what `openssl rand -base64 24` prints",
-        )
-
-
 def _bind(settings: Settings, server: grpc.aio.Server) -> int:
     address = f"{_bracketed(settings.server.host)}:{settings.server.port}"
     try:
         if settings.server.tls_cert:
-            return server.add_secure_port(address, _credentials(settings))
+            return server.add_secure_port(address, server_credentials(settings.server))
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise Unavailable("BIND_FAILED", f"cannot bind {address}: is something else there? ({error})") from None
-
-
-def _credentials(settings: Settings) -> grpc.ServerCredentials:
-    try:
-        key = Path(settings.server.tls_key).read_bytes()
-        chain = Path(settings.server.tls_cert).read_bytes()
-    except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read: {error}") from None
-    return grpc.ssl_server_credentials([(key, chain)])
 
 
 def _bracketed(host: str) -> str:

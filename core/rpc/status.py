@@ -39,6 +39,7 @@ _CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.DataLoss: grpc.StatusCode.DATA_LOSS,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
@@ -47,7 +48,6 @@ _CLASSES: dict[int, type[errors.LemanError]] = {code.value[0]: cls for cls, code
 _EXTERNAL: dict[grpc.StatusCode, type[errors.LemanError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
-    grpc.StatusCode.PERMISSION_DENIED: errors.Unauthenticated,
     grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
 }
 

@@ -22,6 +22,7 @@
     ├── ResourceExhausted                         too many jobs, or a message too large
     ├── DataLoss                                  a stored file is damaged
     ├── Unauthenticated (PermissionError)         no valid token
+    ├── PermissionDenied (PermissionError)        a valid token, and no right to do that
     ├── NotSupported (NotImplementedError)        not part of this release
     ├── MissingDependency (ImportError)           an optional package is not installed
     ├── Internal (RuntimeError)                   a bug of Leman's
@@ -208,6 +209,12 @@ class Unauthenticated(LemanError, PermissionError):
     default_reason = "UNAUTHENTICATED"
 
 
+class PermissionDenied(LemanError, PermissionError):
+    """The caller may not do that: the token lacks a role, or the services do not allow it to anybody."""
+
+    default_reason = "PERMISSION_DENIED"
+
+
 class NotSupported(LemanError, NotImplementedError):
     """Named in the API, not part of this release."""
 
@@ -262,7 +269,7 @@ BY_CODE: dict[str, type[LemanError]] = {
     "INVALID_ARGUMENT": InvalidArgument,
     "NOT_FOUND": NotFound,
     "OUT_OF_RANGE": InvalidArgument,
-    "PERMISSION_DENIED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
     "RESOURCE_EXHAUSTED": ResourceExhausted,
     "UNAUTHENTICATED": Unauthenticated,
     "UNAVAILABLE": Unavailable,

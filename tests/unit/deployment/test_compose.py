@@ -12,7 +12,7 @@ import yaml
 from core import config
 from core.errors import InvalidArgument
 from core.release import version
-from core.rpc.server import _check_bind
+from core.rpc.exposure import check_bind
 from executor.spark import address
 from executor.spark.address import callback_address, is_local
 from tests.conftest import ROOT
@@ -69,7 +69,7 @@ def test_each_service_starts_with_what_it_is_given(monkeypatch, service, environ
     settings = settings_of(monkeypatch, given)
     set_ = {info.env for info in config.describe(settings) if info.origin == "env"}
     assert set_ == set(given), "each of them is a setting and counts"
-    _check_bind(settings)
+    check_bind(settings.server)
     assert settings.server.token.get_secret_value() == settings.peers.token.get_secret_value() == TOKEN
     assert settings.redis.url.get_secret_value() == "redis://:pa55word@redis:6379/0"
     assert environment("redis", environ)["REDISCLI_AUTH"] == "pa55word"
@@ -85,12 +85,12 @@ def test_without_its_own_guard_a_service_would_not_start(monkeypatch):
     """It is bound to all addresses: only a token, and saying so, lets it."""
     given = environment("executor")
     with pytest.raises(InvalidArgument) as weak:
-        _check_bind(settings_of(monkeypatch, environment("executor", CHOSEN | {"LEMAN_TOKEN": "guessme"})))
+        check_bind(settings_of(monkeypatch, environment("executor", CHOSEN | {"LEMAN_TOKEN": "guessme"})).server)
     assert weak.value.reason == "WEAK_TOKEN"
     for left_out, reason in (("TOKEN", "ANONYMOUS_BIND"), ("ALLOW_INSECURE_BIND", "INSECURE_BIND")):
         fewer = {name: value for name, value in given.items() if name != f"LEMAN_SERVER__{left_out}"}
         with pytest.raises(InvalidArgument) as refused:
-            _check_bind(settings_of(monkeypatch, fewer))
+            check_bind(settings_of(monkeypatch, fewer).server)
         assert refused.value.reason == reason
 
 

@@ -50,8 +50,9 @@ class InfoServiceServicer(object):
         """Who this is and where the services are.
 
         Errors:
-        * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-        `authorization: Bearer <token>`.
+        * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+        `authorization: Bearer <token>` with one that does.
+        * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,8 +37,9 @@ class InfoServiceStub:
     """Who this is and where the services are.
 
     Errors:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-      `authorization: Bearer <token>`.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+      `authorization: Bearer <token>` with one that does.
+    * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     """
 
 @_typing.type_check_only
@@ -50,8 +51,9 @@ class InfoServiceAsyncStub(InfoServiceStub):
     """Who this is and where the services are.
 
     Errors:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-      `authorization: Bearer <token>`.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+      `authorization: Bearer <token>` with one that does.
+    * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     """
 
 class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -66,8 +68,9 @@ class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
         """Who this is and where the services are.
 
         Errors:
-        * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-          `authorization: Bearer <token>`.
+        * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+          `authorization: Bearer <token>` with one that does.
+        * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
         """
 
 def add_InfoServiceServicer_to_server(servicer: InfoServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,8 +33,9 @@ class JobServiceStub:
     error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-      `authorization: Bearer <token>`.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+      `authorization: Bearer <token>` with one that does.
+    * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
       field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
@@ -147,8 +148,9 @@ class JobServiceAsyncStub(JobServiceStub):
     error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-      `authorization: Bearer <token>`.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+      `authorization: Bearer <token>` with one that does.
+    * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
       field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
@@ -257,8 +259,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED): the service asks for a token and the call carries another one, or none; send
-      `authorization: Bearer <token>`.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+      `authorization: Bearer <token>` with one that does.
+    * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
       field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;

@@ -22,57 +22,64 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 from leman.v1 import catalog_pb2 as leman_dot_v1_dot_catalog__pb2
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\x98\x03\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\x12\x14\n\x0cread_version\x18\x06 \x01(\x03\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x11\n\ttask_size\x18\t \x01(\x03\x12\x1a\n\x12\x63ommit_granularity\x18\n \x01(\x05\x12\x11\n\tnum_frags\x18\x0b \x01(\x05\x12!\n\x19intra_applier_concurrency\x18\x0c \x01(\x05\x12\x13\n\x0b\x66\x61iled_only\x18\r \x01(\x08\x12\x1e\n\x16task_shuffle_diversity\x18\x14 \x01(\x05\x12\x10\n\x08read_tag\x18\x15 \x01(\t\x12\x18\n\x10optimize_indices\x18( \x01(\x08\"\x81\x01\n\rIndexCoverage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x11\n\tfragments\x18\x04 \x01(\x05\x12\x19\n\x11\x66ragments_covered\x18\x05 \x01(\x05\x12\x15\n\rrows_left_out\x18\x06 \x01(\x03\"?\n\x08KeptRows\x12\x10\n\x08udf_name\x18\x01 \x01(\t\x12\x13\n\x0budf_version\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"Q\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x15\n\rmax_decisions\x18\x02 \x01(\x05\"\xb0\x03\n\x13\x45xplainPlanResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x16\n\x0einputs_version\x18\x03 \x01(\x03\x12\x0e\n\x06\x63olumn\x18\x04 \x01(\t\x12\x10\n\x08udf_name\x18\x05 \x01(\t\x12\x13\n\x0budf_version\x18\x06 \x01(\t\x12\x15\n\rinput_columns\x18\x07 \x03(\t\x12\r\n\x05where\x18\x08 \x01(\t\x12\x12\n\nrows_total\x18\t \x01(\x03\x12\x13\n\x0brows_reused\x18\n \x01(\x03\x12\x17\n\x0frows_to_compute\x18\x0b \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0c \x01(\x03\x12\x19\n\x11rows_not_computed\x18\r \x01(\x03\x12&\n\x07reasons\x18\x0e \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12 \n\x04kept\x18\x0f \x03(\x0b\x32\x12.leman.v1.KeptRows\x12-\n\tdecisions\x18\x10 \x03(\x0b\x32\x1a.leman.v1.FragmentDecision\x12\x0f\n\x07summary\x18\x11 \x01(\t\"\xb7\x01\n\x10\x46ragmentDecision\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12\x1a\n\x12\x63heckpoints_reused\x18\x06 \x01(\x05\"\x92\x01\n\x13GetRowStatesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.leman.v1.RowState\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xe4\x01\n\x14GetRowStatesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_computed\x18\x02 \x01(\x03\x12\x11\n\trows_null\x18\x03 \x01(\x03\x12\x13\n\x0brows_failed\x18\x04 \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x05 \x01(\x03\x12 \n\x04kept\x18\x06 \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x15\n\rrow_addresses\x18\x07 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0f\n\x07row_ids\x18\t \x03(\x03\"\x9c\x02\n\x0bRefreshSpec\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x13\n\x0bsrc_version\x18\x02 \x01(\x03\x12\x1d\n\x15max_rows_per_fragment\x18\x03 \x01(\x03\x12,\n\x06policy\x18\x04 \x01(\x0e\x32\x1c.leman.v1.RefreshSpec.Policy\x12\x13\n\x0b\x63oncurrency\x18\x05 \x01(\x05\x12\x18\n\x10optimize_indices\x18( \x01(\x08\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPOLICY_AUTO\x10\x01\x12\x16\n\x12POLICY_INCREMENTAL\x10\x02\x12\x0f\n\x0bPOLICY_FULL\x10\x03\"<\n\x15\x45xplainRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xa9\x02\n\x16\x45xplainRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x16\n\x0esource_version\x18\x03 \x01(\x03\x12\x16\n\x0etarget_version\x18\x04 \x01(\x03\x12#\n\x04mode\x18\x05 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x06 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x17\n\x0f\x66ragments_unset\x18\t \x01(\x05\x12,\n\x07\x63hanges\x18\n \x03(\x0b\x32\x1b.leman.v1.SourceChangeCount\x12\r\n\x05stale\x18\x0b \x03(\t\"P\n\x11SourceChangeCount\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.leman.v1.SourceChangeKind\x12\x11\n\tfragments\x18\x02 \x01(\x05*\xa2\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_EXTERNAL_WRITE\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n\x12\x15\n\x11REASON_PAST_INPUT\x10\x0b*\x83\x01\n\x08RowState\x12\x19\n\x15ROW_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROW_STATE_COMPUTED\x10\x01\x12\x12\n\x0eROW_STATE_NULL\x10\x02\x12\x14\n\x10ROW_STATE_FAILED\x10\x03\x12\x1a\n\x16ROW_STATE_NOT_COMPUTED\x10\x04*x\n\x0bRefreshMode\x12\x1c\n\x18REFRESH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REFRESH_MODE_NO_OP\x10\x01\x12\x1c\n\x18REFRESH_MODE_INCREMENTAL\x10\x02\x12\x15\n\x11REFRESH_MODE_FULL\x10\x03*\x9c\x02\n\rRefreshReason\x12\x1e\n\x1aREFRESH_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19REFRESH_REASON_UP_TO_DATE\x10\x01\x12\x1d\n\x19REFRESH_REASON_FIRST_FILL\x10\x02\x12!\n\x1dREFRESH_REASON_SOURCE_CHANGED\x10\x03\x12#\n\x1fREFRESH_REASON_FUNCTION_CHANGED\x10\x04\x12&\n\"REFRESH_REASON_SOURCE_HISTORY_LOST\x10\x05\x12\"\n\x1eREFRESH_REASON_SOURCE_REPLACED\x10\x06\x12\x19\n\x15REFRESH_REASON_FORCED\x10\x07*\xb8\x01\n\x10SourceChangeKind\x12\"\n\x1eSOURCE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSOURCE_CHANGE_KIND_APPEARED\x10\x01\x12\x1b\n\x17SOURCE_CHANGE_KIND_GONE\x10\x02\x12 \n\x1cSOURCE_CHANGE_KIND_DELETIONS\x10\x03\x12 \n\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x04\x32\x80\x02\n\x0ePlannerService\x12J\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\x12S\n\x0e\x45xplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\x12M\n\x0cGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\x98\x03\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\x12\x14\n\x0cread_version\x18\x06 \x01(\x03\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x11\n\ttask_size\x18\t \x01(\x03\x12\x1a\n\x12\x63ommit_granularity\x18\n \x01(\x05\x12\x11\n\tnum_frags\x18\x0b \x01(\x05\x12!\n\x19intra_applier_concurrency\x18\x0c \x01(\x05\x12\x13\n\x0b\x66\x61iled_only\x18\r \x01(\x08\x12\x1e\n\x16task_shuffle_diversity\x18\x14 \x01(\x05\x12\x10\n\x08read_tag\x18\x15 \x01(\t\x12\x18\n\x10optimize_indices\x18( \x01(\x08\"\x81\x01\n\rIndexCoverage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x11\n\tfragments\x18\x04 \x01(\x05\x12\x19\n\x11\x66ragments_covered\x18\x05 \x01(\x05\x12\x15\n\rrows_left_out\x18\x06 \x01(\x03\"?\n\x08KeptRows\x12\x10\n\x08udf_name\x18\x01 \x01(\t\x12\x13\n\x0budf_version\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"Q\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x15\n\rmax_decisions\x18\x02 \x01(\x05\"\xb0\x03\n\x13\x45xplainPlanResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x16\n\x0einputs_version\x18\x03 \x01(\x03\x12\x0e\n\x06\x63olumn\x18\x04 \x01(\t\x12\x10\n\x08udf_name\x18\x05 \x01(\t\x12\x13\n\x0budf_version\x18\x06 \x01(\t\x12\x15\n\rinput_columns\x18\x07 \x03(\t\x12\r\n\x05where\x18\x08 \x01(\t\x12\x12\n\nrows_total\x18\t \x01(\x03\x12\x13\n\x0brows_reused\x18\n \x01(\x03\x12\x17\n\x0frows_to_compute\x18\x0b \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0c \x01(\x03\x12\x19\n\x11rows_not_computed\x18\r \x01(\x03\x12&\n\x07reasons\x18\x0e \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12 \n\x04kept\x18\x0f \x03(\x0b\x32\x12.leman.v1.KeptRows\x12-\n\tdecisions\x18\x10 \x03(\x0b\x32\x1a.leman.v1.FragmentDecision\x12\x0f\n\x07summary\x18\x11 \x01(\t\"\xb7\x01\n\x10\x46ragmentDecision\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12\x1a\n\x12\x63heckpoints_reused\x18\x06 \x01(\x05\"\x92\x01\n\x13GetRowStatesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.leman.v1.RowState\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xe4\x01\n\x14GetRowStatesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_computed\x18\x02 \x01(\x03\x12\x11\n\trows_null\x18\x03 \x01(\x03\x12\x13\n\x0brows_failed\x18\x04 \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x05 \x01(\x03\x12 \n\x04kept\x18\x06 \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x15\n\rrow_addresses\x18\x07 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0f\n\x07row_ids\x18\t \x03(\x03\"\x9c\x02\n\x0bRefreshSpec\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x13\n\x0bsrc_version\x18\x02 \x01(\x03\x12\x1d\n\x15max_rows_per_fragment\x18\x03 \x01(\x03\x12,\n\x06policy\x18\x04 \x01(\x0e\x32\x1c.leman.v1.RefreshSpec.Policy\x12\x13\n\x0b\x63oncurrency\x18\x05 \x01(\x05\x12\x18\n\x10optimize_indices\x18( \x01(\x08\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPOLICY_AUTO\x10\x01\x12\x16\n\x12POLICY_INCREMENTAL\x10\x02\x12\x0f\n\x0bPOLICY_FULL\x10\x03\"<\n\x15\x45xplainRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xa9\x02\n\x16\x45xplainRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x16\n\x0esource_version\x18\x03 \x01(\x03\x12\x16\n\x0etarget_version\x18\x04 \x01(\x03\x12#\n\x04mode\x18\x05 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x06 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x17\n\x0f\x66ragments_unset\x18\t \x01(\x05\x12,\n\x07\x63hanges\x18\n \x03(\x0b\x32\x1b.leman.v1.SourceChangeCount\x12\r\n\x05stale\x18\x0b \x03(\t\"P\n\x11SourceChangeCount\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.leman.v1.SourceChangeKind\x12\x11\n\tfragments\x18\x02 \x01(\x05*\xa2\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_EXTERNAL_WRITE\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n\x12\x15\n\x11REASON_PAST_INPUT\x10\x0b*\x83\x01\n\x08RowState\x12\x19\n\x15ROW_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROW_STATE_COMPUTED\x10\x01\x12\x12\n\x0eROW_STATE_NULL\x10\x02\x12\x14\n\x10ROW_STATE_FAILED\x10\x03\x12\x1a\n\x16ROW_STATE_NOT_COMPUTED\x10\x04*x\n\x0bRefreshMode\x12\x1c\n\x18REFRESH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REFRESH_MODE_NO_OP\x10\x01\x12\x1c\n\x18REFRESH_MODE_INCREMENTAL\x10\x02\x12\x15\n\x11REFRESH_MODE_FULL\x10\x03*\x9c\x02\n\rRefreshReason\x12\x1e\n\x1aREFRESH_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19REFRESH_REASON_UP_TO_DATE\x10\x01\x12\x1d\n\x19REFRESH_REASON_FIRST_FILL\x10\x02\x12!\n\x1dREFRESH_REASON_SOURCE_CHANGED\x10\x03\x12#\n\x1fREFRESH_REASON_FUNCTION_CHANGED\x10\x04\x12&\n\"REFRESH_REASON_SOURCE_HISTORY_LOST\x10\x05\x12\"\n\x1eREFRESH_REASON_SOURCE_REPLACED\x10\x06\x12\x19\n\x15REFRESH_REASON_FORCED\x10\x07*\xb8\x01\n\x10SourceChangeKind\x12\"\n\x1eSOURCE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSOURCE_CHANGE_KIND_APPEARED\x10\x01\x12\x1b\n\x17SOURCE_CHANGE_KIND_GONE\x10\x02\x12 \n\x1cSOURCE_CHANGE_KIND_DELETIONS\x10\x03\x12 \n\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x04\x32\x98\x02\n\x0ePlannerService\x12R\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\"\x06\xb2\xde\"\x02\x08\x01\x12[\n\x0e\x45xplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\"\x06\xb2\xde\"\x02\x08\x01\x12U\n\x0cGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponse\"\x06\xb2\xde\"\x02\x08\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.planner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REASON']._serialized_start=2626
-  _globals['_REASON']._serialized_end=2916
-  _globals['_ROWSTATE']._serialized_start=2919
-  _globals['_ROWSTATE']._serialized_end=3050
-  _globals['_REFRESHMODE']._serialized_start=3052
-  _globals['_REFRESHMODE']._serialized_end=3172
-  _globals['_REFRESHREASON']._serialized_start=3175
-  _globals['_REFRESHREASON']._serialized_end=3459
-  _globals['_SOURCECHANGEKIND']._serialized_start=3462
-  _globals['_SOURCECHANGEKIND']._serialized_end=3646
-  _globals['_BACKFILLSPEC']._serialized_start=81
-  _globals['_BACKFILLSPEC']._serialized_end=489
-  _globals['_INDEXCOVERAGE']._serialized_start=492
-  _globals['_INDEXCOVERAGE']._serialized_end=621
-  _globals['_KEPTROWS']._serialized_start=623
-  _globals['_KEPTROWS']._serialized_end=686
-  _globals['_REASONCOUNT']._serialized_start=688
-  _globals['_REASONCOUNT']._serialized_end=768
-  _globals['_ROWRANGE']._serialized_start=770
-  _globals['_ROWRANGE']._serialized_end=808
-  _globals['_EXPLAINPLANREQUEST']._serialized_start=810
-  _globals['_EXPLAINPLANREQUEST']._serialized_end=891
-  _globals['_EXPLAINPLANRESPONSE']._serialized_start=894
-  _globals['_EXPLAINPLANRESPONSE']._serialized_end=1326
-  _globals['_FRAGMENTDECISION']._serialized_start=1329
-  _globals['_FRAGMENTDECISION']._serialized_end=1512
-  _globals['_GETROWSTATESREQUEST']._serialized_start=1515
-  _globals['_GETROWSTATESREQUEST']._serialized_end=1661
-  _globals['_GETROWSTATESRESPONSE']._serialized_start=1664
-  _globals['_GETROWSTATESRESPONSE']._serialized_end=1892
-  _globals['_REFRESHSPEC']._serialized_start=1895
-  _globals['_REFRESHSPEC']._serialized_end=2179
-  _globals['_REFRESHSPEC_POLICY']._serialized_start=2089
-  _globals['_REFRESHSPEC_POLICY']._serialized_end=2179
-  _globals['_EXPLAINREFRESHREQUEST']._serialized_start=2181
-  _globals['_EXPLAINREFRESHREQUEST']._serialized_end=2241
-  _globals['_EXPLAINREFRESHRESPONSE']._serialized_start=2244
-  _globals['_EXPLAINREFRESHRESPONSE']._serialized_end=2541
-  _globals['_SOURCECHANGECOUNT']._serialized_start=2543
-  _globals['_SOURCECHANGECOUNT']._serialized_end=2623
-  _globals['_PLANNERSERVICE']._serialized_start=3649
-  _globals['_PLANNERSERVICE']._serialized_end=3905
+  _globals['_PLANNERSERVICE'].methods_by_name['ExplainPlan']._loaded_options = None
+  _globals['_PLANNERSERVICE'].methods_by_name['ExplainPlan']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_PLANNERSERVICE'].methods_by_name['ExplainRefresh']._loaded_options = None
+  _globals['_PLANNERSERVICE'].methods_by_name['ExplainRefresh']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_PLANNERSERVICE'].methods_by_name['GetRowStates']._loaded_options = None
+  _globals['_PLANNERSERVICE'].methods_by_name['GetRowStates']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_REASON']._serialized_start=2654
+  _globals['_REASON']._serialized_end=2944
+  _globals['_ROWSTATE']._serialized_start=2947
+  _globals['_ROWSTATE']._serialized_end=3078
+  _globals['_REFRESHMODE']._serialized_start=3080
+  _globals['_REFRESHMODE']._serialized_end=3200
+  _globals['_REFRESHREASON']._serialized_start=3203
+  _globals['_REFRESHREASON']._serialized_end=3487
+  _globals['_SOURCECHANGEKIND']._serialized_start=3490
+  _globals['_SOURCECHANGEKIND']._serialized_end=3674
+  _globals['_BACKFILLSPEC']._serialized_start=109
+  _globals['_BACKFILLSPEC']._serialized_end=517
+  _globals['_INDEXCOVERAGE']._serialized_start=520
+  _globals['_INDEXCOVERAGE']._serialized_end=649
+  _globals['_KEPTROWS']._serialized_start=651
+  _globals['_KEPTROWS']._serialized_end=714
+  _globals['_REASONCOUNT']._serialized_start=716
+  _globals['_REASONCOUNT']._serialized_end=796
+  _globals['_ROWRANGE']._serialized_start=798
+  _globals['_ROWRANGE']._serialized_end=836
+  _globals['_EXPLAINPLANREQUEST']._serialized_start=838
+  _globals['_EXPLAINPLANREQUEST']._serialized_end=919
+  _globals['_EXPLAINPLANRESPONSE']._serialized_start=922
+  _globals['_EXPLAINPLANRESPONSE']._serialized_end=1354
+  _globals['_FRAGMENTDECISION']._serialized_start=1357
+  _globals['_FRAGMENTDECISION']._serialized_end=1540
+  _globals['_GETROWSTATESREQUEST']._serialized_start=1543
+  _globals['_GETROWSTATESREQUEST']._serialized_end=1689
+  _globals['_GETROWSTATESRESPONSE']._serialized_start=1692
+  _globals['_GETROWSTATESRESPONSE']._serialized_end=1920
+  _globals['_REFRESHSPEC']._serialized_start=1923
+  _globals['_REFRESHSPEC']._serialized_end=2207
+  _globals['_REFRESHSPEC_POLICY']._serialized_start=2117
+  _globals['_REFRESHSPEC_POLICY']._serialized_end=2207
+  _globals['_EXPLAINREFRESHREQUEST']._serialized_start=2209
+  _globals['_EXPLAINREFRESHREQUEST']._serialized_end=2269
+  _globals['_EXPLAINREFRESHRESPONSE']._serialized_start=2272
+  _globals['_EXPLAINREFRESHRESPONSE']._serialized_end=2569
+  _globals['_SOURCECHANGECOUNT']._serialized_start=2571
+  _globals['_SOURCECHANGECOUNT']._serialized_end=2651
+  _globals['_PLANNERSERVICE']._serialized_start=3677
+  _globals['_PLANNERSERVICE']._serialized_end=3957
 # @@protoc_insertion_point(module_scope)

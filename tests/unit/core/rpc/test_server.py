@@ -169,16 +169,25 @@ def test_healthcheck_command_tells_serving_from_not(capsys):
 
 
 @pytest.mark.parametrize(
-    "metadata", [(), *((("authorization", given),) for given in ("Bearer wrong", "s3cret", "Basic s3cret", "Bearer"))]
+    ("given", "reason"),
+    [
+        (None, "TOKEN_REQUIRED"),
+        ("Bearer wrong", "TOKEN_INVALID"),
+        ("s3cret", "TOKEN_REQUIRED"),
+        ("Basic s3cret", "TOKEN_REQUIRED"),
+        ("Bearer", "TOKEN_REQUIRED"),
+    ],
 )
-def test_a_call_without_the_token_never_reaches_the_service(metadata):
+def test_a_call_without_the_token_never_reaches_the_service(given, reason):
+    metadata = (("authorization", given),) if given else ()
+
     async def scenario():
         async with running(Server(token="s3cret")) as (up, service), client(up) as stub:
             for call in (stub.GetJob(get(), metadata=metadata), stub.WatchJob(watch(), metadata=metadata).read()):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await call
                 assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
-                assert error_info(caught.value).reason == "TOKEN_REQUIRED"
+                assert error_info(caught.value).reason == reason
             assert service.seen == []
             assert not service.entered.is_set()
 
@@ -465,8 +474,9 @@ def test_it_is_allowed_when_asked_for():
         Server(host="0.0.0.0", allow_insecure_bind=True),
         Server(host="0.0.0.0", tls_cert="cert.pem", tls_key="key.pem"),
         Server(host="127.0.0.1", tls_cert="cert.pem", tls_key="key.pem"),
+        Server(host="0.0.0.0", allow_insecure_bind=True, token=LONG_TOKEN, anonymous_roles=("reader",)),
     ],
-    ids=["insecure", "TLS", "TLS on loopback"],
+    ids=["insecure", "TLS", "TLS on loopback", "a token, and roles without one"],
 )
 def test_a_server_that_others_reach_does_not_answer_everyone_by_accident(exposed):
     """Whoever may call it may register code: without a token that has to be said in so many words."""

@@ -19,6 +19,7 @@ EVERY_CLASS = [
     (errors.ResourceExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.DataLoss, grpc.StatusCode.DATA_LOSS),
     (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
     (errors.Unimplemented, grpc.StatusCode.UNIMPLEMENTED),
     (errors.Internal, grpc.StatusCode.INTERNAL),
 ]
@@ -100,7 +101,7 @@ def test_a_call_that_failed_without_our_details_is_known_by_its_code():
         grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
         grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
         grpc.StatusCode.CANCELLED: errors.Unavailable,
-        grpc.StatusCode.PERMISSION_DENIED: errors.Unauthenticated,
+        grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
         grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
         grpc.StatusCode.UNKNOWN: errors.Internal,
     }

@@ -1,0 +1,25 @@
+"""What sections of the settings are made of; `core.config` has them all."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+
+
+def _sendable(token: SecretStr) -> SecretStr:
+    """Return a token that a header can carry. The message must not tell it."""
+    if not all("!" <= character <= "~" for character in token.get_secret_value()):
+        raise ValueError("a token is made of visible ASCII characters, without blanks")
+    return token
+
+
+Token = Annotated[SecretStr, AfterValidator(_sendable)]
+#: What a caller can be allowed: a role, each of which includes those before it, or the right to send code.
+Grant: TypeAlias = Literal["reader", "runner", "editor", "admin", "service", "code"]

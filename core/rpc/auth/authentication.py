@@ -1,0 +1,79 @@
+"""Who a call comes from, by what it shows."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from core.config import Server
+from core.errors import Unauthenticated
+from core.rpc.auth.caller import CODE, GRANTS, SERVICE, Caller, caller
+from core.rpc.auth.token_file import KnownToken, TokenFile
+
+Metadata: TypeAlias = Mapping[str, str | bytes]
+
+#: What the one token of the settings opens: everything.
+_EVERYTHING = ("admin", CODE, SERVICE)
+
+
+class Authenticator:
+    """What tells callers by their tokens.
+
+    The token of a known caller is found by its digest: nothing is compared that takes longer the more of it is right.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+
+    def __init__(self, server: Server) -> None:
+        own = server.token.get_secret_value()
+        self._own = {_digest(own.encode()): KnownToken(caller("token", "token", _EVERYTHING))} if own else {}
+        self._file = TokenFile(server.tokens_file) if server.tokens_file else None
+        self._asks = asks(server)
+        unsaid: tuple[str, ...] = () if self._asks else GRANTS
+        roles = unsaid if server.anonymous_roles is None else server.anonymous_roles
+        self._anonymous = caller("anonymous", "anonymous", roles)
+
+    async def caller_of(self, metadata: Metadata) -> Caller:
+        """Return who a call comes from.
+
+        Raises:
+            Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
+        """
+        if not self._asks:
+            return self._anonymous
+        given = metadata.get("authorization")
+        if given is None and self._anonymous.roles:
+            return self._anonymous
+        token = _bearer(given)
+        if token is None:
+            raise Unauthenticated(
+                "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
+            )
+        found = self._find(_digest(token))
+        if found is None:
+            raise Unauthenticated("TOKEN_INVALID", "the token does not hold: it is wrong, or was withdrawn")
+        if found.expires <= time.time():
+            raise Unauthenticated("TOKEN_EXPIRED", "the token has expired: get another one", caller=found.caller.name)
+        return found.caller
+
+    def _find(self, digest: bytes) -> KnownToken | None:
+        return self._own.get(digest) or (self._file.find(digest) if self._file is not None else None)
+
+
+def asks(server: Server) -> bool:
+    """Tell whether a server asks its callers who they are."""
+    return bool(server.token.get_secret_value() or server.tokens_file)
+
+
+def _bearer(given: str | bytes | None) -> bytes | None:
+    """Return the token of a header; None where it has none. The scheme's case does not matter: RFC 9110, 11.1."""
+    raw = given if isinstance(given, bytes) else (given or "").encode()
+    scheme, _, token = raw.partition(b" ")
+    return token.strip(b" ") or None if scheme.lower() == b"bearer" else None
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,108 @@
+"""What each call asks of its caller: read from the options on it (protos/leman/v1/annotations.proto)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import MethodDescriptor
+
+from core.errors import PermissionDenied
+from core.rpc.auth.caller import CODE, RANKS, Caller, current_caller
+from leman.v1 import annotations_pb2
+
+_NAMES = {rank: role for role, rank in RANKS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one method asks of its callers."""
+
+    #: Such as `CatalogService.RegisterUdf`.
+    method: str
+    #: The least role; empty: nobody may call it, as nothing says who may.
+    role: str
+    #: Whether it takes the right `code`.
+    code: bool = False
+    #: Paths of fields: where one is set, the call takes the right `code`.
+    code_where: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        """Tell whether the method changes nothing, as all can that a reader may call."""
+        return self.role == _NAMES[annotations_pb2.ROLE_READER]
+
+    def check(self, caller: Caller, request: Any) -> None:
+        """Refuse a call that the caller may not make.
+
+        Raises:
+            PermissionDenied: ROLE_REQUIRED.
+        """
+        if not self.role:
+            raise PermissionDenied(
+                "ROLE_REQUIRED", f"{self.method} says of nobody that they may call it: report that as a bug"
+            )
+        if caller.rank < RANKS[self.role]:
+            raise role_required(caller, self.role, self.method)
+        if (self.code or self.code_where) and not caller.may_send_code and self._takes_code(request):
+            raise role_required(caller, CODE, f"{self.method} with code of one's own")
+
+    def _takes_code(self, request: Any) -> bool:
+        return self.code or any(_is_set(request, path) for path in self.code_where)
+
+
+def role_required(caller: Caller, role: str, what: str) -> PermissionDenied:
+    """Return the refusal of a call for which a caller lacks a role, or the right `code`."""
+    has = ", ".join(caller.roles) or "none"
+    named = "the right" if role == CODE else "the role"
+    return PermissionDenied(
+        "ROLE_REQUIRED",
+        f"{what} takes {named} '{role}', and '{caller.name}' has {has}: ask whoever runs the service for it",
+        role=role,
+        caller=caller.name,
+        roles=",".join(caller.roles),
+    )
+
+
+def check_code(what: str) -> None:
+    """Refuse a call, if there is one, whose caller may not have code of their own run.
+
+    Raises:
+        PermissionDenied: ROLE_REQUIRED.
+    """
+    caller = current_caller()
+    if caller is not None and not caller.may_send_code:
+        raise role_required(caller, CODE, what)
+
+
+def requirement_of(path: str) -> Requirement:
+    """Return what a method asks of its callers.
+
+    Args:
+        path: as it travels, such as `/leman.v1.JobService/GetJob`.
+    """
+    name = path.strip("/").replace("/", ".")
+    try:
+        method = descriptor_pool.Default().FindMethodByName(name)
+    except KeyError:
+        return Requirement(name, "")
+    return described(method)
+
+
+def described(method: MethodDescriptor) -> Requirement:
+    """Return what the options of a method say."""
+    access = method.GetOptions().Extensions[annotations_pb2.access]
+    name = f"{method.containing_service.name}.{method.name}"
+    where = tuple(tuple(path.split(".")) for path in access.code_where)
+    return Requirement(name, _NAMES.get(access.role, ""), access.code, where)
+
+
+def _is_set(message: Any, path: tuple[str, ...]) -> bool:
+    """Tell whether a field is set, and whatever it lies in."""
+    for name in path:
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if not (message.HasField(name) if field.has_presence else bool(getattr(message, name))):
+            return False
+        message = getattr(message, name)
+    return True
