@@ -26,6 +26,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.scan import FragmentReader
 from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone, fragments_of
+from core.sorted_sets import among
 from core.storage_errors import error_number, failed
 
 Live = npt.NDArray[np.bool_]
@@ -222,7 +223,7 @@ def _live_of(old: Any, made: RowIds) -> Live:
     A row that an update moved is in two old fragments, and live in one.
     """
     ids = _row_ids(old)
-    live = np.isin(ids, made)
+    live = among(ids, made)
     if not np.array_equal(ids[live], made):
         raise _lost(f"the rows of fragment {old.id} are not those that were made of it")
     return live

@@ -24,6 +24,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import file_format
+from core.sorted_sets import distinct
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
@@ -142,7 +143,7 @@ class FragmentReader:
             for batch in scanner.to_batches():
                 addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
                 fragments, offsets = fragments_of(addresses), offsets_of(addresses)
-                for fragment_id in np.unique(fragments).tolist():
+                for fragment_id in distinct(fragments).tolist():
                     found.setdefault(fragment_id, []).append(offsets[fragments == fragment_id])
         return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from core.sorted_sets import contains, union
+
 Ids = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -45,15 +47,6 @@ def order_keys(ids: Ids, *, shuffle: bool, seed: int) -> Keys:
 def in_order(ids: Ids, *, shuffle: bool, seed: int) -> Ids:
     """Return the ids in the order of a view's rows."""
     return ids[np.argsort(order_keys(ids, shuffle=shuffle, seed=seed), kind="stable")]
-
-
-def contains(sorted_ids: Ids, ids: Ids) -> Mask:
-    """Tell for each of `ids` whether it is in the sorted ones."""
-    if not len(sorted_ids):
-        return np.zeros(len(ids), np.bool_)
-    at = np.searchsorted(sorted_ids, ids)
-    at[at == len(sorted_ids)] = 0
-    return np.asarray(sorted_ids[at] == ids, np.bool_)
 
 
 def positions(sorted_ids: Ids, ids: Ids) -> Ids:
@@ -99,10 +92,10 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
     changed_other = moves.changed[~contains(matching, moves.changed)]
     fresh_match = moves.fresh[contains(matching, moves.fresh)]
     before = contains(held, changed_match)
-    leaving = np.union1d(moves.gone, changed_other)
+    leaving = union(moves.gone, changed_other)
     return Membership(
         leaving=leaving[contains(held, leaving)],
-        entering=np.union1d(fresh_match, changed_match[~before]),
+        entering=union(fresh_match, changed_match[~before]),
         kept=changed_match[before],
     )
 
@@ -155,7 +148,7 @@ def window(held: Ids, change: Membership, bounds: Bounds, beyond: Beyond) -> Ids
     """
     low, high = int(held[0]), int(held[-1])
     full = bounds.limit is not None and len(held) >= bounds.limit
-    known = np.union1d(held[~contains(change.leaving, held)], change.entering[change.entering >= low])
+    known = union(held[~contains(change.leaving, held)], change.entering[change.entering >= low])
     if full:
         known = known[known <= high]
     shift = int(np.count_nonzero(change.entering < low)) - int(np.count_nonzero(change.leaving < low))

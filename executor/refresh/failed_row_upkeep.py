@@ -6,8 +6,6 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from core.crash_points import crash_point
 from core.domain.view import FailedNote, RefreshPlan
 from core.errors import Aborted
@@ -15,6 +13,7 @@ from core.lance_io.views import failed_rows_file as view_failed
 from core.lance_io.views import files as view_files
 from core.lance_io.views.failed_rows_file import NONE_FAILED
 from core.lance_io.views.scratch_table import ScratchTable
+from core.sorted_sets import common
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS
 from executor.jobs.async_helpers import patiently
@@ -95,7 +94,7 @@ class FirstFailures:
         """
         columns = [f.column.name for f in self._plan.functions]
         found = await in_thread(failures_in, scratch, columns, None, fragments)
-        failed = {column: np.intersect1d(ids, rows) for column, ids in found.items()}
+        failed = {column: common(ids, rows) for column, ids in found.items()}
         if not self._plan.definition.failed.file and not any(map(len, failed.values())):
             return
         for _ in range(_TRIES):

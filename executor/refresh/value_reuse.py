@@ -18,7 +18,7 @@ from core.domain.view import EarlierValues, RefreshPlan, SourceChange
 from core.errors import LemanError
 from core.lance_io.views import failed_rows_file as view_failed
 from core.ports import CheckpointStore
-from core.views.rows import contains
+from core.sorted_sets import contains, distinct
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows
 from executor.refresh.file_layout import Ints
 from executor.refresh.retries import in_thread
@@ -135,7 +135,7 @@ class ValueReuse:
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
         """Yield the known rows of a range of a fragment that begins at row `start` of the scratch table."""
         chosen = known.chosen[start + covered.start : start + covered.end]
-        for number in np.unique(chosen[chosen >= 0]).tolist():
+        for number in distinct(chosen[chosen >= 0]).tolist():
             offsets = covered.start + np.flatnonzero(chosen == number)
             columns = EarlierColumns(self._plan.uri, known.versions[number].view_version)
             at = 0

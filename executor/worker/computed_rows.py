@@ -17,6 +17,7 @@ from core.lance_io.concatenation import joined
 from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
+from core.sorted_sets import among, distinct
 
 ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
@@ -46,7 +47,7 @@ class Piece:
 
     def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
         """Return the rows that are among `offsets`; None where there are none."""
-        wanted = np.isin(self.offsets, offsets)
+        wanted = among(self.offsets, offsets)
         if not wanted.any():
             return None
         states = None if self.states is None else self.states[wanted]
@@ -201,7 +202,7 @@ class KnownRows:
         """
         pieces = self._pieces(covered, settles=True)
         gone = [p.offsets[p.states == RowState.DELETED] for p in pieces if p.states is not None]
-        return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
+        return distinct(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def _stored(self, covered: RowRange, *, settles: bool) -> list[Piece]:
         return [known for p in self._pieces(covered, settles=settles) if (known := p.known()) is not None]

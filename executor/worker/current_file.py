@@ -17,6 +17,7 @@ from core.domain.work import FragmentWork, WorkContext
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
+from core.sorted_sets import without
 from executor.worker.computed_rows import Piece
 
 Offsets = npt.NDArray[np.int64]
@@ -84,7 +85,7 @@ class CurrentFile:
             live: For each row of the range, whether it is there (True) or deleted.
         """
         tried = [p.offsets for p in known]
-        offsets = np.setdiff1d(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
+        offsets = without(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
         return self._piece(covered, offsets[live[offsets - covered.start]])
 
     def _piece(self, covered: RowRange, offsets: Offsets) -> Piece | None:

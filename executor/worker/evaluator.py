@@ -18,6 +18,7 @@ import pyarrow as pa
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
 from core.lance_io import concatenation
+from core.sorted_sets import among
 from executor.worker import user_errors
 from executor.worker import value_conversion as conversion
 from executor.worker.value_conversion import CONVERSION_ERRORS
@@ -166,7 +167,7 @@ class Evaluator:
             values = self._convert_each(results, failures, fragment_id, offsets)
         if not failures:
             return Evaluated(values, None, ())
-        failed = np.isin(offsets, [f.offset for f in failures])
+        failed = among(offsets, np.array([f.offset for f in failures], np.int64))
         return Evaluated(values, failed, tuple(failures))
 
     def _convert_each(

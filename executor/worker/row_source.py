@@ -16,6 +16,7 @@ from core.domain.ranges import RowRange, chunks
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentWork, WorkContext
 from core.lance_io.scan import CHUNK_ROWS, Chunk
+from core.sorted_sets import among
 from executor.worker.computed_rows import Piece
 from executor.worker.current_file import CurrentFile
 from executor.worker.sql_source import SqlSource
@@ -76,7 +77,7 @@ def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
     """Return the chunk with only those rows that are among `offsets`."""
     if not len(chunk.offsets):
         return chunk
-    asked = np.isin(chunk.offsets, offsets)
+    asked = among(chunk.offsets, offsets)
     return Chunk(chunk.covered, chunk.offsets[asked], chunk.rows.filter(pa.array(asked)))
 
 
@@ -84,5 +85,5 @@ def without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
     """Return the chunk with only those rows that are not known yet."""
     if not known or not len(chunk.offsets):
         return chunk
-    new = ~np.isin(chunk.offsets, np.concatenate([p.offsets for p in known]))
+    new = ~among(chunk.offsets, np.concatenate([p.offsets for p in known]))
     return Chunk(chunk.covered, chunk.offsets[new], chunk.rows.filter(pa.array(new)))

@@ -19,6 +19,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
+from core.sorted_sets import among
 from executor.worker.computed_rows import Piece
 from executor.worker.evaluator import Evaluated
 from executor.worker.unit_runtime import UnitRuntime
@@ -88,7 +89,7 @@ class Evaluation:
 
         def call() -> tuple[Evaluated, float]:
             begin = time.perf_counter()
-            if quarantined and np.isin(offsets, [f.offset for f in quarantined]).any():
+            if quarantined and among(offsets, np.array([f.offset for f in quarantined], np.int64)).any():
                 result = _without_quarantined(evaluator, self._output, quarantined, offsets, rows)
             else:
                 result = evaluator(fragment_id, offsets, rows)
@@ -131,7 +132,7 @@ def _without_quarantined(
 ) -> Evaluated:
     """Evaluate the rows of a fragment except the quarantined ones, which become NULL and failed."""
     here = [f for f in quarantined if (offsets == f.offset).any()]
-    doomed = np.isin(offsets, [f.offset for f in here])
+    doomed = among(offsets, np.array([f.offset for f in here], np.int64))
     if doomed.all():
         return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
     rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))

@@ -17,6 +17,7 @@ import xxhash
 
 from core.domain.view import FailedNote
 from core.lance_io.views.files import read_beside, write_beside
+from core.sorted_sets import union, without
 from core.views.metadata import FAILED_PREFIX
 from core.views.rows import NO_IDS, Ids
 
@@ -40,8 +41,7 @@ class FailedRows:
     def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
         """Return the same without these rows in these columns."""
         left = {
-            (column, job): np.setdiff1d(own, ids, assume_unique=False) if column in columns else own
-            for (column, job), own in self.groups.items()
+            (column, job): without(own, ids) if column in columns else own for (column, job), own in self.groups.items()
         }
         return FailedRows({group: own for group, own in left.items() if len(own)})
 
@@ -50,7 +50,7 @@ class FailedRows:
         found = dict(self.groups)
         for column, ids in failed.items():
             if len(ids):
-                found[column, job_id] = np.union1d(found.pop((column, job_id), NO_IDS), ids)
+                found[column, job_id] = union(found.pop((column, job_id), NO_IDS), ids)
         return FailedRows(found)
 
     def __eq__(self, other: object) -> bool:

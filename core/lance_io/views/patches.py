@@ -18,6 +18,7 @@ import numpy.typing as npt
 from core.lance_io import footer
 from core.lance_io.column_files import data_path
 from core.lance_io.opening import filesystem_of
+from core.sorted_sets import distinct
 from core.views.rows import NO_IDS, Ids
 
 PATCH_KEY = "leman.patch"
@@ -70,7 +71,7 @@ def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str
         chain = _chain(uri, known, column, file, before.get(column, ""))
         if chain is None:
             return None
-        found = np.unique(np.concatenate([found, *chain]))
+        found = distinct(np.concatenate([found, *chain]))
     return found
 
 

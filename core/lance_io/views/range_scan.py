@@ -12,7 +12,8 @@ import pyarrow as pa
 from core.domain.row_address import RowAddress
 from core.lance_io.concatenation import one_batch
 from core.lance_io.panics import panics_as_errors
-from core.views.rows import Ids, contains
+from core.sorted_sets import contains
+from core.views.rows import Ids
 
 #: Name of the row ids among values that are read.
 ROW_ID = "__leman_row_id"

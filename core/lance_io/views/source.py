@@ -23,6 +23,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.views import sql_failures
 from core.lance_io.views.range_scan import ROW_ID, RangeScan
+from core.sorted_sets import among, distinct, without
 from core.sql import expressions
 from core.udf import blobs
 from core.views import metadata as view_metadata
@@ -171,11 +172,11 @@ class SourceRows:
         """
         found = [NO_IDS]
         for at in range(0, len(ids), _ROWS):
-            wanted = pa.array(np.unique(ids[at : at + _ROWS]), pa.uint64())
+            wanted = pa.array(distinct(ids[at : at + _ROWS]), pa.uint64())
             with self._reading():
                 table = self._dataset._take_rows(wanted, columns={ROW_ID: "_rowid"})
             found.append(table.column(ROW_ID).to_numpy().astype(np.int64))
-        return np.isin(ids, np.concatenate(found))
+        return among(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
         """Return what `take` does, without a look for the row for which an expression has no value."""
@@ -307,7 +308,7 @@ class SourceRows:
         batch = one_batch(table) if table.num_rows else None
         found = NO_IDS if batch is None else batch.column(ROW_ID).to_numpy().astype(np.int64)
         if batch is None or not np.array_equal(found, wanted):
-            raise self._gone(np.setdiff1d(wanted, found))
+            raise self._gone(without(wanted, found))
         return batch
 
     @cached_property

@@ -15,7 +15,8 @@ from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import compactions
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
-from core.views.rows import NO_IDS, Ids, Mask, contains
+from core.sorted_sets import among, contains, distinct
+from core.views.rows import NO_IDS, Ids, Mask
 
 #: A fragment's files that hold the fields that are read: the same files hold the same values.
 State = tuple[str, ...]
@@ -73,7 +74,7 @@ class Ancestry:
         for old, alive in self.made_of(fragment):
             yield self.state(old), alive.ids
             for state, ids in self._further(old):
-                yield state, ids[np.isin(ids, alive.ids)]
+                yield state, ids[among(ids, alive.ids)]
 
     def is_same(self, one: Fragment, other: Fragment) -> bool:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
@@ -121,7 +122,7 @@ class Origins:
     def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
         """Tell for each row, given as it is now and before, whether nothing but compaction moved it."""
         found = np.zeros(len(now), np.bool_)
-        asked = [i for i in np.unique(now.fragment_ids).tolist() if i in self._new.fragments]
+        asked = [i for i in distinct(now.fragment_ids).tolist() if i in self._new.fragments]
         unknown = [i for i in asked if i not in self._found]
         self._new.trace(unknown, lambda f: self._other_offsets(f, patched) is not None)
         for fragment_id in asked:
@@ -147,7 +148,7 @@ class Origins:
                 found.setdefault(old.fragment_id, []).append(alive.ids[~contains(other, alive.offsets)])
                 continue
             for origin, ids in self._origins(old, patched).items():
-                found.setdefault(origin, []).append(ids[np.isin(ids, alive.ids)])
+                found.setdefault(origin, []).append(ids[among(ids, alive.ids)])
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
@@ -165,7 +166,7 @@ def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFact
     """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
-        ancestry.trace(np.unique(rows.fragment_ids).tolist(), lambda _: False)
+        ancestry.trace(distinct(rows.fragment_ids).tolist(), lambda _: False)
     for a, b in {*zip(here.fragment_ids.tolist(), there.fragment_ids.tolist(), strict=True)}:
         both = np.flatnonzero((here.fragment_ids == a) & (there.fragment_ids == b))
         ids, states = here.ids[both], other.ancestors(b)

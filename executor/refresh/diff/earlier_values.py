@@ -11,7 +11,8 @@ import pyarrow as pa
 from core.domain.view import EarlierValues, RefreshPlan
 from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import SourceRows, plain
-from core.views.rows import Ids, contains, positions
+from core.sorted_sets import contains
+from core.views.rows import Ids, positions
 from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.row_diff import diff_rows
 from executor.refresh.diff.view_rows import held_with_values

@@ -15,7 +15,8 @@ import numpy as np
 from core.domain.view import ChangeKind, RefreshPlan
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.lance_io.views.source_records import SourceRecord
-from core.views.rows import Ids, Moves, contains, positions
+from core.sorted_sets import contains
+from core.views.rows import Ids, Moves, positions
 from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.unchanged_rows import Pairs, UnchangedRows
 

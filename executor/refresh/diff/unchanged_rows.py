@@ -29,8 +29,9 @@ from core.lance_io.opening import open_version
 from core.lance_io.tables import fields_of
 from core.lance_io.views.patches import patched_offsets
 from core.lance_io.views.source import RowFacts
+from core.sorted_sets import contains, distinct
 from core.sql.query_columns import columns_read
-from core.views.rows import Ids, Mask, contains
+from core.views.rows import Ids, Mask
 from executor.refresh.diff.ancestry import Ancestry, Origins, common_origin
 from executor.refresh.diff.row_versions import is_silent
 
@@ -90,7 +91,7 @@ class UnchangedRows:
         if not self._other_columns:  # file names show compactions, even where nothing else is known
             same |= self._only_moved(pairs, ~same & ~stayed)
         rewritten = stayed & ~same
-        for fragment_id in np.unique(now.fragment_ids[rewritten]).tolist():
+        for fragment_id in distinct(now.fragment_ids[rewritten]).tolist():
             patched = self._patched(fragment_id)
             if patched is not None:
                 here = rewritten & (now.fragment_ids == fragment_id)

@@ -16,7 +16,8 @@ from core.domain.view import RefreshMode, RefreshPlan
 from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows
-from core.views.rows import NO_IDS, Beyond, Bounds, Ids, contains, membership, positions, window
+from core.sorted_sets import among, common, contains, union
+from core.views.rows import NO_IDS, Beyond, Bounds, Ids, membership, positions, window
 from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.row_diff import RowDiff, diff_rows
 from executor.refresh.diff.view_rows import held
@@ -113,7 +114,7 @@ class _Filter:
         if len(dense):
             self.rows_read += self.source.live_rows(dense.tolist())
             pieces = [NO_IDS, *self.source.matching_ids(self._where, dense.tolist())]
-            found.append(np.intersect1d(np.concatenate(pieces), facts.ids))
+            found.append(common(np.concatenate(pieces), facts.ids))
         return np.sort(np.concatenate(found))
 
 
@@ -140,7 +141,7 @@ class _Comparison:
     def _unbounded(self) -> RowOutcome:
         found = self._differences()
         moves, matching = found.moves, self._target.rows(found.asked)
-        affected = np.union1d(moves.gone, moves.changed)
+        affected = union(moves.gone, moves.changed)
         plan = self._plan
         ids, addresses = held(plan.uri, plan.version, affected) if len(affected) else (NO_IDS, NO_IDS)
         change = membership(moves, matching, ids)
@@ -152,9 +153,9 @@ class _Comparison:
         return self._outcome(
             ids,
             addresses,
-            np.setdiff1d(wanted, ids, assume_unique=True),
+            wanted[~contains(ids, wanted)],
             kept[contains(ids, kept) & contains(wanted, kept)],
-            np.setdiff1d(ids, wanted, assume_unique=True),
+            ids[~contains(wanted, ids)],
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
@@ -165,10 +166,10 @@ class _Comparison:
         if self._bounds.limit is not None and len(held) >= self._bounds.limit:
             asked = asked.at(asked.ids <= high)
         matching = self._target.rows(asked)
-        affected = np.union1d(moves.gone, moves.changed)
+        affected = union(moves.gone, moves.changed)
         before = affected[contains(held, affected)]
         if self._bounds.offset:
-            before = np.union1d(before, self._base.among(affected[affected < low]))
+            before = union(before, self._base.among(affected[affected < low]))
         change = membership(moves, matching, before)
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
@@ -222,7 +223,7 @@ class _Comparison:
                 break
             after = int(candidates[-1])
             matching = self._target.among(np.sort(np.abs(candidates)))
-            found = np.concatenate([found, candidates[np.isin(np.abs(candidates), matching, assume_unique=True)]])
+            found = np.concatenate([found, candidates[among(np.abs(candidates), matching)]])
             size *= 8
         return found[:count]
 

@@ -7,7 +7,8 @@ import numpy as np
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
-from core.views.rows import NO_IDS, Ids, contains
+from core.sorted_sets import contains
+from core.views.rows import NO_IDS, Ids
 
 _ROWS = 1 << 16
 
