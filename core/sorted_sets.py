@@ -6,10 +6,13 @@ would do to sort, which takes half a second for 500,000 distinct integers, and a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+AnyInts = npt.NDArray[np.integer[Any]]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -39,14 +42,14 @@ def without(values: Ints, others: Ints) -> Ints:
     return distinct(values[~among(values, others)])
 
 
-def among(values: Ints, others: Ints) -> Mask:
+def among(values: AnyInts, others: AnyInts) -> Mask:
     """Tell for each of the values whether it is among the others, which are in any order."""
     if not len(values) or not len(others):
         return np.zeros(len(values), np.bool_)
     return contains(np.sort(others), values)
 
 
-def contains(ordered: Ints, values: Ints) -> Mask:
+def contains(ordered: AnyInts, values: AnyInts) -> Mask:
     """Tell for each of the values whether it is among the sorted ones."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
