@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core import class_archives
-from core.config_sections import Grant, Section, Token
+from core.config_sections import Grant, Jwt, Section, Token
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -41,7 +41,7 @@ class Server(Section):
     token: Token = SecretStr("")
     """A token for which its bearer may do everything, sent as `authorization: Bearer <token>`, in visible ASCII
     characters; empty: there is none. A server that is bound to more than loopback, or has TLS, refuses to start without
-    one of at least 16 characters or a `tokens_file`, unless `allow_anonymous`."""
+    one of at least 16 characters, a `tokens_file` or an issuer of JWTs, unless `allow_anonymous`."""
     tokens_file: str = ""
     """Path of a TOML file with tokens, their names, roles and ends; read anew when it changes."""
     allow_anonymous: bool = False
@@ -227,6 +227,7 @@ class Settings(BaseSettings):
     )
 
     server: Server = Server()
+    jwt: Jwt = Jwt()
     peers: Peers = Peers()
     advertise: Advertise = Advertise()
     redis: Redis = Redis()

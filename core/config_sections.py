@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 
 class Section(BaseModel):
@@ -23,3 +23,39 @@ def _sendable(token: SecretStr) -> SecretStr:
 Token = Annotated[SecretStr, AfterValidator(_sendable)]
 #: What a caller can be allowed: a role, each of which includes those before it, or the right to send code.
 Grant: TypeAlias = Literal["reader", "runner", "editor", "admin", "service", "code"]
+#: How a JWT may be signed: with a private key that the service does not have.
+Algorithm: TypeAlias = Literal[
+    "ES256", "ES384", "ES512", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"
+]  # fmt: skip
+
+
+class Jwt(Section):
+    """JSON Web Tokens of an OpenID Connect issuer, as callers' tokens."""
+
+    issuer: str = ""
+    """Url of the issuer, as in the claim `iss`; with it JWTs are taken. https, or http on loopback."""
+    audience: str = ""
+    """What has to stand in the claim `aud`."""
+    jwks: str = ""
+    """Url or path of the issuer's public keys (a JWK set); empty: where the issuer's discovery document says."""
+    tls_ca: str = ""
+    """Path of the CA certificates (PEM) that the issuer's certificate is checked with; empty: the system's."""
+    algorithms: tuple[Algorithm, ...] = Field(
+        default=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"), min_length=1
+    )
+    """Signatures that are taken."""
+    name_claim: str = "sub"
+    """Claim with the caller's name."""
+    roles_claim: str = "roles"
+    """Claim with the caller's roles, as a list or as words between blanks; dots lead into objects
+    (`realm_access.roles`)."""
+    roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict)
+    """What the words in that claim mean, as a JSON object of lists of roles. Empty: the words are roles; others are
+    left out."""
+    leeway_seconds: float = Field(default=30.0, ge=0, le=300)
+    """By how much the clocks of the issuer and of this service may differ."""
+    refresh_seconds: float = Field(default=3600.0, gt=0)
+    """Seconds after which the public keys are read anew; a token with a key that is not known has them read at once,
+    but not twice within half a minute."""
+    timeout_seconds: float = Field(default=5.0, gt=0)
+    """Longest wait for an answer of the issuer in seconds."""

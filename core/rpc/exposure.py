@@ -6,19 +6,20 @@ from pathlib import Path
 
 import grpc
 
-from core.config import Server
+from core.config import Server, Settings
 from core.errors import InvalidArgument
 from core.rpc.addresses import is_loopback
 from core.rpc.auth.authentication import asks
 from core.rpc.auth.token_file import SHORTEST_TOKEN
 
 
-def check_bind(server: Server) -> None:
+def check_bind(settings: Settings) -> None:
     """Refuse a server that others can reach and that nothing protects, unless settings say that it may be so.
 
     Raises:
         InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, BAD_SETTING.
     """
+    server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
         raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
     local = is_loopback(server.host)
@@ -29,16 +30,17 @@ def check_bind(server: Server) -> None:
             "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
         )
     if (not local or server.tls_cert) and not server.allow_anonymous:
-        _check_callers(server)
+        _check_callers(settings)
 
 
-def _check_callers(server: Server) -> None:
-    if server.anonymous_roles or not asks(server):
+def _check_callers(settings: Settings) -> None:
+    server = settings.server
+    if server.anonymous_roles or not asks(settings):
         raise InvalidArgument(
             "ANONYMOUS_BIND",
-            f"{server.host} would answer everyone who can reach it: set LEMAN_SERVER__TOKEN or "
-            "LEMAN_SERVER__TOKENS_FILE to what callers must send, and no LEMAN_SERVER__ANONYMOUS_ROLES, or "
-            "LEMAN_SERVER__ALLOW_ANONYMOUS=true",
+            f"{server.host} would answer everyone who can reach it: set LEMAN_SERVER__TOKEN, "
+            "LEMAN_SERVER__TOKENS_FILE or LEMAN_JWT__ISSUER, which say what callers must send, and no "
+            "LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
         )
     token = server.token.get_secret_value()
     if token and len(token) < SHORTEST_TOKEN:

@@ -141,11 +141,11 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Unavailable: BIND_FAILED.
         Exception: what the service's own start raises.
     """
-    check_bind(settings.server)
+    check_bind(settings)
     activity = Activity()
     changes = Outliving(settings.server.max_concurrent_rpcs, activity)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(Authenticator(settings.server), activity, changes)],
+        interceptors=[CallInterceptor(Authenticator(settings), activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )

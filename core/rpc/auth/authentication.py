@@ -7,15 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from core.config import Server
+from core.config import Settings
 from core.errors import Unauthenticated
 from core.rpc.auth.caller import CODE, GRANTS, SERVICE, Caller, caller
+from core.rpc.auth.jwt_tokens import JwtTokens
 from core.rpc.auth.token_file import KnownToken, TokenFile
 
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
 #: What the one token of the settings opens: everything.
 _EVERYTHING = ("admin", CODE, SERVICE)
+_DOTS_OF_A_JWT = 2
 
 
 class Authenticator:
@@ -27,11 +29,15 @@ class Authenticator:
         InvalidArgument: BAD_SETTING.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, settings: Settings) -> None:
+        server = settings.server
         own = server.token.get_secret_value()
-        self._own = {_digest(own.encode()): KnownToken(caller("token", "token", _EVERYTHING))} if own else {}
+        self._own = (
+            {hashlib.sha256(own.encode()).digest(): KnownToken(caller("token", "token", _EVERYTHING))} if own else {}
+        )
         self._file = TokenFile(server.tokens_file) if server.tokens_file else None
-        self._asks = asks(server)
+        self._jwts = JwtTokens(settings.jwt) if settings.jwt.issuer else None
+        self._asks = asks(settings)
         unsaid: tuple[str, ...] = () if self._asks else GRANTS
         roles = unsaid if server.anonymous_roles is None else server.anonymous_roles
         self._anonymous = caller("anonymous", "anonymous", roles)
@@ -41,6 +47,7 @@ class Authenticator:
 
         Raises:
             Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
+            Unavailable: KEYS_UNAVAILABLE.
         """
         if not self._asks:
             return self._anonymous
@@ -52,7 +59,10 @@ class Authenticator:
             raise Unauthenticated(
                 "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
             )
-        found = self._find(_digest(token))
+        digest = hashlib.sha256(token).digest()
+        found = self._find(digest)
+        if found is None and self._jwts is not None and token.count(b".") == _DOTS_OF_A_JWT:
+            return await self._jwts.caller_of(token.decode(errors="replace"), digest)
         if found is None:
             raise Unauthenticated("TOKEN_INVALID", "the token does not hold: it is wrong, or was withdrawn")
         if found.expires <= time.time():
@@ -63,9 +73,10 @@ class Authenticator:
         return self._own.get(digest) or (self._file.find(digest) if self._file is not None else None)
 
 
-def asks(server: Server) -> bool:
+def asks(settings: Settings) -> bool:
     """Tell whether a server asks its callers who they are."""
-    return bool(server.token.get_secret_value() or server.tokens_file)
+    server = settings.server
+    return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer)
 
 
 def _bearer(given: str | bytes | None) -> bytes | None:
@@ -73,7 +84,3 @@ def _bearer(given: str | bytes | None) -> bytes | None:
     raw = given if isinstance(given, bytes) else (given or "").encode()
     scheme, _, token = raw.partition(b" ")
     return token.strip(b" ") or None if scheme.lower() == b"bearer" else None
-
-
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()

@@ -69,7 +69,7 @@ def test_each_service_starts_with_what_it_is_given(monkeypatch, service, environ
     settings = settings_of(monkeypatch, given)
     set_ = {info.env for info in config.describe(settings) if info.origin == "env"}
     assert set_ == set(given), "each of them is a setting and counts"
-    check_bind(settings.server)
+    check_bind(settings)
     assert settings.server.token.get_secret_value() == settings.peers.token.get_secret_value() == TOKEN
     assert settings.redis.url.get_secret_value() == "redis://:pa55word@redis:6379/0"
     assert environment("redis", environ)["REDISCLI_AUTH"] == "pa55word"
@@ -85,12 +85,12 @@ def test_without_its_own_guard_a_service_would_not_start(monkeypatch):
     """It is bound to all addresses: only a token, and saying so, lets it."""
     given = environment("executor")
     with pytest.raises(InvalidArgument) as weak:
-        check_bind(settings_of(monkeypatch, environment("executor", CHOSEN | {"LEMAN_TOKEN": "guessme"})).server)
+        check_bind(settings_of(monkeypatch, environment("executor", CHOSEN | {"LEMAN_TOKEN": "guessme"})))
     assert weak.value.reason == "WEAK_TOKEN"
     for left_out, reason in (("TOKEN", "ANONYMOUS_BIND"), ("ALLOW_INSECURE_BIND", "INSECURE_BIND")):
         fewer = {name: value for name, value in given.items() if name != f"LEMAN_SERVER__{left_out}"}
         with pytest.raises(InvalidArgument) as refused:
-            check_bind(settings_of(monkeypatch, fewer).server)
+            check_bind(settings_of(monkeypatch, fewer))
         assert refused.value.reason == reason
 
 

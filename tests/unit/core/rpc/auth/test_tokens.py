@@ -9,7 +9,7 @@ import hashlib
 import grpc
 import pytest
 
-from core.config import Server
+from core.config import Server, Settings
 from core.errors import InvalidArgument, Unauthenticated
 from core.rpc.auth import token_file
 from core.rpc.auth.authentication import Authenticator
@@ -35,6 +35,10 @@ def put(path, *entries):
     fresh = path.with_suffix(".new")
     fresh.write_text("\n".join(entries))
     fresh.rename(path)
+
+
+def known(**server):
+    return Authenticator(Settings(server=Server(**server)))
 
 
 def found(callers, token):
@@ -71,7 +75,7 @@ def test_tokens_are_exchanged_while_the_server_runs(path, monkeypatch):
 
 def test_a_token_that_is_new_holds_at_once_and_one_that_is_gone_for_a_second_at_the_most(path, monkeypatch):
     put(path, entry("etl", OLD))
-    callers = Authenticator(Server(tokens_file=str(path)))
+    callers = known(tokens_file=str(path))
     monkeypatch.setattr(token_file, "_LOOK_SECONDS", 3600.0)
     put(path, entry("etl", NEW))
     assert found(callers, OLD).name == "etl"
@@ -83,7 +87,7 @@ def test_a_token_that_is_new_holds_at_once_and_one_that_is_gone_for_a_second_at_
 def test_a_file_that_goes_wrong_leaves_the_tokens_as_they_were(path, monkeypatch):
     monkeypatch.setattr(token_file, "_LOOK_SECONDS", 0.0)
     put(path, entry("etl", OLD))
-    callers = Authenticator(Server(tokens_file=str(path)))
+    callers = known(tokens_file=str(path))
     put(path, "token = [")
     assert found(callers, OLD).name == "etl"
     path.unlink()
@@ -96,7 +100,7 @@ def test_a_token_ends_when_its_time_is_over(path):
     now = datetime.datetime.now(datetime.UTC)
     soon, past = now + datetime.timedelta(hours=1), now - datetime.timedelta(seconds=1)
     put(path, entry("a", OLD, expires=past), entry("b", NEW, expires=soon))
-    callers = Authenticator(Server(tokens_file=str(path)))
+    callers = known(tokens_file=str(path))
     assert found(callers, NEW).name == "b"
     with pytest.raises(Unauthenticated) as caught:
         found(callers, OLD)
@@ -105,7 +109,7 @@ def test_a_token_ends_when_its_time_is_over(path):
 
 def test_the_token_of_the_settings_opens_everything_beside_those_of_the_file(path):
     put(path, entry("etl", OLD, roles=("runner",), sha256=False))
-    callers = Authenticator(Server(tokens_file=str(path), token="one-for-everything"))
+    callers = known(tokens_file=str(path), token="one-for-everything")
     assert found(callers, "one-for-everything").roles == ("admin", "code", "service")
     assert found(callers, OLD).roles == ("runner",)
 
@@ -134,7 +138,7 @@ def test_a_file_that_is_wrong_is_refused_at_the_start_without_telling_what_is_in
     elif content is not None:
         path.write_bytes(content)
     with pytest.raises(InvalidArgument) as caught:
-        Authenticator(Server(tokens_file=str(path)))
+        known(tokens_file=str(path))
     assert caught.value.reason == "BAD_SETTING"
     assert problem in caught.value.message
     assert str(path) in caught.value.message
@@ -151,7 +155,7 @@ def test_a_file_that_is_wrong_is_refused_at_the_start_without_telling_what_is_in
     ],
 )
 def test_who_shows_nothing_is_anonymous_with_what_the_settings_allow(server, roles):
-    caller = asyncio.run(Authenticator(Server(**server)).caller_of({}))
+    caller = asyncio.run(known(**server).caller_of({}))
     assert (caller.name, caller.shown_by, caller.roles) == ("anonymous", "anonymous", roles)
 
 
@@ -170,7 +174,7 @@ def test_who_shows_nothing_is_anonymous_with_what_the_settings_allow(server, rol
 )
 def test_what_is_no_known_token_is_refused_also_where_others_may_be_anonymous(given, reason):
     for roles in (None, ("reader",)):
-        callers = Authenticator(Server(token="one-for-everything", anonymous_roles=roles))
+        callers = known(token="one-for-everything", anonymous_roles=roles)
         with pytest.raises(Unauthenticated) as caught:
             asyncio.run(callers.caller_of({"authorization": given}))
         assert caught.value.reason == reason
@@ -179,7 +183,7 @@ def test_what_is_no_known_token_is_refused_also_where_others_may_be_anonymous(gi
 
 def test_a_file_is_not_looked_at_for_each_call(path, monkeypatch):
     put(path, entry("etl", OLD))
-    callers = Authenticator(Server(tokens_file=str(path)))
+    callers = known(tokens_file=str(path))
     monkeypatch.setattr(token_file.Path, "stat", lambda *_: pytest.fail("looked"))
     monkeypatch.setattr(token_file, "_LOOK_SECONDS", 3600.0)
     assert found(callers, OLD).name == "etl"
