@@ -61,7 +61,25 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
         )
     calls = _PeerCalls(settings.peers.token.get_secret_value(), settings.peers.timeout_seconds)
     interceptors = [_Unary(calls), _Streaming(calls)]
-    options = [*_options(settings), *proxy_options(address)]
+    return _open(settings, address, [("grpc.service_config", service_config())], interceptors)
+
+
+def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
+    """Return a channel for calls that are passed on to a peer whose address is set.
+
+    They carry what their callers gave them and nothing of ours, and are sent once: whether to try again is for the
+    caller to say.
+    """
+    return _open(settings, getattr(settings.peers, name), [("grpc.enable_retries", 0)])
+
+
+def _open(
+    settings: Settings,
+    address: str,
+    more: list[tuple[str, Any]],
+    interceptors: list[grpc.aio.ClientInterceptor] | None = None,
+) -> grpc.aio.Channel:
+    options = [*_options(settings), *more, *proxy_options(address)]
     credentials = _credentials(settings)
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
@@ -146,5 +164,4 @@ def _options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        ("grpc.service_config", service_config()),
     ]

@@ -9,16 +9,21 @@ import grpc
 
 from core.config import Settings
 from core.release import version
+from core.rpc.addresses import is_unspecified
 from leman.v1 import info_pb2, info_pb2_grpc
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """What answers GetInfo. `bound` is the address that this service itself was bound to."""
+    """What answers GetInfo. `bound` is the address that this service itself was bound to.
+
+    What stands for all addresses of a machine is none that a caller could take: it is left out.
+    """
 
     def __init__(self, settings: Settings, service: str, bound: str) -> None:
         def address(name: str) -> str:
             own = bound if name == service else ""
-            return str(getattr(settings.advertise, name) or own or getattr(settings.peers, name))
+            known = (getattr(settings.advertise, name), own, getattr(settings.peers, name))
+            return next((str(place) for place in known if place and not is_unspecified(place)), "")
 
         self._answer = info_pb2.GetInfoResponse(
             service=service,

@@ -22,7 +22,6 @@ from typing import Protocol, runtime_checkable
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from core import config, telemetry
 from core.config import Settings
@@ -30,8 +29,10 @@ from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.exposure import check_bind, server_credentials
+from core.rpc.forwarding import Forwarding
 from core.rpc.info import InfoServicer
 from core.rpc.interceptors import CallInterceptor
+from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
 from core.secrecy import forget_settings
 from leman.v1 import info_pb2, info_pb2_grpc
@@ -90,6 +91,7 @@ class RunningServer:
     activity: Activity
     changes: Outliving
     server: grpc.aio.Server
+    forwarding: Forwarding
     health: health.aio.HealthServicer
     port: int
     names: tuple[str, ...]
@@ -130,6 +132,7 @@ class RunningServer:
         await self.server.stop(0)
         await stopping
         await self.changes.stop()
+        await self.forwarding.stop()
         await self.service.stop()
 
 
@@ -144,8 +147,9 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     check_bind(settings)
     activity = Activity()
     changes = Outliving(settings.server.max_concurrent_rpcs, activity)
+    forwarding = Forwarding(settings, name, draining, activity)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(Authenticator(settings), activity, changes)],
+        interceptors=[forwarding, CallInterceptor(Authenticator(settings), activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )
@@ -153,19 +157,21 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:
         names = [INFO_SERVICE, *await service.start(server)]
+        forwarded = forwarding.begin(names, checks)
         if settings.server.reflection:
-            _add_reflection(names, server)
+            add_reflection([*names, *forwarded, health.SERVICE_NAME], server)
         port = _bind(settings, server)
         bound = f"{_bracketed(settings.server.host)}:{port}"
         info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
         await server.start()
     except BaseException:
+        await forwarding.stop()
         await service.stop()
         await _discard(server)
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(settings, service, draining, activity, changes, server, checks, port, tuple(names))
+    return RunningServer(settings, service, draining, activity, changes, server, forwarding, checks, port, tuple(names))
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
@@ -273,8 +279,3 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]
-
-
-def _add_reflection(names: list[str], server: grpc.aio.Server) -> None:
-    served = [*names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-    reflection.enable_server_reflection(served, server)

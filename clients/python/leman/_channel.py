@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import threading
@@ -26,6 +27,7 @@ FIRST_CONTACT = 10.0
 """Seconds in which an endpoint given by the user must answer for the first time."""
 
 _MAX_MESSAGE = 64 << 20
+_TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,11 @@ def _closed_error() -> InvalidArgument:
 
 
 class Remote:
-    """Locator for `endpoint`, the address of any one service: that one names the others."""
+    """Locator for `endpoint`, the address of any one service.
+
+    That one answers for all of them, and names the others: those that answer from here are called themselves, which is
+    shorter.
+    """
 
     def __init__(self, endpoint: str, token: str, tls_ca: str) -> None:
         host, colon, port = endpoint.rpartition(":")
@@ -146,7 +152,7 @@ class Remote:
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
-        """Ask the endpoint; when it does not answer, what it said before still holds."""
+        """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
         info = ask(self._endpoint, self._given, timeout=1.0 if self._known else FIRST_CONTACT)
         if isinstance(info, grpc.RpcError):
             if self._known is None:
@@ -159,8 +165,20 @@ class Remote:
         }
         if info.service in found:
             found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
-        self._known = replace(self._given, **found)
+        answering = {self._endpoint, *self._answering({*found.values()} - {self._endpoint, ""})}
+        shortest = {name: place if place in answering else self._endpoint for name, place in found.items()}
+        self._known = replace(self._given, **shortest)
         return self._known
+
+    def _answering(self, addresses: set[str]) -> list[str]:
+        """Give those of the addresses that answer from here at once; they are asked side by side."""
+        with contextlib.ExitStack() as channels:
+            asked = {}
+            for address in addresses:
+                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given.tls_ca)))
+                carried = metadata(self._given.token)
+                asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
+            return [address for address, answer in asked.items() if answer.exception() is None]
 
 
 def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetInfoResponse | grpc.RpcError:

@@ -44,7 +44,8 @@ def connect(
     Without `endpoint` it is a local folder, and its own services run on this machine: they are found, or
     started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
-    they can reach. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
+    they can reach. That address is enough: a service answers for the others, and these are called themselves where they
+    answer from here. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
     with; without it there is no TLS.
 
     Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated.

@@ -53,11 +53,11 @@ class GetInfoResponse(_message.Message):
     pid: _builtins.int
     """Process id on its own host."""
     planner_address: _builtins.str
-    """host:port of the planner, as callers reach it."""
+    """host:port of the planner, as callers reach it; empty: not known, call where this answer came from."""
     executor_address: _builtins.str
-    """host:port of the executor, as callers reach it."""
+    """host:port of the executor, as callers reach it; empty: not known, call where this answer came from."""
     commit_coordinator_address: _builtins.str
-    """host:port of the commit coordinator, as callers reach it."""
+    """host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from."""
     database: _builtins.str
     """Path or uri of the database that an embedded system was started for; empty otherwise."""
     def __init__(

@@ -26,7 +26,16 @@ if _version_not_supported:
 
 
 class InfoServiceStub(object):
-    """Served by every process, so that a caller who knows one address finds the others.
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+    its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+    service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
     """
 
     def __init__(self, channel):
@@ -43,7 +52,16 @@ class InfoServiceStub(object):
 
 
 class InfoServiceServicer(object):
-    """Served by every process, so that a caller who knows one address finds the others.
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+    its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+    service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
     """
 
     def GetInfo(self, request, context):
@@ -76,7 +94,16 @@ def add_InfoServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class InfoService(object):
-    """Served by every process, so that a caller who knows one address finds the others.
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+    its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+    service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
     """
 
     @staticmethod

@@ -27,7 +27,17 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class InfoServiceStub:
-    """Served by every process, so that a caller who knows one address finds the others."""
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+      its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+      service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -45,7 +55,17 @@ class InfoServiceStub:
 
 @_typing.type_check_only
 class InfoServiceAsyncStub(InfoServiceStub):
-    """Served by every process, so that a caller who knows one address finds the others."""
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+      its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+      service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_info_pb2.GetInfoRequest, _info_pb2.GetInfoResponse]  # type: ignore[assignment]
@@ -59,7 +79,17 @@ class InfoServiceAsyncStub(InfoServiceStub):
     """
 
 class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by every process, so that a caller who knows one address finds the others."""
+    """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
+    other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    Errors of a call that its own service was not asked for, beside those that it has there:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
+      its end what became of the call; send the same call again after RetryInfo's delay.
+    * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
+      service, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+    """
 
     @_abc_1.abstractmethod
     def GetInfo(

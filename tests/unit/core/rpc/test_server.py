@@ -14,6 +14,7 @@ import subprocess
 import grpc
 import pytest
 import structlog
+from google.protobuf import descriptor_database, descriptor_pb2, descriptor_pool
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -118,8 +119,12 @@ def test_reflection_lists_every_service():
                 JOB_SERVICE,
                 "leman.v1.InfoService",
                 "grpc.health.v1.Health",
+                "grpc.reflection.v1.ServerReflection",
                 "grpc.reflection.v1alpha.ServerReflection",
             }
+        async with running(peers=Peers(planner="127.0.0.1:9")) as (up, _):
+            assert await listed(up) >= {JOB_SERVICE, "leman.v1.CatalogService", "leman.v1.PlannerService"}
+            assert "leman.v1.CommitService" not in await listed(up), "nobody knows who would answer"
         async with (
             running(Server(reflection=False)) as (up, _),
             grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel,
@@ -129,6 +134,66 @@ def test_reflection_lists_every_service():
             assert await refused.code() == grpc.StatusCode.UNIMPLEMENTED
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+@pytest.mark.parametrize(
+    ("symbol", "file"),
+    [
+        ("leman.v1.JobService", "leman/v1/jobs.proto"),
+        ("leman.v1.JobService.GetJob", "leman/v1/jobs.proto"),
+        ("leman.v1.Job", "leman/v1/jobs.proto"),
+        ("leman.v1.Job.job_id", "leman/v1/jobs.proto"),
+        ("leman.v1.Job.State", "leman/v1/jobs.proto"),
+        ("leman.v1.Job.STATE_DONE", "leman/v1/jobs.proto"),
+        ("leman.v1.CatalogService.GetUdf", "leman/v1/catalog.proto"),
+        ("grpc.reflection.v1.ServerReflection.ServerReflectionInfo", "reflection/v1/reflection.proto"),
+        ("grpc.reflection.v1.ErrorResponse", "reflection/v1/reflection.proto"),
+        ("leman.v1.JobService.NoSuchCall", None),
+        ("leman.v1.Job.no_such_field", None),
+        ("nothing", None),
+    ],
+)
+def test_reflection_describes_services_methods_and_messages(version, symbol, file):
+    async def scenario():
+        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            ask = channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                reflection_pb2.ServerReflectionRequest.SerializeToString,
+                reflection_pb2.ServerReflectionResponse.FromString,
+            )
+            request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
+            async for answer in ask(iter([request])):
+                if file is None:
+                    assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+                    return
+                files = [
+                    descriptor_pb2.FileDescriptorProto.FromString(raw)
+                    for raw in answer.file_descriptor_response.file_descriptor_proto
+                ]
+                sent = descriptor_database.DescriptorDatabase()
+                for described in files:
+                    sent.Add(described)
+                assert descriptor_pool.DescriptorPool(sent).FindFileByName(files[0].name).name.endswith(file)
+                return
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_info_never_names_an_address_that_stands_for_all(host):
+    async def told(**sections) -> info_pb2.GetInfoResponse:
+        server = Server(host=host, allow_insecure_bind=True, allow_anonymous=True)
+        async with (
+            running(server, **sections) as (up, _),
+            grpc.aio.insecure_channel(f"localhost:{up.port}") as channel,
+        ):
+            return await info_pb2_grpc.InfoServiceStub(channel).GetInfo(info_pb2.GetInfoRequest())
+
+    assert asyncio.run(told()).executor_address == ""
+    assert asyncio.run(told(peers=Peers(executor="executor:7443"))).executor_address == "executor:7443"
+    assert asyncio.run(told(peers=Peers(planner="0.0.0.0:1"))).planner_address == ""
+    assert asyncio.run(told(advertise=Advertise(executor="leman.example:1"))).executor_address == "leman.example:1"
 
 
 def test_info_names_the_addresses_that_callers_reach():

@@ -1,0 +1,176 @@
+"""One call that is passed on to the service that serves it.
+
+Message bytes, metadata, deadline, trailers and cancellation stay what they are. So tokens are read, limits counted and
+the call's log line written where it is served; the service between logs at `debug` where it sent the call, under the
+same request id. A call is passed on once: it carries `x-leman-forwarded-by` then, and whoever gets it without serving
+it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor
+
+from core.errors import FailedPrecondition, Internal, LemanError, Unavailable
+from core.rpc import status
+from core.rpc.activity import Activity
+from core.rpc.interceptors import REQUEST_ID, Context
+from core.rpc.routes import SERVED_BY, path_of
+
+#: Metadata key that says which service passed a call on.
+FORWARDED_BY = "x-leman-forwarded-by"
+#: Keys, and beginnings of keys, that belong to a connection and not to a call.
+_OF_A_CONNECTION = ("user-agent", "content-type", "te", "host")
+_OF_GRPC = ("grpc-", ":")
+#: What gRPC says where a connection to the peer cannot be made, or breaks.
+_BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+#: A call that was opened on a channel: awaited for its answer, or iterated over.
+Opened: TypeAlias = Any
+
+log = structlog.get_logger(__name__)
+
+
+class ForwardedCall:
+    """A call from its first to its last moment here.
+
+    Args:
+        here: name of this service.
+        method: what is called.
+        context: of the caller's call.
+        activity: counts it while it runs.
+        draining: set where that has ended the call, see `ended`.
+    """
+
+    def __init__(
+        self,
+        here: str,
+        method: MethodDescriptor,
+        context: Context,
+        activity: Activity,
+        draining: asyncio.Event | None = None,
+    ) -> None:
+        self._here = here
+        self._method = method
+        self._peer = SERVED_BY[method.containing_service.full_name]
+        self._context = context
+        self._activity = activity
+        self._draining = draining
+        self._given = tuple(context.invocation_metadata() or ())
+        self._request_id = next((str(value) for key, value in self._given if key == REQUEST_ID), "")
+        self._minted: tuple[tuple[str, str], ...] = ()
+        if not self._request_id:
+            self._request_id = uuid.uuid4().hex
+            self._minted = ((REQUEST_ID, self._request_id),)
+        self._outcome = "OK"
+
+    def __enter__(self) -> ForwardedCall:
+        self._activity.begin()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._activity.end()
+        log.debug(
+            "forwarded",
+            method=f"{self._method.containing_service.name}/{self._method.name}",
+            to=self._peer,
+            code="CANCELLED" if kind in (asyncio.CancelledError, GeneratorExit) else self._outcome,
+            duration_ms=round((time.perf_counter() - self._started) * 1000, 3),
+            request_id=self._request_id,
+        )
+
+    @contextlib.contextmanager
+    def to(self, channel: grpc.aio.Channel, request: Any) -> Iterator[Opened]:
+        """Open the call at the peer, for as long as the block runs; `request` is bytes, or an iterator of them."""
+        kept = [pair for pair in self._given if not (pair[0] in _OF_A_CONNECTION or pair[0].startswith(_OF_GRPC))]
+        opened = _opener(channel, self._method)(
+            request,
+            timeout=self._context.time_remaining(),
+            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here)),
+        )
+        try:
+            yield opened
+        finally:
+            opened.cancel()
+
+    async def take_metadata(self, opened: Opened) -> None:
+        """Give the caller what the peer's answer carried beside its messages."""
+        self._context.set_trailing_metadata(tuple(await opened.trailing_metadata() or ()))
+
+    async def ended(self, cancelled: asyncio.CancelledError) -> None:
+        """End the call as the caller did who hung up, or because this service stops.
+
+        Raises:
+            CancelledError: The caller hung up.
+        """
+        task = asyncio.current_task()
+        if self._draining is None or not self._draining.is_set() or (task is not None and task.cancelling()):
+            raise cancelled
+        await self.fail(Unavailable("DRAINING", f"The {self._here} is shutting down: send the call again"))
+
+    async def fail(self, error: Exception) -> NoReturn:
+        """End the call with the peer's error as it is, or with that of a peer that cannot be reached."""
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, grpc.aio.AioRpcError):
+            trailers = tuple(error.trailing_metadata() or ())
+            if error.code() not in _BROKEN or any(key == status.DETAILS_KEY for key, _ in trailers):
+                self._outcome = error.code().name
+                await self._context.abort(error.code(), error.details() or "", trailers)
+            error = self._unreachable(error)
+        await self._abort(error if isinstance(error, LemanError) else self._bug(error))
+
+    async def _abort(self, error: LemanError) -> NoReturn:
+        self._outcome = status.code_of(error).name
+        details = status.to_status(error).SerializeToString()
+        trailers = ((REQUEST_ID, self._request_id), (status.DETAILS_KEY, details))
+        await self._context.abort(status.code_of(error), status.header_message(error.message), trailers)
+
+    def check_first_hop(self) -> None:
+        """Refuse a call that was passed on already.
+
+        Raises:
+            FailedPrecondition: WRONG_PEER.
+        """
+        sender = next((value for key, value in self._given if key == FORWARDED_BY), None)
+        if sender is not None:
+            raise FailedPrecondition(
+                "WRONG_PEER",
+                f"the {sender!s} passed this call on to the {self._here}, which does not serve it: set "
+                f"LEMAN_PEERS__{self._peer.upper()} for the {sender!s} to the address of the {self._peer}",
+            )
+
+    def _unreachable(self, error: grpc.aio.AioRpcError) -> LemanError:
+        log.info("a peer cannot be reached", peer=self._peer, message=error.details())
+        return Unavailable(
+            "PEER_UNAVAILABLE",
+            f"the {self._peer} cannot be reached from the {self._here}; whether it has done what was asked is not "
+            "known: send the call again",
+            peer=self._peer,
+        )
+
+    def _bug(self, error: Exception) -> LemanError:
+        log.error("a call could not be passed on", request_id=self._request_id, exc_info=error)
+        return Internal("INTERNAL_BUG", f"a bug in the {self._here}; its log says more")
+
+
+def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
+    """Return what opens calls of a method; messages are bytes."""
+    path = path_of(method)
+    match method.client_streaming, method.server_streaming:
+        case False, False:
+            return channel.unary_unary(path)
+        case False, True:
+            return channel.unary_stream(path)
+        case True, False:
+            return channel.stream_unary(path)
+    return channel.stream_stream(path)

@@ -1,0 +1,37 @@
+"""Which process serves which service of the public contract. A new service of `leman.v1` gets its line here."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+import leman.v1
+
+#: Served by every process itself; the answer is about that process.
+EVERYWHERE = "leman.v1.InfoService"
+#: Full name of a service → the process whose peers forward calls to it.
+SERVED_BY = {
+    "leman.v1.CatalogService": "planner",
+    "leman.v1.CommitService": "commit_coordinator",
+    "leman.v1.JobService": "executor",
+    "leman.v1.PlannerService": "planner",
+}
+
+
+@functools.cache
+def public_services() -> dict[str, ServiceDescriptor]:
+    """Return every service of the public contract by its full name."""
+    found = {}
+    for module in pkgutil.iter_modules(leman.v1.__path__):
+        if module.name.endswith("_pb2"):
+            file = importlib.import_module(f"leman.v1.{module.name}").DESCRIPTOR
+            found.update({service.full_name: service for service in file.services_by_name.values()})
+    return found
+
+
+def path_of(method: MethodDescriptor) -> str:
+    """Return the path of a method's calls, such as `/leman.v1.JobService/GetJob`."""
+    return f"/{method.containing_service.full_name}/{method.name}"

@@ -1,0 +1,120 @@
+"""Each service answers every public RPC as the service that serves it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor import MethodDescriptor
+
+import leman
+from core.release import SERVICES
+from core.rpc.routes import EVERYWHERE, SERVED_BY, path_of, public_services
+from tests.conftest import System
+
+METHODS = [m for name, service in public_services().items() if name != EVERYWHERE for m in service.methods]
+#: What is the same however often it is asked, beside the empty request: a road to the answer, and not only to an error.
+ASKED = {
+    "CatalogService/ListTables": {"database": "DATABASE"},
+    "CatalogService/DescribeTable": {"table": {"database": "DATABASE", "table": "docs"}},
+    "CatalogService/ListUdfs": {"database": "DATABASE"},
+    "CommitService/VerifyDatabase": {"database": "DATABASE"},
+    "JobService/CancelJob": {"database": "DATABASE", "job_id": "JOB"},
+    "JobService/GetJob": {"database": "DATABASE", "job_id": "JOB"},
+    "JobService/ListJobs": {"database": "DATABASE"},
+    "JobService/WatchJob": {"database": "DATABASE", "job_id": "JOB"},
+}
+
+
+@pytest.fixture(scope="module")
+def asked(system: System, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """ASKED, about a table with a column that was computed."""
+    path = tmp_path_factory.mktemp("front")
+    with system.connect(path) as db:
+        table = db.create_table("docs", pa.table({"n": pa.array(range(10))}))
+        table.add_columns({"twice": "n * 2"})
+        job = table.backfill("twice")
+    filled = {"DATABASE": str(path.resolve()), "JOB": job}
+
+    def fill(value: Any) -> Any:
+        return {key: fill(v) for key, v in value.items()} if isinstance(value, dict) else filled.get(value, value)
+
+    return {name: fill(request) for name, request in ASKED.items()}
+
+
+@pytest.fixture(scope="module")
+def channels(system: System) -> Iterator[dict[str, grpc.Channel]]:
+    opened = {name: grpc.insecure_channel(str(system.service[name])) for name in SERVICES}
+    yield opened
+    for channel in opened.values():
+        channel.close()
+
+
+def outcome(channel: grpc.Channel, method: MethodDescriptor, request: bytes, token: str) -> tuple[Any, ...]:
+    """The messages, code, text and trailers that a call ends with."""
+    kind = ("stream" if method.client_streaming else "unary", "stream" if method.server_streaming else "unary")
+    call = getattr(channel, "_".join(kind))(path_of(method))
+    given = iter([request]) if method.client_streaming else request
+    metadata = (("authorization", f"Bearer {token}"), ("x-request-id", "asked-of-all"))
+    messages: list[bytes] = []
+    try:
+        if method.server_streaming:
+            answer = call(given, metadata=metadata, timeout=30)
+            messages.extend(answer)
+        else:
+            message, answer = call.with_call(given, metadata=metadata, timeout=30)
+            messages.append(message)
+    except grpc.RpcError as error:
+        answer = error
+    return messages, answer.code(), answer.details(), sorted(answer.trailing_metadata())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.containing_service.name}.{method.name}")
+def test_each_service_answers_as_the_one_that_serves_it(system, channels, asked, method):
+    own = SERVED_BY[method.containing_service.full_name]
+    token = str(system.service["token"])
+    named = asked.get(f"{method.containing_service.name}/{method.name}", {})
+    request = json_format.ParseDict(named, message_factory.GetMessageClass(method.input_type)())
+
+    for body in {b"", request.SerializeToString()}:
+        expected = outcome(channels[own], method, body, token)
+        for name in SERVICES:
+            assert outcome(channels[name], method, body, token) == expected, name
+        if body:
+            assert expected[1] is grpc.StatusCode.OK, expected
+
+    garbage = outcome(channels[own], method, b"\xff\xff", token)[1]
+    assert garbage is not grpc.StatusCode.OK
+    for name in SERVICES:
+        assert outcome(channels[name], method, b"\xff\xff", token)[1] is garbage
+        refused = outcome(channels[name], method, b"", "wrong")
+        assert refused[1] is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_the_sdk_works_through_one_address_alone(system, tmp_path, monkeypatch):
+    """As where a firewall lets callers through to one service: the addresses that it names lead nowhere."""
+    service = system.service
+    ask = leman._channel.ask
+
+    def behind_a_firewall(address, endpoints, *, timeout):
+        info = ask(address, endpoints, timeout=timeout)
+        info.planner_address = info.executor_address = info.commit_coordinator_address = "127.0.0.1:9"
+        return info
+
+    monkeypatch.setattr("leman._channel.ask", behind_a_firewall)
+    for name in SERVICES:
+        path = Path(tmp_path / name)
+        with leman.connect(path, endpoint=str(service[name]), token=str(service["token"])) as db:
+            endpoints = db._services._endpoints
+            assert {endpoints.planner, endpoints.executor, endpoints.commit_coordinator} == {service[name]}
+            table = db.create_table("docs", pa.table({"n": pa.array(range(10))}))
+            table.add_columns({"twice": "n * 2"})
+            table.backfill("twice")
+            assert table.to_arrow()["twice"].to_pylist() == [n * 2 for n in range(10)]
+            assert len(db.jobs()) == 1
+            assert db.verify().sound
