@@ -5,7 +5,7 @@ import sys
 from core.skipped_imports import HEAVY, without
 
 with without(*HEAVY):
-    from commit_coordinator.service import create
+    from commit_coordinator.app import create
     from core.rpc.server import main
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ from executor.job_manager.databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.running_jobs import RunningJobs
+from executor.job_service import JobServicer
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.services import Services
 from executor.peers import CommitClient, PlannerClient
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
-from executor.service import JobServicer
 from executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
@@ -38,15 +38,15 @@ _log = structlog.get_logger(__name__)
 _ARCHIVE_AFTER_SECONDS = 30.0
 
 
-def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> ExecutorService:
+def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
     """Start the Spark session, or wait for one that starts already, and make the service. Blocks for seconds."""
     spark = spark or SparkRunner(settings.spark)
     spark.start()
-    return ExecutorService(settings, draining, spark)
+    return Executor(settings, draining, spark)
 
 
-class ExecutorService:
-    """See `core.rpc.server.Service`."""
+class Executor:
+    """The executor's process. See `core.rpc.server.Service`."""
 
     def __init__(self, settings: Settings, draining: asyncio.Event, spark: SparkRunner) -> None:
         self._settings = settings

@@ -6,7 +6,7 @@ from core.skipped_imports import HEAVY, without
 
 with without(*HEAVY):
     from core.rpc.server import main
-    from planner.service import create
+    from planner.app import create
 
 if __name__ == "__main__":
     sys.exit(main("planner", create))

@@ -1,7 +1,7 @@
 """Run one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
 
-A service module (`planner.service` and so on) exposes `create(settings, draining) -> Service`; its `__main__` is
-`main("planner", create)`. When the service is up, one JSON line on standard output says where:
+The `app` module of a service (`planner.app` and so on) exposes `create(settings, draining) -> Service`; its `__main__`
+is `main("planner", create)`. When the service is up, one JSON line on standard output says where:
 
 `{"service": "planner", "port": 40123, "pid": 17}`
 """
@@ -30,7 +30,7 @@ from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.exposure import check_bind, server_credentials
 from core.rpc.forwarding import Forwarding
-from core.rpc.info import InfoServicer
+from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving

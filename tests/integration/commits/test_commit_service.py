@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.service import create
+from commit_coordinator.app import create
 from core.config import Commit, Settings
 from core.rpc import convert
 from core.rpc.server import start_server

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import service as coordinator_service
+from commit_coordinator import app as coordinator_app
 from core.config import Peers, Server, Settings
 from core.rpc import convert
 from core.rpc.server import start_server
@@ -19,8 +19,8 @@ from core.rpc.status import error_from_rpc
 from core.udf.python_versions import PYTHON
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
+from planner import app as planner_app
 from planner import plan_stream
-from planner import service as planner_service
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 DEADLINE = 30.0
@@ -39,9 +39,9 @@ async def planner():
             stack.push_async_callback(server.stop)
             return server.port
 
-        port = await up("commit_coordinator", coordinator_service, Settings(server=Server()))
+        port = await up("commit_coordinator", coordinator_app, Settings(server=Server()))
         settings = Settings(server=Server(), peers=Peers(commit_coordinator=f"127.0.0.1:{port}"))
-        port = await up("planner", planner_service, settings)
+        port = await up("planner", planner_app, settings)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
         yield SimpleNamespace(
             catalog=catalog_pb2_grpc.CatalogServiceStub(channel),

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from core.config import Settings
-from executor.app import ExecutorService
+from executor.app import Executor
 from executor.spark.address import CallbackAddress
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -34,7 +34,7 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
 
     async def scenario() -> None:
         spark, server = IdleSpark(), grpc.aio.server()
-        service = ExecutorService(Settings(), asyncio.Event(), spark)
+        service = Executor(Settings(), asyncio.Event(), spark)
         assert await service.start(server) == ["leman.v1.JobService"]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

@@ -14,7 +14,7 @@ from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.rpc.server import RunningServer, start_server
-from executor.service import JobServicer
+from executor.job_service import JobServicer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import FIT

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import ResourceExhausted
+from executor.job_service import JobServicer
 from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.service import JobServicer
 from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.standalone_capacity import Capacity, capacity_of, masters

@@ -35,7 +35,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             database=settings.embedded.database,
         )
 
-    async def GetInfo(  # noqa: N802 - named by the proto
+    async def GetInfo(
         self,
         request: info_pb2.GetInfoRequest,  # noqa: ARG002 - given by gRPC; it has no fields
         context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - given by gRPC

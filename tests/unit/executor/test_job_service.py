@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from executor import service
-from executor.service import _EndedJobs
+from executor import job_service
+from executor.job_service import _EndedJobs
 
 RUNNING = Job("job-1", "r", JobState.RUNNING, BackfillSpec("/d", "t", "y"), 1.0, 1.0)
 DONE = replace(RUNNING, state=JobState.DONE, updated_at=2.0)
@@ -26,7 +26,7 @@ def test_another_record_of_the_same_job_is_answered_as_it_is():
 
 
 def test_the_oldest_answers_go_first(monkeypatch):
-    monkeypatch.setattr(service, "_ANSWERS_KEPT", 2)
+    monkeypatch.setattr(job_service, "_ANSWERS_KEPT", 2)
     ended = _EndedJobs()
     jobs = [replace(DONE, job_id=f"job-{n}") for n in range(3)]
     answers = [ended.answer(job) for job in jobs]

@@ -11,17 +11,14 @@ from typing import Any, TypeAlias
 import grpc
 
 from commit_coordinator import convert_commits, optimizing
-from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_garbage import collection_to_proto
 from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lance_io import view_drop
 from commit_coordinator.request_memory import RequestMemory
-from commit_coordinator.submission_service import CommitSubmissionServicer
 from commit_coordinator.verification.report import Place
 from commit_coordinator.verification.verifier import verify
-from core.config import Settings
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import InvalidArgument, NotFound, Unavailable
 from core.lance_io import commit_history
@@ -30,10 +27,7 @@ from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert import index_to_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
-from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
-#: Fragments whose outcomes are remembered: some 20 MB.
-REMEMBERED = 100_000
 #: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
 FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
@@ -41,43 +35,8 @@ _COLLECTORS = 2
 _VERIFIERS = 2
 #: One update of indexes takes all threads of Lance's.
 _INDEXERS = 2
-_SERVICES = (
-    commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
-    submission_pb2.DESCRIPTOR.services_by_name["CommitSubmissionService"].full_name,
-)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-
-
-def create(settings: Settings, draining: asyncio.Event) -> CommitCoordinator:
-    """Return the service; see `core.rpc.server.Factory`."""
-    return CommitCoordinator(settings, draining)
-
-
-class CommitCoordinator:
-    """The commit coordinator as a service, see `core.rpc.server.Service`."""
-
-    def __init__(self, settings: Settings, draining: asyncio.Event) -> None:
-        self._limits = Limits(
-            version_conflict_max_retries=settings.commit.version_conflict_max_retries,
-            max_queued_requests=settings.commit.max_queued_requests,
-        )
-        self._draining = draining
-        self._servicer: CommitServicer | None = None
-
-    async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Add CommitService and CommitSubmissionService; return their names."""
-        queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
-        self._servicer = CommitServicer(queues, memory, self._draining)
-        commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
-        submissions = CommitSubmissionServicer(queues, memory, self._draining)
-        submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
-        return list(_SERVICES)
-
-    async def stop(self) -> None:
-        """Wait until running commits are made, then close."""
-        if self._servicer is not None:
-            await self._servicer.close()
 
 
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):

@@ -1,0 +1,54 @@
+"""Puts a commit coordinator together: its two servicers, and the commit queues that they share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.commit_service import CommitServicer
+from commit_coordinator.commit_submission_service import CommitSubmissionServicer
+from commit_coordinator.request_memory import RequestMemory
+from core.config import Settings
+from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
+
+#: Fragments whose outcomes are remembered: some 20 MB.
+REMEMBERED = 100_000
+_SERVICES = (
+    commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
+    submission_pb2.DESCRIPTOR.services_by_name["CommitSubmissionService"].full_name,
+)
+
+
+def create(settings: Settings, draining: asyncio.Event) -> CommitCoordinator:
+    """Make the commit coordinator; see `core.rpc.server.Factory`."""
+    return CommitCoordinator(settings, draining)
+
+
+class CommitCoordinator:
+    """The commit coordinator's process. See `core.rpc.server.Service`."""
+
+    def __init__(self, settings: Settings, draining: asyncio.Event) -> None:
+        self._limits = Limits(
+            version_conflict_max_retries=settings.commit.version_conflict_max_retries,
+            max_queued_requests=settings.commit.max_queued_requests,
+        )
+        self._draining = draining
+        self._servicer: CommitServicer | None = None
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Add CommitService and CommitSubmissionService; return their names."""
+        queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
+        self._servicer = CommitServicer(queues, memory, self._draining)
+        commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
+        submissions = CommitSubmissionServicer(queues, memory, self._draining)
+        submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
+        return list(_SERVICES)
+
+    async def stop(self) -> None:
+        """Wait until running commits are made, then close."""
+        if self._servicer is not None:
+            await self._servicer.close()
