@@ -119,7 +119,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         page = read_page(request.page_size, request.page_token, scope)
         after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
         errors, go_on = await self._manager.errors(
-            request.database, request.job_id, request.column, after, page.size, untold=request.places_only
+            request.database, request.job_id, request.column, after, page.size, all_places=request.places_only
         )
         found = [convert_jobs.row_error_to_proto(e, place_only=request.places_only) for e in errors]
         return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=page.token(go_on) if go_on else "")

@@ -179,7 +179,7 @@ class CommitClient:
         attempt: Attempt,
         request_id: str,
     ) -> int:
-        """Lays a view's placeholders anew, for the definition in the schema's metadata; the view's version after it.
+        """Creates a view's placeholders again, for the definition in the schema's metadata; the view's version then.
         Raises like `replace_column`."""
         request = _view_request(plan, attempt, request_id)
         request.create_placeholders.schema = convert.schema_to_bytes(schema)

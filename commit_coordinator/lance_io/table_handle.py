@@ -94,7 +94,7 @@ class StagedFiles:
                 layout = self._layouts[key] = self._layout(name, output)
         return InstallableFile(
             staged.file,
-            laid_out_as(layout, staged),
+            with_layout_of(layout, staged),
             verified.deletions,
         )
 
@@ -297,7 +297,7 @@ class TableHandle:
         )
 
 
-def laid_out_as(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
+def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
     """Return a staged file as a manifest names it, with the columns of another one."""
     return LanceDataFile(
         staged.file,

@@ -18,7 +18,7 @@ from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import DeletionFile, FragmentMetadata
 from lance.schema import LanceSchema
 
-from commit_coordinator.lance_io.table_handle import InstallableFile, commit_outcomes, laid_out_as
+from commit_coordinator.lance_io.table_handle import InstallableFile, commit_outcomes, with_layout_of
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
@@ -113,7 +113,7 @@ class ViewFiles:
         if layout is None:
             with using_storage(self._uri):
                 layout = self._layouts[names, version] = LanceDataFile.create(self._dataset, staged.file)
-        return laid_out_as(layout, staged)
+        return with_layout_of(layout, staged)
 
 
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
@@ -132,7 +132,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
         if files:
             template = _template(made)
             layout = template.get_fragments()[0].metadata.files[0]
-            fragments = [FragmentMetadata(0, [laid_out_as(layout, file)], file.physical_rows) for file in files]
+            fragments = [FragmentMetadata(0, [with_layout_of(layout, file)], file.physical_rows) for file in files]
             operation = LanceOperation.Overwrite(template.lance_schema, fragments)
             transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
             lance.LanceDataset.commit(uri, transaction, enable_stable_row_ids=True, commit_timeout=_TIMEOUT)

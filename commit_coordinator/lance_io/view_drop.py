@@ -8,12 +8,12 @@ from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables
-from core.lance_io.views import scratch_table as view_stage
+from core.lance_io.views import scratch_table
 from core.locations import table_uri
 from core.storage_errors import failed
 from core.views.metadata import QUERY, from_metadata
 
-_STAGE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
+_SCRATCH_TABLE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
 
 
 def check(database: str, name: str, *, force: bool) -> None:
@@ -61,10 +61,10 @@ def drop(database: str, name: str) -> None:
     Raises:
         Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
     """
-    pattern = re.compile(_STAGE.format(re.escape(name)))
+    pattern = re.compile(_SCRATCH_TABLE.format(re.escape(name)))
     for table in LanceTables().list_tables(database):
         if pattern.fullmatch(table):
-            view_stage.drop(table_uri(database, table))
+            scratch_table.drop(table_uri(database, table))
     uri = table_uri(database, name)
     system, path = filesystem_of(uri)
     try:

@@ -70,7 +70,7 @@ class ViewChecks:
         """
         try:
             if isinstance(request, CreatePlaceholdersRequest):
-                return await self._pool.run(_laid, request)
+                return await self._pool.run(_with_placeholders, request)
             if isinstance(request, FillPlaceholdersRequest):
                 return Prepared(request, await self._checked(request.fragments, "fill"))
             appended = await self._checked(request.appended, "append")
@@ -115,7 +115,7 @@ def _evicted(request: ApplyDeltaRequest) -> Ids:
     return view_files.read_evictions(request.uri, request.evictions_file, request.evictions_digest)
 
 
-def _laid(request: CreatePlaceholdersRequest) -> Prepared:
+def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:
     """Write the placeholders of a view to files, streamed with bounded memory, and the record of its source."""
     if request.create and view_commits.find(request.uri) is not None:
         return Prepared(request)

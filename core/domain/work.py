@@ -56,12 +56,12 @@ class WorkContext:
     #: Where failed rows are stored; empty: nowhere.
     errors_uri: str = ""
     #: Whether what the function said is stored with them.
-    errors_told: bool = True
+    store_messages: bool = True
     redis_url: str = field(repr=False, default="")
     lease_seconds: float = 6.0
     threads: int = 1
     #: Seconds after which a worker at work says again that it lives; 0: it does not.
-    beat_seconds: float = 0.0
+    heartbeat_seconds: float = 0.0
     #: Whether only rows that the current file marks as failed are evaluated.
     failed_only: bool = False
     #: See `core.domain.plan.PlanHeader`.

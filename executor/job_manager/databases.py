@@ -78,10 +78,10 @@ class JobDatabase:
         return await self._pool.run(self._history.warnings)
 
     async def failed_rows(
-        self, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+        self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
     ) -> tuple[list[StoredRowError], Place | None]:
         """Return a page of failed rows, see `RowErrors.page`."""
-        return await self._pool.run(self._row_errors.page, job_id, column, after, size, untold=untold)
+        return await self._pool.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
 
 class JobDatabases:

@@ -95,10 +95,10 @@ class JobManager:
         return self._queries.watch(database, job_id, after, heartbeat_seconds)
 
     async def errors(
-        self, database: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+        self, database: str, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
     ) -> tuple[list[StoredRowError], Place | None]:
         """Return a page of a job's failed rows, see `JobQueries.errors`."""
-        return await self._queries.errors(database, job_id, column, after, size, untold=untold)
+        return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 
     async def cancel(self, database: str, job_id: str) -> Job:
         """Ask a job to stop; ended jobs stay as they are.

@@ -65,7 +65,7 @@ class JobQueries:
             job = await self.get(path, job_id)
             run = self._running.here(job_id)
             if run is not None:
-                async with contextlib.aclosing(run.status.follow(after, heartbeat_seconds)) as messages:
+                async with contextlib.aclosing(run.status.watch(after, heartbeat_seconds)) as messages:
                     async for message in messages:
                         sequence = message[0]
                         yield message
@@ -79,7 +79,7 @@ class JobQueries:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def errors(
-        self, path: str, job_id: str, column: str, after: Place | None, size: int, *, untold: bool
+        self, path: str, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
     ) -> tuple[list[StoredRowError], Place | None]:
         """Return a page of a job's failed rows, see `RowErrors.page`.
 
@@ -88,4 +88,4 @@ class JobQueries:
         """
         await self.get(path, job_id)
         database = await self._adoption.open(path)
-        return await database.failed_rows(job_id, column, after, size, untold=untold)
+        return await database.failed_rows(job_id, column, after, size, all_places=all_places)

@@ -104,7 +104,7 @@ class JobStatus:
         self.note("state", job.state.value)
         await self.publish()
 
-    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
 
         Each message has its sequence, the job, and the events since the message before.

@@ -166,7 +166,7 @@ class PlanExecution:
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
             await self._grow_with_cluster()
             self._tell_busy()
-            told, news = self._watch.turn(self._waits_for())
+            told, news = self._watch.check(self._waits_for())
             for stall in news:
                 self._status.note("stall", stall.message)
             self._status.update(stalls=tuple(told))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from core.domain.job import StoredRowError
 from core.lance_io.log_snapshot import Snapshot
-from executor.worker.error_store import UNTOLD, errors_uri, open_log
+from executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
 
 #: (row address, column) of the last row of a page.
 Place = tuple[int, str]
@@ -54,7 +54,7 @@ class RowErrors:
         self._changing = threading.Lock()
 
     def page(
-        self, job_id: str, column: str, after: Place | None, size: int, *, untold: bool = False
+        self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool = False
     ) -> tuple[list[StoredRowError], Place | None]:
         """Return a page of the failed rows of a job, each once, as the last attempt left it.
 
@@ -64,7 +64,7 @@ class RowErrors:
             column: Empty: the failed rows of all columns.
             after: The place after which the page begins; None: the first page.
             size: The most rows of the page.
-            untold: Also rows of which nothing but the place is stored.
+            all_places: Also rows of which nothing but the place is stored.
 
         Returns:
             The rows, and the place after which the next page begins; None: this was the last.
@@ -72,7 +72,7 @@ class RowErrors:
         Raises:
             LemanError: what `storage_errors.failed` gives, where the store cannot be read.
         """
-        found = self._listing((job_id, column, untold), anew=after is None)
+        found = self._listing((job_id, column, all_places), anew=after is None)
         if found is None:
             return [], None
         snapshot, listing = found
@@ -103,7 +103,7 @@ class RowErrors:
         return snapshot, kept
 
 
-def _list(snapshot: Snapshot, job_id: str, column: str, untold: bool) -> _Listing:  # noqa: FBT001 - a part of the key
+def _list(snapshot: Snapshot, job_id: str, column: str, all_places: bool) -> _Listing:  # noqa: FBT001 - a part of the key
     addresses, columns, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     names: dict[str, int] = {}
     begin = 0
@@ -111,8 +111,8 @@ def _list(snapshot: Snapshot, job_id: str, column: str, untold: bool) -> _Listin
         wanted = pc.equal(batch["job_id"], job_id)
         if column:
             wanted = pc.and_(wanted, pc.equal(batch["column"], column))
-        if not untold:
-            wanted = pc.and_(wanted, pc.not_equal(batch["error_type"], UNTOLD))
+        if not all_places:
+            wanted = pc.and_(wanted, pc.not_equal(batch["error_type"], PLACE_ONLY))
         at = np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
         if len(at):
             rows = batch.take(pa.array(at))

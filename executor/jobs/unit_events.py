@@ -119,7 +119,7 @@ class PlanUnits:
         self.changed.set()
         self._wake()
 
-    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+    async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
         while not (self._over or self.trouble or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
@@ -127,7 +127,7 @@ class PlanUnits:
                 self.handed_out += 1
                 if unit.slice_rows:
                     await self._rest()
-                self._watch.took(worker, unit, beats=beats)
+                self._watch.took(worker, unit, heartbeats=heartbeats)
                 return unit
             if not self._work_queue.outstanding:
                 break

@@ -127,7 +127,7 @@ class FirstFill:
         work, before = self._work, self._work.journal.result.rows_added
         if not installed:
             return
-        work.journal.landed(asked, made, installed)
+        work.journal.committed(asked, made, installed)
         rows = work.journal.result.rows_added - before
         work.metrics.rows_committed += rows
         work.metrics.commits += 1

@@ -36,7 +36,8 @@ from executor.refresh.retries import in_thread
 from executor.refresh.value_reuse import ValueReuse
 from executor.refresh.view_files import ScratchValues
 
-_STAGE_ROWS = 1 << 20
+#: Rows in a fragment of a scratch table.
+_SCRATCH_FRAGMENT_ROWS = 1 << 20
 #: Reasons for which earlier values are not wanted any more.
 _ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
@@ -139,7 +140,7 @@ class Delta:
         rows = change.rows
         of = file_layout.digest(plan, plan.target_version, change.functions, change.lists)
         self._work.metrics.expect(len(rows), len(change.functions))
-        parts = [rows[at : at + _STAGE_ROWS] for at in range(0, len(rows), _STAGE_ROWS)]
+        parts = [rows[at : at + _SCRATCH_FRAGMENT_ROWS] for at in range(0, len(rows), _SCRATCH_FRAGMENT_ROWS)]
         scratch = await self._work.scratch(plan, change.functions, plan.target_version, of, parts)
         if scratch is not None:
             await self._work.fill(scratch, change.functions, reuse=ValueReuse(plan, rows))
@@ -208,7 +209,7 @@ class Delta:
 
     def _note(self, asked: AskedCommit, made: int) -> None:
         work, gains = self._work, asked.gains
-        work.journal.landed(asked, made)
+        work.journal.committed(asked, made)
         work.metrics.rows_committed += gains.rows_added + gains.rows_recomputed
         work.status.note(
             "commit",

@@ -83,7 +83,7 @@ class Journal:
         self.expect(commit)
         await self._write()
 
-    def landed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
+    def committed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
         """Count a commit that the view has since `version`: all of it, or only these fragments."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
@@ -107,7 +107,7 @@ class Journal:
         for commit in self._asked:
             record = await in_thread(commit_history.find_commit, commit.uri, commit.request_id, commit.read_version)
             if record is not None:
-                self.landed(commit, record.version, record.files.keys() if commit.filled else None)
+                self.committed(commit, record.version, record.files.keys() if commit.filled else None)
 
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}

@@ -33,12 +33,12 @@ _decoder = msgspec.json.Decoder(WorkerMessage)
 class UnitSource(Protocol):
     """A job, as its workers see it."""
 
-    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+    async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         """Wait for a unit and return it; None: there is nothing more to do for this worker.
 
         Args:
             worker: The worker's name.
-            beats: The worker says now and then that it lives.
+            heartbeats: The worker says now and then that it lives.
         """
         ...
 
@@ -159,7 +159,7 @@ async def _drive(
     worker: str, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     while True:
-        unit = await unit_source.next_unit(worker, beats=True)
+        unit = await unit_source.next_unit(worker, heartbeats=True)
         outcome = None
         try:
             await _send(writer, unit)

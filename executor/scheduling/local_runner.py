@@ -77,7 +77,7 @@ async def _worker(
         return worker_state.run(unit, sink, stopped=stop.is_set)
 
     while not stop.is_set():
-        unit = await unit_source.next_unit(name, beats=False)
+        unit = await unit_source.next_unit(name, heartbeats=False)
         if unit is None:
             return
         unit_source.on_outcome(await loop.run_in_executor(pool, run, unit))

@@ -1,7 +1,7 @@
 """Stalls: what a job waits for where nothing has moved for a while. Pure.
 
-Time is counted in rounds of a few seconds, and by what was heard in each: an executor that was itself suspended does
-not take its own pause for that of its workers.
+Time is counted in checks, a few seconds apart, and by what was heard between them: an executor that was itself
+suspended does not take its own pause for that of its workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOWHERE = RowRange(0, 0)
 
 
 class Idleness:
-    """The count of rounds for which things have not moved.
+    """The count of checks for which things have not moved.
 
     A thing that moves again after it counted as stalled was slow, not stalled: from then on all get twice as long.
     """
@@ -28,60 +28,60 @@ class Idleness:
         self.patience = patience
         self._seen: dict[str, tuple[object, int]] = {}
 
-    def turn(self, marks: Mapping[str, object]) -> dict[str, int]:
-        """End a round, and return the idle rounds of the things that are stalled.
+    def check(self, marks: Mapping[str, object]) -> dict[str, int]:
+        """Compare with the check before, and return the idle checks of the things that are stalled.
 
         Args:
             marks: A value for each thing that is to move; it changes when the thing moves.
         """
         before, self._seen = self._seen, {}
         for thing, mark in marks.items():
-            seen, rounds = before.get(thing, (None, 0))
+            seen, idle = before.get(thing, (None, 0))
             moved = thing not in before or seen != mark
-            if moved and rounds >= self.patience:
-                self.patience = 2 * rounds
-            self._seen[thing] = (mark, 0 if moved else rounds + 1)
-        return {thing: rounds for thing, (_, rounds) in self._seen.items() if rounds >= self.patience}
+            if moved and idle >= self.patience:
+                self.patience = 2 * idle
+            self._seen[thing] = (mark, 0 if moved else idle + 1)
+        return {thing: idle for thing, (_, idle) in self._seen.items() if idle >= self.patience}
 
 
 @dataclass(slots=True)
 class _Worker:
     name: str
     unit: WorkUnit
-    beats: bool
+    heartbeats: bool
     moves: int = 0
-    in_flight_of_life: int = 0
+    times_heard: int = 0
 
 
 class WorkerWatch:
-    """The workers of one job; `idle_rounds` of `round_seconds` each without a move are a stall."""
+    """The workers of one job; `idle_checks`, `check_seconds` apart, without a move are a stall."""
 
-    def __init__(self, idle_rounds: int, round_seconds: float, crashes: CrashTracker) -> None:
-        self._seconds = round_seconds
-        self._idle = Idleness(idle_rounds)
-        self._silent = Idleness(idle_rounds)
+    def __init__(self, idle_checks: int, check_seconds: float, crashes: CrashTracker) -> None:
+        self._seconds = check_seconds
+        self._idle = Idleness(idle_checks)
+        self._silent = Idleness(idle_checks)
         self._crashes = crashes
         self._workers: dict[str, _Worker] = {}
         self._told: dict[str, Stall] = {}
         #: Units of workers that do not even say that they live.
         self.silent: list[WorkUnit] = []
 
-    def took(self, worker: str, unit: WorkUnit, *, beats: bool) -> None:
-        """Note that a worker was given a unit; `beats`: it says now and then that it lives."""
-        self._workers[unit.unit_id] = _Worker(worker, unit, beats)
+    def took(self, worker: str, unit: WorkUnit, *, heartbeats: bool) -> None:
+        """Note that a worker was given a unit; `heartbeats`: it says now and then that it lives."""
+        self._workers[unit.unit_id] = _Worker(worker, unit, heartbeats)
 
     def moved(self, unit_id: str) -> None:
         """Note that a unit's worker has made progress."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.moves += 1
-            worker.in_flight_of_life += 1
+            worker.times_heard += 1
 
     def lives(self, unit_id: str) -> None:
         """Note that a unit's worker said that it lives."""
         worker = self._workers.get(unit_id)
         if worker is not None:
-            worker.in_flight_of_life += 1
+            worker.times_heard += 1
 
     def ended(self, unit_id: str) -> None:
         """Note that a unit came back, or was lost."""
@@ -92,8 +92,8 @@ class WorkerWatch:
         worker = self._workers.get(unit_id)
         return worker.name if worker is not None else ""
 
-    def turn(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """End a round.
+    def check(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
+        """Look what moved since the check before.
 
         Args:
             others: What the job waits for besides workers, in words, with a mark that changes when it moves.
@@ -101,15 +101,16 @@ class WorkerWatch:
         Returns:
             All stalls, and those worth telling: new ones, and each again after twice as long.
         """
-        silent = self._silent.turn({u: worker.in_flight_of_life for u, worker in self._workers.items() if worker.beats})
+        heard = {u: worker.times_heard for u, worker in self._workers.items() if worker.heartbeats}
+        silent = self._silent.check(heard)
         marks = {u: worker.moves for u, worker in self._workers.items()}
-        idle = self._idle.turn({**marks, **others})
+        idle = self._idle.check({**marks, **others})
         self.silent = [self._workers[unit_id].unit for unit_id in silent]
         stalls = {
-            thing: self._of_worker(self._workers[thing], rounds * self._seconds, silent=thing in silent)
+            thing: self._of_worker(self._workers[thing], checks * self._seconds, silent=thing in silent)
             if thing in self._workers
-            else _of_other(thing, rounds * self._seconds)
-            for thing, rounds in {**idle, **silent}.items()
+            else _of_other(thing, checks * self._seconds)
+            for thing, checks in {**idle, **silent}.items()
         }
         news = [stall for thing, stall in stalls.items() if self._is_news(thing, stall)]
         self._told = {thing: told for thing, told in self._told.items() if thing in stalls}

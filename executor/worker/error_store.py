@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 )
 
 #: Stands in place of an exception's class where only the place of a failed row is stored.
-UNTOLD = ""
+PLACE_ONLY = ""
 
 
 def errors_uri(database: str) -> str:
@@ -50,15 +50,15 @@ class JobErrors:
         job_id: The job.
         column: The column that is computed.
         udf_version: The version of the function.
-        told: Whether to store what the function said of an error; False: only the places of failed rows are stored.
+        store_messages: Whether to store what the function said of an error; False: only the places of failed rows.
     """
 
-    def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, told: bool = True) -> None:
+    def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, store_messages: bool = True) -> None:
         self._log = open_log(uri) if uri else None
         self._job_id = job_id
         self._column = column
         self._udf_version = udf_version
-        self._told = told
+        self._store_messages = store_messages
 
     def store(self, failures: Sequence[RowFailure]) -> None:
         """Append failed rows in one version of the table.
@@ -76,8 +76,8 @@ class JobErrors:
             udf_version=self._udf_version,
             row_address=failure.row_address,
             row_id=failure.row_id,
-            error_type=failure.error_type if self._told else UNTOLD,
-            error_message=failure.message if self._told else "",
-            traceback=failure.traceback if self._told else "",
+            error_type=failure.error_type if self._store_messages else PLACE_ONLY,
+            error_message=failure.message if self._store_messages else "",
+            traceback=failure.traceback if self._store_messages else "",
             attempt=failure.attempt,
         )

@@ -83,15 +83,15 @@ class ExecutorConnection:
 
         0 seconds: never.
         """
-        beats = threading.Thread(target=self._beat, args=(seconds,), name="beats", daemon=True)
+        heartbeats = threading.Thread(target=self._say_alive, args=(seconds,), name="heartbeats", daemon=True)
         if seconds:
-            beats.start()
+            heartbeats.start()
         try:
             yield
         finally:
             self._over.set()
             if seconds:
-                beats.join()
+                heartbeats.join()
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -102,7 +102,7 @@ class ExecutorConnection:
         finally:
             self._at_work.clear()
 
-    def _beat(self, seconds: float) -> None:
+    def _say_alive(self, seconds: float) -> None:
         with contextlib.suppress(OSError):  # the worker will notice itself
             while not self._over.wait(seconds):
                 if self._at_work.is_set():
@@ -128,7 +128,7 @@ class WorkerState:
         self._reservations = reservations_at(context.redis_url, context.lease_seconds)
         column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
         self._errors = JobErrors(
-            context.errors_uri, context.job_id, column, context.udf.version, told=context.errors_told
+            context.errors_uri, context.job_id, column, context.udf.version, store_messages=context.store_messages
         )
 
     def run(self, unit: WorkUnit, sink: ProgressSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
@@ -166,7 +166,7 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = ExecutorConnection(link)
         connection.say(msgspec.structs.replace(hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
-        with descriptors.keeping(link.fileno()), connection.beating(context.beat_seconds):
+        with descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
                     outcome = worker_state.run(unit, connection)

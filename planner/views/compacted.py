@@ -43,7 +43,7 @@ def only_moved(
         if any((state := _state(fragment, fields))[-1])  # without a file nothing tells it from another one of its id
     }
     for rewrite in compactions:
-        _follow(groups, rewrite, fields)
+        _trace(groups, rewrite, fields)
     ends = {_state(fragment, fields): fragment for fragment in newer}
     found: set[Fragment] = set()
     for group in set(groups.values()):
@@ -53,7 +53,7 @@ def only_moved(
     return found
 
 
-def _follow(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int]) -> None:
+def _trace(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int]) -> None:
     """Apply one compaction to the groups: of fragments that are all known it makes others with the same rows."""
     old, new = ({_state(f, fields) for f in fragments} for fragments in (rewrite.old, rewrite.new))
     if not old <= groups.keys() or not _is_whole(rewrite, fields):

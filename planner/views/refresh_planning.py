@@ -175,9 +175,9 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
         reason = RefreshReason.FIRST_FILL
     elif case.moved and (found or not stale):
         message, reason = _what_changed(case, found), RefreshReason.SOURCE_CHANGED
-        message += f". {_anew(stale)}" if stale else ""
+        message += f". {_other_functions(stale)}" if stale else ""
     elif stale:
-        message, reason = _anew(stale), RefreshReason.FUNCTION_CHANGED
+        message, reason = _other_functions(stale), RefreshReason.FUNCTION_CHANGED
     else:
         message = f"The view is right for version {case.target.version} of its source already"
         return _Decision(RefreshMode.NO_OP, RefreshReason.UP_TO_DATE, message)
@@ -189,9 +189,9 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
     other = case.moved or broken is not None
     message = f"No row has values yet: {_count(len(state.unset), 'fragment')} of placeholders"
     if other:
-        message += f", laid anew for version {case.target.version} of the source"
+        message += f", created again for version {case.target.version} of the source"
     elif again := bool(rows) and not _created_by(case.view, rows):
-        message += f", laid anew with {rows} rows in each"
+        message += f", created again with {rows} rows in each"
         return _Decision(
             RefreshMode.FULL, RefreshReason.FIRST_FILL, message, state.unset, create_placeholders_again=again
         )
@@ -221,7 +221,7 @@ def _full(case: Case, reason: RefreshReason) -> _Decision:
     return _Decision(RefreshMode.FULL, reason, f"{why}: every row is computed, beside the view as it is")
 
 
-def _anew(stale: Sequence[str]) -> str:
+def _other_functions(stale: Sequence[str]) -> str:
     return f"Another function version is to compute {', '.join(stale)} for every row"
 
 

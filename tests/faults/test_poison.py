@@ -40,7 +40,7 @@ def poison(kind: str, rows: tuple[int, ...], folder: Path, **options: object) ->
             while True:
                 pass
         elif kind == "native_loop":
-            ctypes.PyDLL(None).pause()  # never lets go of the interpreter
+            ctypes.PyDLL(None).pause()  # keeps the interpreter to itself
         elif kind == "memory":
             raise MemoryError("no room")
         elif kind == "limit":

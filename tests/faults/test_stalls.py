@@ -20,7 +20,7 @@ from tests.integration.call_log import numbers, values
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 ROWS, TASK = 400, 40
-ROUNDS, ROUND_SECONDS = 4, 0.5
+CHECKS, CHECK_SECONDS = 4, 0.5
 CANCEL_SECONDS = 5.0
 
 
@@ -28,8 +28,8 @@ CANCEL_SECONDS = 5.0
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One of its own, in which a stall is noticed after seconds."""
     stalls = {
-        "LEMAN_WRITER__STALL_IDLE_CHECKS": str(ROUNDS),
-        "LEMAN_WRITER__STALL_CHECK_SECONDS": str(ROUND_SECONDS),
+        "LEMAN_WRITER__STALL_IDLE_CHECKS": str(CHECKS),
+        "LEMAN_WRITER__STALL_CHECK_SECONDS": str(CHECK_SECONDS),
     }
     with armed_lake(tmp_path_factory.mktemp("stalls"), **stalls) as running:
         yield running
@@ -90,12 +90,12 @@ def test_a_call_that_does_not_come_back_is_reported(lake, db, tmp_path):
     (stall,) = job.stalls
     assert stall.message == event.message == str(stall)
     assert stall.worker.startswith("worker ")
-    assert f"{stall.worker} has not moved for {ROUNDS * ROUND_SECONDS:g} s" in stall.message
+    assert f"{stall.worker} has not moved for {CHECKS * CHECK_SECONDS:g} s" in stall.message
     assert stall.fragment_id == 1
     assert stall.rows[0] <= 25 - 20 < stall.rows[1]
     assert not stall.silent
     assert "timeout" in stall.message
-    again, _ = until(future, "stall", f"has not moved for {2 * ROUNDS * ROUND_SECONDS:g} s")
+    again, _ = until(future, "stall", f"has not moved for {2 * CHECKS * CHECK_SECONDS:g} s")
     assert [s.worker for s in again.stalls] == [stall.worker]
     assert db.job(job.job_id).stalls, "GetJob tells too"
     (line,) = wait_for(lambda: logged(lake, event.message))  # another process writes it to the file
@@ -160,8 +160,8 @@ def test_cancel_ends_a_job_with_a_frozen_worker(lake, db, call_log):
 
 
 def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db, tmp_path):
-    """Native code that never lets go of the interpreter: no beat gets out. A second worker tries, and then it is only
-    reported."""
+    """Native code that keeps the interpreter to itself: no heartbeat gets out. A second worker tries, and then it is
+    only reported."""
 
     @leman.udf(data_type=pa.int64(), name="native", version="1")
     def native(x: int) -> int:
@@ -178,7 +178,7 @@ def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db
     handed_out_again = 0
     for job, events in future.watch(timeout=DEADLINE):
         handed_out_again += sum("handed out again" in event.message for event in events)
-        workers |= {s.worker for s in job.stalls if s.silent and s.idle_seconds >= 2 * ROUNDS * ROUND_SECONDS}
+        workers |= {s.worker for s in job.stalls if s.silent and s.idle_seconds >= 2 * CHECKS * CHECK_SECONDS}
         if len(workers) == 2:
             break
     assert handed_out_again == 1
@@ -195,7 +195,7 @@ def test_a_commit_without_an_answer_is_reported(lake, db, call_log):
     try:
         job, event = until(future, "stall", "the commit of 1 fragments has no answer yet")
         assert [s.worker for s in job.stalls] == [""]
-        assert f"for {ROUNDS * ROUND_SECONDS:g} s now" in event.message
+        assert f"for {CHECKS * CHECK_SECONDS:g} s now" in event.message
     finally:
         os.kill(coordinator, signal.SIGCONT)
     assert db.job(future.result(timeout=60)).state is JobState.DONE

@@ -35,14 +35,14 @@ from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
 from core.storage_errors import failed, refusal
 
-_DIGEST_KEY = "leman.scratch table"
-_COLUMNS_KEY = "leman.scratch table.columns"
+_DIGEST_KEY = "leman.scratch.digest"
+_COLUMNS_KEY = "leman.scratch.columns"
 
 _DROP_TRIES = 5
 #: Lance field id of `__source_row_id`, the first column.
 _ROW_ID_FIELD = 0
 #: Lets one thread of a process at a time look for a scratch table and create it.
-_LAYING = threading.Lock()
+_CREATING = threading.Lock()
 
 RowIds = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ class ScratchTable:
         except NotFound as error:
             raise taken(self.uri, error) from None
         if found._created_as != self._created_as:
-            raise taken(self.uri, "it was laid anew")
+            raise taken(self.uri, "it was created again")
         return found
 
     def is_there(self) -> bool:
@@ -103,8 +103,8 @@ class ScratchTable:
             Empty where it was not created completely, or is being created again on top of it.
         """
         config = self._dataset.config()
-        laid = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
-        return str(config.get(_DIGEST_KEY, "")) if laid else ""
+        complete = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
+        return str(config.get(_DIGEST_KEY, "")) if complete else ""
 
     def is_whole(self) -> bool:
         """Tell whether all its files are there."""
@@ -219,18 +219,18 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
     Raises:
         Aborted: SCRATCH_TABLE_TAKEN, where another process creates one there at the same time.
     """
-    with _LAYING:
+    with _CREATING:
         found = find_for(uri, digest, parts)
         if found is not None:
             return found
         drop(uri)
         try:
-            laid = _laid(uri, digest, parts, columns)
+            created = _created(uri, digest, parts, columns)
         except (*LANCE_ERRORS, NotFound) as error:  # Lance has all of them for a table that changed
             raise refusal(error, uri) or taken(uri, error) from error
-        if laid.digest != digest:
-            raise taken(uri, "it is being laid anew")
-        return laid
+        if created.digest != digest:
+            raise taken(uri, "it is being created again")
+        return created
 
 
 def taken(uri: str, why: object) -> Aborted:
@@ -240,7 +240,7 @@ def taken(uri: str, why: object) -> Aborted:
     )
 
 
-def _laid(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
+def _created(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64())])
     version: Any = storage_version(columns)
     fragments = []

@@ -300,7 +300,7 @@ class SourceRows:
         if not len(wanted):
             schema = self._dataset.scanner(columns=names).projected_schema
             return pa.RecordBatch.from_pylist([], schema=schema)
-        scanned = self._neighbours.scan(wanted, names)
+        scanned = self._range_scan.scan(wanted, names)
         if scanned is not None:
             return scanned
         with panics_as_errors():
@@ -312,7 +312,7 @@ class SourceRows:
         return batch
 
     @cached_property
-    def _neighbours(self) -> RangeScan:
+    def _range_scan(self) -> RangeScan:
         return RangeScan(self._dataset)
 
     def _gone(self, missing: Ids) -> Aborted:

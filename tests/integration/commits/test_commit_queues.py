@@ -269,15 +269,15 @@ def test_tables_have_queues_of_their_own(tmp_path, monkeypatch):
 # --------------------------------------------------------- failures that do not say what happened
 
 
-def failing(monkeypatch, *, land: bool, times: int = 1, error: BaseException | None = None) -> list[int]:
-    """The first `times` commits raise, after (`land`) or before they reach the table. Returns the calls made."""
+def failing(monkeypatch, *, commits: bool, times: int = 1, error: BaseException | None = None) -> list[int]:
+    """The first `times` commits raise, after (`commits`) or before they reach the table. Returns the calls made."""
     commit, calls = lance.LanceDataset.commit, []
 
     def unreliable(*args, **kwargs):
         calls.append(1)
         if len(calls) > times:
             return commit(*args, **kwargs)
-        if land:
+        if commits:
             commit(*args, **kwargs)
         raise error or OSError("connection reset by peer")
 
@@ -285,20 +285,20 @@ def failing(monkeypatch, *, land: bool, times: int = 1, error: BaseException | N
     return calls
 
 
-@pytest.mark.parametrize("land", [True, False])
-def test_lost_reply_of_the_store_is_looked_after(table, monkeypatch, land):
+@pytest.mark.parametrize("commits", [True, False])
+def test_lost_reply_of_the_store_is_looked_after(table, monkeypatch, commits):
     request = Planner(table).request(0)
     before = table.open().version
-    calls = failing(monkeypatch, land=land)
+    calls = failing(monkeypatch, commits=commits)
     assert reasons(submit(request)[0]) == ["committed"]
     assert table.open().version == before + 1
-    assert len(calls) == (1 if land else 2)
+    assert len(calls) == (1 if commits else 2)
 
 
 def test_lost_reply_is_found_in_the_history_when_the_file_is_gone_again(table, monkeypatch):
     request = Planner(table).request(0)
 
-    class Landed(OSError):
+    class CommittedAnyway(OSError):
         """Raised once the file was installed and compacted away."""
 
     commit = lance.LanceDataset.commit
@@ -306,7 +306,7 @@ def test_lost_reply_is_found_in_the_history_when_the_file_is_gone_again(table, m
     def lost(*args, **kwargs):
         commit(*args, **kwargs)
         table.open().optimize.compact_files()
-        raise Landed("reply lost")
+        raise CommittedAnyway("reply lost")
 
     monkeypatch.setattr(lance.LanceDataset, "commit", lost)
     assert reasons(submit(request)[0]) == ["committed"]
@@ -315,7 +315,7 @@ def test_lost_reply_is_found_in_the_history_when_the_file_is_gone_again(table, m
 
 def test_unknown_is_not_reported_as_failed(table, monkeypatch):
     request = Planner(table).request(0)
-    calls = failing(monkeypatch, land=False, times=99)
+    calls = failing(monkeypatch, commits=False, times=99)
     with pytest.raises(Unavailable) as caught:
         submit(request, limits=Limits(version_conflict_max_retries=2, longest_backoff_seconds=0.01))
     assert caught.value.reason == "COMMIT_UNKNOWN"
@@ -324,9 +324,9 @@ def test_unknown_is_not_reported_as_failed(table, monkeypatch):
     assert reasons(submit(request)[0]) == ["committed"]
 
 
-def test_last_try_that_landed_counts(table, monkeypatch):
+def test_last_try_that_committed_counts(table, monkeypatch):
     request = Planner(table).request(0)
-    failing(monkeypatch, land=True, times=99)
+    failing(monkeypatch, commits=True, times=99)
     limits = Limits(version_conflict_max_retries=0)
     assert reasons(submit(request, limits=limits)[0]) == ["committed"]
 

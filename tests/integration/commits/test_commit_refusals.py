@@ -116,20 +116,20 @@ def test_what_may_pass_is_tried_again(error, kind):
     assert type(outcome(error)) is kind
 
 
-@pytest.mark.parametrize("land", [True, False])
-def test_a_panic_is_looked_after_and_not_tried_again(tmp_path, monkeypatch, land):
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_panic_is_looked_after_and_not_tried_again(tmp_path, monkeypatch, commits):
     table = make_table(str(tmp_path / "t.lance"))
     request = Planner(table).request(0)
     commit, calls = lance.LanceDataset.commit, []
 
     def panics(*args, **kwargs):
         calls.append(1)
-        if land:
+        if commits:
             commit(*args, **kwargs)
         raise PanicException("index out of bounds")
 
     monkeypatch.setattr(lance.LanceDataset, "commit", panics)
-    if land:
+    if commits:
         assert reasons(submit(request, limits=PATIENT)[0]) == ["committed"]
     else:
         assert refused(request) == "COMMIT_REFUSED"

@@ -1,4 +1,4 @@
-"""Drives the production code in one process: planner, work queue, units of work, workers of the coordinator. No
+"""Drives the production code in one process: planner, work queue, units of work, commit queues of the coordinator. No
 network."""
 
 from __future__ import annotations

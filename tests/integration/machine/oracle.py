@@ -435,7 +435,7 @@ class Oracle:
             del self._records[key]
         self.broken.discard(part.fragment)
 
-    def may_land(self, name: str, part: Asked) -> bool:
+    def may_commit(self, name: str, part: Asked) -> bool:
         """Whether a file that was made for that part may be installed now."""
         column = self.state.columns.get(name)
         fragment = self.state.fragments.get(part.fragment)
@@ -452,7 +452,7 @@ class Oracle:
         file = fragment.files.get(part.fingerprint.column)
         return file is not None and fragment.live <= file.known(part.fingerprint)
 
-    def landed(self, part: Asked, name: str) -> None:
+    def committed(self, part: Asked, name: str) -> None:
         """The file of that name was installed for that part: perhaps one that a restore had taken away before."""
         column = next(c for c in self.state.columns.values() if c.identity == part.fingerprint.column)
         fragment = self.state.fragments[part.fragment]

@@ -616,7 +616,7 @@ class Machine(RuleBasedStateMachine):
             assert refused.value.reason == "COLUMN_NOT_DEFINED"
             return
         result = self.system.submit(request)
-        self._land(spec.column, parts, decisions(result), {f: staged.file for f, staged in made.staged.items()})
+        self._commit_parts(spec.column, parts, decisions(result), {f: staged.file for f, staged in made.staged.items()})
         tasks = {t.fragment_id: t for t in made.plan.tasks}
         for fragment, (_, reason) in decisions(result).items():
             if reason.startswith(("FILE_", "ROW", "TYPE_")):
@@ -632,7 +632,7 @@ class Machine(RuleBasedStateMachine):
         found = self.oracle.state.columns.get(name)
         return found is not None and all(part.fingerprint.column == found.identity for part in parts.values())
 
-    def _land(
+    def _commit_parts(
         self, name: str, parts: dict[int, Asked], found: dict[int, tuple[Status, str]], files: dict[int, str]
     ) -> None:
         for fragment, (status, reason) in found.items():
@@ -640,11 +640,11 @@ class Machine(RuleBasedStateMachine):
             if status is Status.ALREADY_CURRENT:  # a restore brought equal values back
                 assert self.oracle.is_current(part), f"fragment {fragment} does not hold these values"
                 continue
-            allowed = self.oracle.may_land(name, part)
+            allowed = self.oracle.may_commit(name, part)
             assert allowed or status is Status.REJECTED, f"fragment {fragment} was installed, its base had changed"
             assert not allowed or status is Status.COMMITTED, f"fragment {fragment} was refused: {reason}"
             if status is Status.COMMITTED:
-                self.oracle.landed(part, files[fragment])
+                self.oracle.committed(part, files[fragment])
 
     def _keep_late(self, spec, made: Made, parts: dict[int, Asked], fragments: list[int]) -> None:
         if fragments:
@@ -656,7 +656,7 @@ class Machine(RuleBasedStateMachine):
         """A request of a job that is dead for long arrives after all."""
         request, name, parts = self.late.pop(0)
         before = self.system.open().version
-        allowed = {r.fragment_id for r in request.replacements if self.oracle.may_land(name, parts[r.fragment_id])}
+        allowed = {r.fragment_id for r in request.replacements if self.oracle.may_commit(name, parts[r.fragment_id])}
         try:
             outcomes = self.system.submit(request).outcomes
         except LemanError:
@@ -665,7 +665,7 @@ class Machine(RuleBasedStateMachine):
         assert installed == allowed, f"installed: {installed}, its base is unchanged: {allowed}"
         files = {r.fragment_id: r.staged.file for r in request.replacements}
         for fragment in installed:
-            self.oracle.landed(parts[fragment], files[fragment])
+            self.oracle.committed(parts[fragment], files[fragment])
         self._step("late_commit", changed=self.system.open().version != before)
 
     @rule(name=names, version=versions, where=st.one_of(st.just(EVERYTHING), filters), number=numbers)

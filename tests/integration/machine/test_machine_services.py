@@ -98,7 +98,7 @@ class ServicesMachine(Machine):
             self._note(key, parts, layout)
         files = self._files_of(spec.column)
         for part in written:
-            self.oracle.landed(part, files[part.fragment])
+            self.oracle.committed(part, files[part.fragment])
         return len(seen)
 
     def _files_of(self, column: str) -> dict[int, str]:

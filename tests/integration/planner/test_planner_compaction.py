@@ -287,7 +287,7 @@ def test_another_version_of_the_function_makes_compacted_rows_stale(filled):
     assert filled.plan(udf_name="f", udf_version="1").tasks == ()
 
 
-def test_a_column_that_was_dropped_and_added_again_has_nothing_to_follow(filled):
+def test_a_column_that_was_dropped_and_added_again_has_nothing_to_trace(filled):
     compact(filled)
     record(filled, filled.plan())
     filled.open().drop_columns(["c"])

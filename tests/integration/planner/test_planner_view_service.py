@@ -305,7 +305,7 @@ def scratch_table(lake):
     return source
 
 
-def test_a_stage_is_planned_like_any_table(lake, scratch_table):
+def test_a_scratch_table_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
         spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
         return [m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec))]

@@ -181,7 +181,7 @@ def test_of_a_refresh_that_was_given_up_nothing_stays(db, table, view, gate):
 
 
 def test_to_two_versions(db, table, view, gate):
-    """Each lands, one after the other."""
+    """Each is committed, one after the other."""
     first_version = table.version
     before = len(gate.seen())
     futures = [view.refresh_async(src_version=first_version)]

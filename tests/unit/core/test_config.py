@@ -45,7 +45,7 @@ def test_the_environment_wins(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("LEMAN_WRITER__STALL_IDEL_ROUNDS", "3"),
+        ("LEMAN_WRITER__STALL_IDEL_CHECKS", "3"),
         ("LEMAN_WRITTER__STALL_IDLE_CHECKS", "3"),
         ("LEMAN_SERVER__PORT", "70000"),
         ("LEMAN_SERVER__PORT", "http"),

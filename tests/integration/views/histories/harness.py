@@ -48,7 +48,7 @@ from tests.integration.views.histories import functions
 _TABLES = LanceTables()
 
 
-class ThreadLanes:
+class ThreadWorkers:
     """Takes the place of Spark: production workers in threads."""
 
     busy = ""
@@ -210,7 +210,7 @@ class System:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self.spark = ThreadLanes()
+        self.spark = ThreadWorkers()
         self._dispatcher = Dispatcher("127.0.0.1")
         self._workers = self._runner.run(self._start())
         self.services = Services(

@@ -123,7 +123,7 @@ def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folde
     world.refresh_and_check()
 
 
-def test_another_refresh_is_laying_the_scratch_anew(views_system, quick_folder, monkeypatch):
+def test_another_refresh_is_creating_the_scratch_table_again(views_system, quick_folder, monkeypatch):
     """Its columns are not there for a moment, or all of it."""
     world = World(views_system, quick_folder / "db")
     create_plan = Planner.create_plan

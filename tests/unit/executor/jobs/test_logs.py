@@ -54,11 +54,11 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
     assert [(e.column, e.error_message) for e in all_of(str(tmp_path))] == [("y", "second"), ("z", "z")]
 
 
-def all_of(database: str, size: int = 7, *, untold: bool = False) -> list[StoredRowError]:
+def all_of(database: str, size: int = 7, *, all_places: bool = False) -> list[StoredRowError]:
     """All pages of one listing."""
     errors, found, after = RowErrors(database), [], None
     while True:
-        page, after = errors.page("job-1", "", after, size, untold=untold)
+        page, after = errors.page("job-1", "", after, size, all_places=all_places)
         found += page
         assert len(page) == size or after is None
         if after is None:
@@ -111,10 +111,12 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
 def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_path):
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
-    JobErrors(uri, "job-1", "y", "1", told=False).store([RowFailure(2, 5, "ValueError", "no", "at", 1, row_id=9)])
+    JobErrors(uri, "job-1", "y", "1", store_messages=False).store(
+        [RowFailure(2, 5, "ValueError", "no", "at", 1, row_id=9)]
+    )
     JobErrors(uri, "job-1", "y", "1").store([RowFailure(2, 6, "KeyError", "told", "at", 1, row_id=10)])
     assert [e.error_message for e in all_of(str(tmp_path))] == ["told"]
-    places = all_of(str(tmp_path), untold=True)
+    places = all_of(str(tmp_path), all_places=True)
     assert [(e.row_address, e.row_id) for e in places] == [(2 << 32 | 5, 9), (2 << 32 | 6, 10)]
     assert (places[0].error_type, places[0].error_message, places[0].traceback) == ("", "", "")
 

@@ -60,7 +60,7 @@ class SilentSpark:
 
     async def run_workers(self, unit_source: Any, *_: object) -> None:
         try:
-            while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
+            while (unit := await unit_source.next_unit("worker", heartbeats=False)) is not None:
                 results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
                 unit_source.on_outcome(UnitOutcome(unit.unit_id, () if self.failure else results, self.failure))
             await asyncio.Event().wait()
@@ -83,7 +83,7 @@ class CountingSpark(SilentSpark):
         self.rows = 0
 
     async def run_workers(self, unit_source: Any, *_: object) -> None:
-        while (unit := await unit_source.next_unit("worker", beats=False)) is not None:
+        while (unit := await unit_source.next_unit("worker", heartbeats=False)) is not None:
             rows = [sum(r.rows for r in w.ranges) for w in unit.works]
             self.rows += sum(rows)
             results = (
@@ -112,13 +112,13 @@ class GrowingSpark(SilentSpark):
         self.counts.append(count)
         if sum(self.counts) == 6:
             self._enough.set()
-        unit = await unit_source.next_unit("worker", beats=False)
+        unit = await unit_source.next_unit("worker", heartbeats=False)
         self.cores = 6
         await self._enough.wait()
         while unit is not None:
             results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
             unit_source.on_outcome(UnitOutcome(unit.unit_id, results))
-            unit = await unit_source.next_unit("worker", beats=False)
+            unit = await unit_source.next_unit("worker", heartbeats=False)
 
 
 class FullSpark(GrowingSpark):
@@ -249,7 +249,7 @@ class CancelledSpark(SilentSpark):
     async def run_workers(self, unit_source: Any, *_: object) -> None:
         self.begun += 1
         if self.begun == 1:
-            unit = await unit_source.next_unit("worker", beats=False)
+            unit = await unit_source.next_unit("worker", heartbeats=False)
             unit_source.reassign(unit)
         await self.stopped.wait()
         self.ended += 1

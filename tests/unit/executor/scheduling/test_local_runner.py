@@ -25,9 +25,9 @@ class Units:
         self.outcomes: list[UnitOutcome] = []
         self.said: list[ProgressReport | UnitOutcome] = []
 
-    async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
+    async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         assert worker.startswith("thread")
-        assert not beats
+        assert not heartbeats
         return self.units.pop(0) if self.units else None
 
     def on_report(self, report: ProgressReport) -> None:
@@ -153,8 +153,8 @@ def test_cancelled_units_give_back_what_is_left(tmp_path):
     runner = LocalRunner()
 
     class Cancelling(Units):
-        async def next_unit(self, worker: str, *, beats: bool) -> WorkUnit | None:
-            unit = await super().next_unit(worker, beats=beats)
+        async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
+            unit = await super().next_unit(worker, heartbeats=heartbeats)
             runner.cancel(context.job_id)
             return unit
 
