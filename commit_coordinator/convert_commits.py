@@ -13,7 +13,6 @@ from commit_coordinator.requests import (
     CommitRequest,
     CommitResult,
     Outcome,
-    Replacement,
     ReplaceRequest,
     Status,
 )
@@ -24,6 +23,7 @@ from commit_coordinator.views.requests import (
     ViewFile,
 )
 from core import keys
+from core.domain.plan import FragmentReplacement
 from core.errors import InvalidArgument
 from core.lance_io.commit_history import CommitRecord
 from core.locations import canonical_table
@@ -171,7 +171,7 @@ def _columns(raw: bytes, field: str) -> pa.Schema:
     return schema
 
 
-def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Replacement:
+def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> FragmentReplacement:
     staged = convert.staged_from_proto(message.file)
     if keys.parse_column_file_name(staged.file) is None:
         raise InvalidArgument(
@@ -179,7 +179,12 @@ def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Repl
             f"'{staged.file}' is not the name of a column file: <fingerprint>-[partial-]<attempt>.lance",
             field="replace_column.fragments.file.file",
         )
-    return Replacement(message.fragment_id, staged, tuple(message.input_files), message.replaces)
+    return FragmentReplacement(
+        fragment_id=message.fragment_id,
+        staged=staged,
+        input_files=tuple(message.input_files),
+        replaces=message.replaces,
+    )
 
 
 def uri_of(text: str) -> str:

@@ -10,7 +10,8 @@ from commit_coordinator.group_commit import Candidate
 from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.table_handle import InstallableFile, StagedFiles
 from commit_coordinator.preconditions import Rejection
-from commit_coordinator.requests import Replacement, ReplaceRequest
+from commit_coordinator.requests import ReplaceRequest
+from core.domain.plan import FragmentReplacement
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.rpc.blocking import BlockingPool
 
@@ -41,10 +42,10 @@ class FileChecks:
             await self._pool.run(committed_files.note, self._uri, sound)
         return candidates
 
-    def _check(self, request: ReplaceRequest, share: Sequence[Replacement]) -> list[Candidate]:
+    def _check(self, request: ReplaceRequest, share: Sequence[FragmentReplacement]) -> list[Candidate]:
         return [Candidate(request, replacement, self._look_at(request, replacement)) for replacement in share]
 
-    def _look_at(self, request: ReplaceRequest, replacement: Replacement) -> InstallableFile | Rejection:
+    def _look_at(self, request: ReplaceRequest, replacement: FragmentReplacement) -> InstallableFile | Rejection:
         try:
             return self._files.prepare(replacement.staged, request.output)
         except (NotFound, DataLoss, FailedPrecondition) as error:

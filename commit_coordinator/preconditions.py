@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from commit_coordinator.requests import Outcome, Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import Outcome, ReplaceRequest, Status
 from core import keys
+from core.domain.plan import FragmentReplacement
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import ATTEMPT_FENCED, Aborted, FailedPrecondition, LemanError
 from core.udf import binding
@@ -31,7 +32,7 @@ class Item:
     """One fragment of a request."""
 
     request: ReplaceRequest
-    replacement: Replacement
+    replacement: FragmentReplacement
 
 
 class Base:

@@ -8,19 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from commit_coordinator.views.requests import ViewRequest
-from core.domain.plan import OutputField, StagedFile
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A column file for one fragment, with all that its correctness rests on."""
-
-    fragment_id: int
-    staged: StagedFile
-    #: The data files of the input columns that it was computed from.
-    input_files: tuple[str, ...]
-    #: The output column's file that the plan saw; empty: none.
-    replaces: str = ""
+from core.domain.plan import FragmentReplacement, OutputField
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +21,7 @@ class ReplaceRequest:
     job_id: str
     read_version: int
     output: OutputField
-    replacements: tuple[Replacement, ...]
+    replacements: tuple[FragmentReplacement, ...]
     #: Empty: the inputs that the column's metadata names.
     input_field_ids: tuple[int, ...] = ()
     attempt: int = 0

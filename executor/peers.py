@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import grpc
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from core.domain.job import Attempt, FragmentOutcome
 from core.domain.plan import (
     BackfillSpec,
+    FragmentReplacement,
     FragmentTask,
     MigratedRows,
     OutputField,
@@ -34,25 +34,14 @@ _SETTLED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A column file for one fragment, with what its correctness rests on."""
-
-    fragment_id: int
-    file: StagedFile
-    input_files: tuple[str, ...]
-    replaces: str
-
-
 class PlannerClient:
-    """Asks the planner."""
+    """The `executor.jobs.ports.Planner` that asks the planner over gRPC."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._plans = planning_pb2_grpc.PlanningServiceStub(channel)
         self._catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
-        """The whole plan. Raises what the planner says, as `core.errors`."""
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
         traced: list[TracedFile] = []
@@ -75,7 +64,6 @@ class PlannerClient:
         return Plan(header, tuple(tasks), tuple(traced), tuple(migrated))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
-        """A registered function; of several versions the last, where none is named. Raises NotFound."""
         try:
             request = catalog_pb2.GetUdfRequest(database=database, name=name, version=version)
             found = (await self._catalog.GetUdf(request)).definition
@@ -84,7 +72,6 @@ class PlannerClient:
         return FunctionVersion(found.name, found.version)
 
     async def functions_of(self, spec: BackfillSpec) -> list[str]:
-        """`name@version` of the function of the column to fill, and of earlier ones whose values it keeps."""
         try:
             table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
             answer = await self._catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table))
@@ -96,7 +83,6 @@ class PlannerClient:
         return []
 
     async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
-        """Gives the column to fill another function. Raises what `CatalogService.AlterColumns` says."""
         column = catalog_pb2.NewColumn(
             name=spec.column, udf_name=function.name, udf_version=function.version, keep_values=keep_values
         )
@@ -107,7 +93,6 @@ class PlannerClient:
             raise error_from_rpc(error) from None
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
-        """Raises what the planner says, as `core.errors`."""
         request = planning_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))
         try:
             return convert_refresh_plans.refresh_plan_from_proto(await self._plans.PlanRefresh(request))
@@ -116,7 +101,7 @@ class PlannerClient:
 
 
 class CommitClient:
-    """Asks the commit coordinator."""
+    """The `executor.jobs.ports.Commits` that asks the commit coordinator over gRPC."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._commits = commit_pb2_grpc.CommitServiceStub(channel)
@@ -126,13 +111,11 @@ class CommitClient:
         self,
         header: PlanHeader,
         output: OutputField,
-        replacements: Sequence[Replacement],
+        replacements: Sequence[FragmentReplacement],
         *,
         attempt: Attempt,
         request_id: str,
     ) -> tuple[int, list[FragmentOutcome]]:
-        """(table version or 0, an outcome for each fragment). Raises what the coordinator says, as `core.errors`;
-        after Unavailable the outcome is unknown and the same request may be sent again."""
         request = submission_pb2.SubmitCommitRequest(
             uri=header.uri,
             incarnation=header.incarnation,
@@ -147,7 +130,7 @@ class CommitClient:
                 fragments=[
                     submission_pb2.FragmentReplacement(
                         fragment_id=r.fragment_id,
-                        file=convert.staged_to_proto(r.file),
+                        file=convert.staged_to_proto(r.staged),
                         input_files=r.input_files,
                         replaces=r.replaces,
                     )
@@ -159,8 +142,6 @@ class CommitClient:
         return answer.version, _outcomes(answer)
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
-        """Has all earlier attempts at a job refused in one table from now on; its version after that. Raises like
-        `replace_column`."""
         request = submission_pb2.SubmitCommitRequest(
             uri=uri,
             job_id=attempt.job_id,
@@ -179,8 +160,6 @@ class CommitClient:
         attempt: Attempt,
         request_id: str,
     ) -> int:
-        """Creates a view's placeholders again, for the definition in the schema's metadata; the view's version then.
-        Raises like `replace_column`."""
         request = _view_request(plan, attempt, request_id)
         request.create_placeholders.schema = convert.schema_to_bytes(schema)
         request.create_placeholders.max_rows_per_fragment = max_rows_per_fragment
@@ -189,8 +168,6 @@ class CommitClient:
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        """(view's version or 0, an outcome for each fragment). `files` with the fragments that they are for. Raises
-        like `replace_column`."""
         request = _view_request(plan, attempt, request_id)
         request.fill_placeholders.fragments.extend(_view_files(files))
         answer = await self._submit(request)
@@ -208,10 +185,6 @@ class CommitClient:
         attempt: Attempt,
         request_id: str,
     ) -> int:
-        """The view's version with everything that the refresh changed. `swapped` with the fragments that they are for;
-        `evictions`: the file with the rows that leave, and its digest, or two empty texts. See `ApplyViewDelta` in
-        protos/leman/internal/v1/submission.proto. Raises like `replace_column`; Aborted (VIEW_CHANGED) where the view
-        is at another version than the plan's."""
         operation = submission_pb2.ApplyViewDelta(
             appended=_view_files((-1, file) for file in appended),
             swapped=_view_files(swapped),
@@ -225,8 +198,6 @@ class CommitClient:
         return (await self._submit(request)).version
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
-        """Has the indexes on these columns (none: all) cover the whole table, and says how they are then. Raises what
-        the coordinator says, as `core.errors`; the same call may be sent again."""
         try:
             answer = await self._commits.OptimizeIndices(commit_pb2.OptimizeIndicesRequest(uri=uri, columns=columns))
         except grpc.RpcError as error:

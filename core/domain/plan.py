@@ -105,6 +105,18 @@ class StagedFile:
     rows_failed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentReplacement:
+    """A column file that is to be installed in one fragment, with all that its correctness rests on."""
+
+    fragment_id: int
+    staged: StagedFile
+    #: The data files of the input columns that it was computed from.
+    input_files: tuple[str, ...]
+    #: The output column's file that the plan saw; empty: none.
+    replaces: str = ""
+
+
 class CheckpointRef(NamedTuple):
     """A reusable checkpoint."""
 

@@ -9,11 +9,11 @@ from collections import deque
 
 from core.crash_points import crash_point
 from core.domain.job import FragmentOutcome
-from core.domain.plan import FragmentTask, Plan, StagedFile
+from core.domain.plan import FragmentReplacement, FragmentTask, Plan, StagedFile
 from executor.jobs.async_helpers import patiently
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
-from executor.peers import CommitClient, Replacement
+from executor.jobs.ports import Commits
 
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000
@@ -28,21 +28,21 @@ class Committer:
 
     def __init__(
         self,
-        client: CommitClient,
+        commits: Commits,
         plan: Plan,
         status: JobStatus,
         left: LeftReservations,
         *,
         interval_seconds: float,
     ) -> None:
-        self._client = client
+        self._commits = commits
         self._header = plan.header
         self._status = status
         self._left = left
         self._granularity = status.job.backfill.commit_granularity
         self._tenth = max(1, len(plan.tasks) // 10)
         self._interval = interval_seconds
-        self._ready: deque[Replacement] = deque()
+        self._ready: deque[FragmentReplacement] = deque()
         self.files: dict[int, str] = {}
         self._since = 0.0
         self._last = time.monotonic()
@@ -68,7 +68,11 @@ class Committer:
         )
         if not self._ready:
             self._since = time.monotonic()
-        self._ready.append(Replacement(task.fragment_id, staged, task.input_files, task.current_file))
+        self._ready.append(
+            FragmentReplacement(
+                fragment_id=task.fragment_id, staged=staged, input_files=task.input_files, replaces=task.current_file
+            )
+        )
         self._wake.set()
 
     @property
@@ -122,12 +126,12 @@ class Committer:
         except TimeoutError:
             return
 
-    async def _commit(self, batch: list[Replacement]) -> None:
+    async def _commit(self, batch: list[FragmentReplacement]) -> None:
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
         version, outcomes = await patiently(
-            self._client.replace_column,
+            self._commits.replace_column,
             self._header,
             self._header.output,
             batch,

@@ -11,21 +11,15 @@ from typing import Protocol
 
 import structlog
 
-from core.domain.plan import BackfillSpec, Plan
+from core.domain.plan import BackfillSpec
 from core.errors import LemanError
 from core.locations import table_uri
-from executor.jobs.ports import CheckpointMaintenance
+from executor.jobs.ports import CheckpointMaintenance, Planner
 
 _log = structlog.get_logger(__name__)
 
 #: (database, table, column).
 Column = tuple[str, str, str]
-
-
-class Planner(Protocol):
-    """The maker of plans."""
-
-    async def create_plan(self, spec: BackfillSpec) -> Plan: ...
 
 
 class KnownColumns(Protocol):

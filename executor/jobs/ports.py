@@ -3,12 +3,131 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from core.domain.job import Job
-from core.domain.plan import FragmentTask, Plan
+import pyarrow as pa
+
+from core.domain.job import Attempt, FragmentOutcome, Job
+from core.domain.plan import (
+    BackfillSpec,
+    FragmentReplacement,
+    FragmentTask,
+    OutputField,
+    Plan,
+    PlanHeader,
+    StagedFile,
+)
+from core.domain.table import IndexCoverage
+from core.domain.udf import FunctionVersion
+from core.domain.view import RefreshPlan, RefreshSpec
 from core.domain.work import RowFailure
+
+
+class Planner(Protocol):
+    """What is left to do, and the catalog. All calls raise what the planner says, as `core.errors`."""
+
+    async def create_plan(self, spec: BackfillSpec) -> Plan:
+        """Return the whole plan of a backfill."""
+        ...
+
+    async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
+        """Return the plan of a refresh."""
+        ...
+
+    async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
+        """Return a registered function; of several versions the last, where none is named.
+
+        Raises:
+            NotFound: UDF_NOT_FOUND.
+        """
+        ...
+
+    async def functions_of(self, spec: BackfillSpec) -> list[str]:
+        """Return `name@version` of the function of the column to fill, and of earlier ones whose values it keeps."""
+        ...
+
+    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
+        """Give the column to fill another function."""
+        ...
+
+
+class Commits(Protocol):
+    """What makes files visible in tables. All calls raise what the commit coordinator says, as `core.errors`.
+
+    After Unavailable the outcome is unknown, and the same request may be sent again.
+    """
+
+    async def replace_column(
+        self,
+        header: PlanHeader,
+        output: OutputField,
+        replacements: Sequence[FragmentReplacement],
+        *,
+        attempt: Attempt,
+        request_id: str,
+    ) -> tuple[int, list[FragmentOutcome]]:
+        """Install a column's files; return the table's version, or 0, and an outcome for each fragment."""
+        ...
+
+    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+        """Have all earlier attempts at a job refused in one table from now on; return its version after that."""
+        ...
+
+    async def create_placeholders(
+        self,
+        plan: RefreshPlan,
+        schema: pa.Schema,
+        max_rows_per_fragment: int,
+        *,
+        attempt: Attempt,
+        request_id: str,
+    ) -> int:
+        """Create a view's placeholders again and return the view's version then.
+
+        Args:
+            schema: The view's columns; its metadata has the definition.
+        """
+        ...
+
+    async def fill_placeholders(
+        self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
+    ) -> tuple[int, list[FragmentOutcome]]:
+        """Give placeholders their values; return the view's version, or 0, and an outcome for each fragment.
+
+        Args:
+            files: The files with the fragments that they are for.
+        """
+        ...
+
+    async def apply_view_delta(
+        self,
+        plan: RefreshPlan,
+        *,
+        appended: Sequence[StagedFile],
+        swapped: Sequence[tuple[int, StagedFile]],
+        evictions: tuple[str, str],
+        replace_all: bool,
+        metadata: Mapping[str, str],
+        attempt: Attempt,
+        request_id: str,
+    ) -> int:
+        """Install everything that a refresh changed, and return the view's version with it.
+
+        See `ApplyViewDelta` in protos/leman/internal/v1/submission.proto.
+
+        Args:
+            swapped: The files with the fragments that they are for.
+            evictions: The file with the rows that leave, and its digest; or two empty texts.
+
+        Raises:
+            Aborted: VIEW_CHANGED – the view is at another version than the plan's.
+        """
+        ...
+
+    async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
+        """Have the indexes on these columns (none: all) cover the whole table, and return how they are then."""
+        ...
 
 
 class JobStore(Protocol):

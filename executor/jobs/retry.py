@@ -9,7 +9,7 @@ from core.domain.plan import BackfillSpec, Plan
 from core.domain.udf import FunctionVersion
 from core.domain.view import RefreshSpec
 from core.errors import FailedPrecondition, InvalidArgument
-from executor.peers import PlannerClient
+from executor.jobs.ports import Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Retry:
     keep_others: bool = False
 
 
-async def specification(planner: PlannerClient, job: Job, retry: Retry) -> BackfillSpec:
+async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpec:
     """Return the backfill that retries an ended job.
 
     Where the column is to have another function, it is given that first. Doing so twice changes nothing: a caller whose
@@ -69,12 +69,12 @@ def _instead(job: Job) -> str:
     return f"{refreshed} and ended {job.state.value}: refresh the view again, it goes on where the job stopped"
 
 
-async def _is_own(planner: PlannerClient, job: Job) -> bool:
+async def _is_own(planner: Planner, job: Job) -> bool:
     """Tell whether the job computed with the column's function, or with one whose values the column keeps."""
     return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.backfill)
 
 
-async def _check_kept(planner: PlannerClient, job: Job, wanted: FunctionVersion) -> None:
+async def _check_kept(planner: Planner, job: Job, wanted: FunctionVersion) -> None:
     """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the job's values are those of the column's own functions.
 
     Other values would be stale, and could not be kept.

@@ -1,4 +1,4 @@
-"""The services that a job uses: settings, peers, runners of workers, and the ports of `executor.jobs.ports`."""
+"""The services that a job uses: settings, runners of workers, and the ports of `executor.jobs.ports`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from core.config import Settings
 from core.domain.udf import UdfDefinition, UdfKind
-from executor.jobs.ports import CheckpointMaintenance, JobStore, ReservationKeeping
-from executor.peers import CommitClient, PlannerClient
+from executor.jobs.ports import CheckpointMaintenance, Commits, JobStore, Planner, ReservationKeeping
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
 from executor.scheduling.resources import Cluster, TaskSlots, slots_for
@@ -22,8 +21,8 @@ class Services:
     spark: SparkRunner
     local: LocalRunner
     dispatcher: Dispatcher
-    planner: PlannerClient
-    commits: CommitClient
+    planner: Planner
+    commits: Commits
     slots: int
     """Task slots of this machine: those of a job that asks for no number, unless a cluster has others."""
     jobs: JobStore

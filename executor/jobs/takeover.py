@@ -8,10 +8,10 @@ from core.domain.job import Job
 from core.errors import NotFound
 from core.locations import table_uri
 from executor.jobs.async_helpers import patiently
-from executor.peers import CommitClient
+from executor.jobs.ports import Commits
 
 
-async def begin_attempt(commits: CommitClient, job: Job) -> None:
+async def begin_attempt(commits: Commits, job: Job) -> None:
     """Have the job's earlier attempts refused in its table, or its view.
 
     From now on nothing that a frozen executor left behind is installed there. A first attempt has none before it, and
@@ -27,7 +27,7 @@ async def begin_attempt(commits: CommitClient, job: Job) -> None:
         return
 
 
-async def begin_attempt_at(commits: CommitClient, job: Job, uri: str) -> None:
+async def begin_attempt_at(commits: Commits, job: Job, uri: str) -> None:
     """Have the job's earlier attempts refused in another table that the job writes to.
 
     Raises:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io.table_handle import TableHandle
-from commit_coordinator.requests import CommitResult, Replacement, ReplaceRequest
+from commit_coordinator.requests import CommitResult, ReplaceRequest
 from core import keys
-from core.domain.plan import OutputField, StagedFile
+from core.domain.plan import FragmentReplacement, OutputField, StagedFile
 from core.domain.table import Fragment
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.lance_io.column_files import ColumnFileWriter
@@ -106,11 +106,16 @@ class Planner:
             replacements=tuple(self.replacement(i, **staging) for i in fragment_ids),
         )
 
-    def replacement(self, fragment_id: int, *, partial: bool = False, values: Any = None) -> Replacement:
+    def replacement(self, fragment_id: int, *, partial: bool = False, values: Any = None) -> FragmentReplacement:
         fragment = self.fragments[fragment_id]
         staged = self.stage(fragment, partial, values)
         current = fragment.files_of(self.output.field.field_ids)
-        return Replacement(fragment_id, staged, self.input_files(fragment), current[0] if current else "")
+        return FragmentReplacement(
+            fragment_id=fragment_id,
+            staged=staged,
+            input_files=self.input_files(fragment),
+            replaces=current[0] if current else "",
+        )
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
         return fragment.files_of(self.input_ids)

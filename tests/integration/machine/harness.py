@@ -23,7 +23,6 @@ from commit_coordinator.requests import (
     AddColumnsRequest,
     BeginAttemptRequest,
     CommitResult,
-    Replacement,
     ReplaceRequest,
     Status,
 )
@@ -33,7 +32,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import forget_file, read_record
 from core.config import Settings
 from core.domain.job import Attempt, Job, JobState
-from core.domain.plan import BackfillSpec, FragmentTask, Plan, StagedFile
+from core.domain.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.column_files import ColumnFileWriter
@@ -184,8 +183,10 @@ class Made:
         )
 
 
-def _replacement(task: FragmentTask, staged: StagedFile) -> Replacement:
-    return Replacement(task.fragment_id, staged, task.input_files, task.current_file)
+def _replacement(task: FragmentTask, staged: StagedFile) -> FragmentReplacement:
+    return FragmentReplacement(
+        fragment_id=task.fragment_id, staged=staged, input_files=task.input_files, replaces=task.current_file
+    )
 
 
 class System:

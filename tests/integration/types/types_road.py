@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import AddColumnsRequest, Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import AddColumnsRequest, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, Plan, StagedFile
+from core.domain.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.tables import LanceTables
@@ -133,7 +133,10 @@ class Road:
         header = plan.header
         tasks = {task.fragment_id: task for task in plan.tasks}
         replacements = tuple(
-            Replacement(i, file, tasks[i].input_files, tasks[i].current_file) for i, file in staged.items()
+            FragmentReplacement(
+                fragment_id=i, staged=file, input_files=tasks[i].input_files, replaces=tasks[i].current_file
+            )
+            for i, file in staged.items()
         )
         if not replacements:
             return

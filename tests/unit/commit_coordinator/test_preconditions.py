@@ -9,9 +9,9 @@ import pytest
 
 from commit_coordinator import preconditions
 from commit_coordinator.preconditions import Base, Item
-from commit_coordinator.requests import Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import ReplaceRequest, Status
 from core import keys
-from core.domain.plan import OutputField, StagedFile
+from core.domain.plan import FragmentReplacement, OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.errors import Aborted, FailedPrecondition
@@ -50,7 +50,9 @@ def item(file=OURS, rows=10, inputs=("data.lance",), replaces="", fragment_id=7,
         job_id="j",
         read_version=4,
         output=OutputField(output or column(), "col-1"),
-        replacements=(Replacement(fragment_id, staged, inputs, replaces),),
+        replacements=(
+            FragmentReplacement(fragment_id=fragment_id, staged=staged, input_files=inputs, replaces=replaces),
+        ),
         input_field_ids=input_ids,
     )
     return Item(request, request.replacements[0])

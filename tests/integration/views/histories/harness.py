@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import BeginAttemptRequest, CommitResult, Replacement, ReplaceRequest, Status
+from commit_coordinator.requests import BeginAttemptRequest, CommitResult, ReplaceRequest, Status
 from commit_coordinator.views.requests import (
     ApplyDeltaRequest,
     CreatePlaceholdersRequest,
@@ -105,7 +105,6 @@ class Commits:
     async def replace_column(
         self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        made = tuple(Replacement(r.fragment_id, r.file, r.input_files, r.replaces) for r in replacements)
         request = ReplaceRequest(
             header.uri,
             header.incarnation,
@@ -113,7 +112,7 @@ class Commits:
             attempt.job_id,
             header.read_version,
             output,
-            made,
+            tuple(replacements),
             header.input_field_ids,
             attempt=attempt.number,
         )
