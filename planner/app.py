@@ -9,10 +9,10 @@ import grpc
 
 from core.config import Settings
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
 from core.rpc.blocking import BlockingPool
 from core.rpc.status import error_from_rpc
-from core.udf.registry import UdfRegistry
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.catalog import Catalog

@@ -14,10 +14,10 @@ from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVer
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, InvalidArgument
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.locations import canonical_database, table_uri
 from core.sql import expressions
 from core.udf import binding, storable_types, validation
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import from_metadata
 from planner import sql_functions

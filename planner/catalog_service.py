@@ -11,11 +11,11 @@ import grpc
 from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
+from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.auth.requirements import check_code
 from core.rpc.blocking import BlockingPool
 from core.rpc.request_digest import body_digest
-from core.udf.registry import Registered
 from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
 from leman_internal.v1 import submission_pb2

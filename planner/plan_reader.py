@@ -23,13 +23,13 @@ from core.lance_io import column_files
 from core.lance_io.manifest import collector_paused
 from core.lance_io.past_reader import rows_in
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.locations import canonical_database, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.sql import filters
 from core.sql.relative_time import pin
 from core.udf import binding
-from core.udf.registry import UdfRegistry
 from planner.compaction_tracing import migrated, trace_files
 from planner.failed_row_states import failed_now
 from planner.planning import draft, traced

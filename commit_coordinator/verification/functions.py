@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.errors import DataLoss, LemanError, NotFound
-from core.udf.registry import FOLDER, StoredFunction, UdfRegistry
+from core.lance_io.udf_registry import FOLDER, StoredFunction, UdfRegistry
 
 
 def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:

@@ -6,15 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import pyarrow.fs as pafs
-
 from commit_coordinator.verification import functions, histories, tables
 from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Looked, Place, Subject
 from core.errors import LemanError, NotFound
-from core.lance_io.opening import filesystem_of
-from core.lance_io.tables import LanceTables
+from core.lance_io.tables import LanceTables, database_exists
 from core.locations import OWN_FOLDER, TABLE_ENDING
-from core.storage_errors import in_use
 
 #: A report at the latest after so many seconds, so many things, and so many findings: a message stays small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
@@ -45,10 +41,7 @@ def verify(database: str, after: Place | None, clock: Callable[[], float] = time
         NotFound: DATABASE_NOT_FOUND – there is no such database.
         LemanError: what `storage_errors.failed` gives, where the storage cannot be used.
     """
-    with in_use(f"The database {database}", database):
-        filesystem, root = filesystem_of(database)
-        found = filesystem.get_file_info(root)
-    if found.type != pafs.FileType.Directory:
+    if not database_exists(database):
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
     counts, things, told, place = FindingCounts(), 0, clock(), after
     for place, looked in _all(database, after):

@@ -201,6 +201,17 @@ class LanceTables:
         )
 
 
+def database_exists(database: str) -> bool:
+    """Tell whether there is a folder where a database is to be.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    with in_use(f"The database {database}", database):
+        filesystem, root = filesystem_of(database)
+        return bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+
+
 def _listed_in(place: str) -> list[str]:
     filesystem, root = filesystem_of(place)
     entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))

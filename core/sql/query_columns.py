@@ -9,13 +9,18 @@ from core.sql import expressions
 
 
 def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the source's columns that the view reads, in the source's order; a view's `__is_set` too."""
+    """Return those of the source's columns that the view reads, each once, in the order in which the query names them.
+
+    Names that the source does not have are left out. Of a source that is a view its `__is_set` is read too, and comes
+    last: rows without values are not there.
+    """
     names = list(columns)
-    texts = [c.expression for c in query.columns]
-    wanted = {c for text in texts for c in expressions.inputs(text, names)} | {c.source_column for c in query.columns}
-    wanted |= {c.split(".")[0] for function in query.functions for c in function.inputs}
+    read: list[str] = []
+    for column in query.columns:
+        read += [column.source_column] if column.source_column else expressions.inputs(column.expression, names)
     if query.where:
-        wanted.update(expressions.inputs(query.where, names))
-    if IS_SET in names:
-        wanted.add(IS_SET)
-    return tuple(name for name in names if name in wanted)
+        read += expressions.inputs(query.where, names)
+    for function in query.functions:
+        read += [path.split(".")[0] for path in function.inputs]
+    held = frozenset(names)
+    return tuple(name for name in dict.fromkeys([*read, IS_SET]) if name in held)

@@ -1,1 +1,1 @@
-"""User-defined functions: definition, registry, binding to columns, loading on workers."""
+"""What functions are, and what columns say of theirs: definitions, checks, bindings, types."""

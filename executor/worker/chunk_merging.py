@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.domain.ranges import RowRange
+from core.lance_io.concatenation import one_batch
 from core.lance_io.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
 from core.udf.nested_types import holds
 
@@ -57,5 +58,5 @@ def _joined(chunks: Sequence[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
     covered = RowRange(chunks[0].covered.start, chunks[-1].covered.end)
-    rows = pa.concat_batches([chunk.rows for chunk in chunks])
+    rows = one_batch(pa.Table.from_batches([chunk.rows for chunk in chunks]))
     return Chunk(covered, np.concatenate([chunk.offsets for chunk in chunks]), rows)

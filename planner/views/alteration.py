@@ -10,8 +10,8 @@ from core.domain.table import TableSnapshot
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewDefinition, ViewFunction
 from core.errors import FailedPrecondition, InvalidArgument
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf import validation
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import with_query
 from planner.views.query_resolution import inputs_of

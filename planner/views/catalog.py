@@ -11,8 +11,8 @@ from core.domain.table import TableSnapshot
 from core.domain.view import ViewDefinition, ViewFormat, ViewQuery
 from core.errors import AlreadyExists, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.locations import canonical_database, table_uri
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
 from planner.catalog import check_not_scratch

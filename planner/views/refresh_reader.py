@@ -28,10 +28,10 @@ from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanErro
 from core.lance_io import compactions
 from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
 from core.locations import canonical_database, table_uri
 from core.udf import validation
-from core.udf.registry import UdfRegistry
 from core.views.metadata import from_metadata
 from planner.views.earlier_values import state_of, told, values_of
 from planner.views.external_writes import external_write, set_rows

@@ -11,7 +11,7 @@ from core.domain.view import INTERNAL_COLUMNS, ResolvedFunction, ViewDefinition
 from core.errors import FailedPrecondition
 from core.udf import validation
 from core.udf.blobs import is_blob
-from planner.views.source_diff import columns_read
+from planner.views.source_diff import fields_read
 
 _ADVICE = "Drop the view and create it again"
 
@@ -81,7 +81,7 @@ def _recorded(
 ) -> Iterator[tuple[str, pa.Field | None]]:
     """Yield (source column, what it was when the view was made or last refreshed; None: unknown)."""
     if base is not None:
-        yield from ((column.name, column.arrow) for column in columns_read(definition.query, base))
+        yield from ((column.name, column.arrow) for column in fields_read(definition.query, base))
     for column in definition.query.columns:
         own = view.column(column.name)
         if column.source_column and own is not None:

@@ -9,33 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from core.domain.compactions import Rewrite
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.domain.view import IS_SET, ChangeKind, SourceChange, ViewQuery
-from core.sql import expressions
-from core.views.metadata import from_metadata
+from core.domain.view import ChangeKind, SourceChange, ViewQuery
+from core.sql.query_columns import columns_read
 from planner.views.compacted import only_moved
 
 #: Compactions between the two versions, oldest first.
 Compactions = Callable[[], Sequence[Rewrite]]
 
 
-def columns_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
-    """Return the source's columns that the view reads, each once, as the names in the query say at that version.
-
-    Names that it does not have are left out. Of a source that is a view its `__is_set` is read too: rows without values
-    are not there.
-    """
-    names = [field.name for field in table.fields]
-    read: list[str] = []
-    for column in query.columns:
-        read += [column.source_column] if column.source_column else expressions.inputs(column.expression, names)
-    if query.where:
-        read += expressions.inputs(query.where, names)
-    for function in query.functions:
-        read += [path.split(".")[0] for path in function.inputs]
-    if from_metadata(table.metadata) is not None:
-        read.append(IS_SET)
+def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
+    """Return the source's columns that the view reads at that version; see `columns_read`."""
     by_name = {field.name: field for field in table.fields}
-    return tuple(by_name[name] for name in dict.fromkeys(read) if name in by_name)
+    return tuple(by_name[name] for name in columns_read(query, by_name))
 
 
 def changes(
@@ -48,8 +33,8 @@ def changes(
     """
     if base.version == target.version:
         return ()
-    ids = [i for column in columns_read(query, base) for i in column.field_ids]
-    new_ids = [i for column in columns_read(query, target) for i in column.field_ids]
+    ids = [i for column in fields_read(query, base) for i in column.field_ids]
+    new_ids = [i for column in fields_read(query, target) for i in column.field_ids]
     before = {fragment.fragment_id: fragment for fragment in base.fragments}
     found: list[SourceChange] = []
     for fragment in target.fragments:

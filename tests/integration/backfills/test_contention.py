@@ -22,8 +22,8 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.rpc.blocking import BlockingPool
-from core.udf.registry import UdfRegistry
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.jobs.backfill_run import BackfillRun

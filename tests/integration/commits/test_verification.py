@@ -23,8 +23,8 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.append_log import AppendLog
 from core.lance_io.scan import FragmentReader
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf.python_versions import PYTHON
-from core.udf.registry import UdfRegistry
 from executor.jobs.job_history import _JOBS, JobHistory
 from planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit

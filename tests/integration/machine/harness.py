@@ -37,8 +37,8 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, 
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
 from executor.jobs.checkpoint_migration import migrate_checkpoints

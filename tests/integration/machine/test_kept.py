@@ -20,7 +20,7 @@ from commit_coordinator.requests import BindColumnsRequest
 from core.domain.plan import BackfillSpec
 from core.domain.udf import CheckpointBounds, UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
-from core.udf.registry import UdfRegistry
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
 from planner.plan_reader import PlanReader

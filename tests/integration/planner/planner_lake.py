@@ -18,8 +18,8 @@ from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
 from core.lance_io.column_files import ColumnFileWriter
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
 from planner.plan_reader import PlanReader

@@ -24,8 +24,8 @@ from core.domain.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import convert
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
 from executor.jobs.work_context import work_context

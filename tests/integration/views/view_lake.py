@@ -12,7 +12,7 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.commit_history import properties
 from core.lance_io.tables import LanceTables
-from core.udf.registry import UdfRegistry
+from core.lance_io.udf_registry import UdfRegistry
 from core.views.metadata import identity, read, updates
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader

@@ -13,8 +13,8 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import damage
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
-from core.udf.registry import UdfRegistry
 from executor.jobs.job_history import JobHistory
 from executor.jobs.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights

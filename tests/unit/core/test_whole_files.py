@@ -19,8 +19,8 @@ from core.domain.plan import StagedFile
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
 from core.lance_io import column_files
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views.files import write_evictions
-from core.udf.registry import UdfRegistry
 from embedded.service_file import write_private
 from tests.disks import small_disk
 

@@ -26,7 +26,7 @@ from core.domain.view import (
 from core.errors import FailedPrecondition
 from core.views.metadata import identity, write
 from planner.views.refresh_planning import Case, plan_refresh
-from planner.views.source_diff import changes, columns_read
+from planner.views.source_diff import changes, fields_read
 
 A, B, C, D, W = range(5)
 FIELDS = (
@@ -97,15 +97,15 @@ def outcome(made):
 
 
 def test_columns_read_are_those_of_selection_filter_and_functions():
-    assert [c.name for c in columns_read(QUERY, BASE)] == ["a", "b", "c"]
+    assert [c.name for c in fields_read(QUERY, BASE)] == ["a", "b", "c"]
     expression = ViewQuery("/db", "t", (ViewColumn("x", "upper(b) || d.w"),))
-    assert [c.name for c in columns_read(expression, BASE)] == ["b", "d"]
+    assert [c.name for c in fields_read(expression, BASE)] == ["b", "d"]
 
 
 def test_of_a_source_that_is_a_view_is_set_is_read_too():
     is_set = TableField(pa.field("__is_set", pa.bool_()), (9,))
     metadata = write(pa.schema([]), definition()).metadata
-    found = columns_read(QUERY, source(5, fields=(*FIELDS, is_set), metadata=metadata))
+    found = fields_read(QUERY, source(5, fields=(*FIELDS, is_set), metadata=metadata))
     assert [c.name for c in found] == ["a", "b", "c", "__is_set"]
 
 

@@ -30,8 +30,8 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.rpc.blocking import BlockingPool
-from core.udf.registry import UdfRegistry
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.services import Services
 from executor.refresh.refresh_run import RefreshRun

@@ -14,8 +14,8 @@ from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import RefreshPolicy, RefreshSpec
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import scratch_table as view_scratch
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import incremental_refresh, refresh_run, scratch_backfills

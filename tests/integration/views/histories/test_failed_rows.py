@@ -15,9 +15,9 @@ from core.domain.job import JobState
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import failed_rows_file
 from core.lance_io.views import scratch_table as view_scratch
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import failed_row_upkeep as refresh_failed

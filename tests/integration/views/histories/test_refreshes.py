@@ -10,9 +10,9 @@ from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
+from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import files as view_files
 from core.lance_io.views.source import SourceRows
-from core.udf.registry import UdfRegistry
 from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import view_files as refresh_files

@@ -13,7 +13,7 @@ from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import RefreshMode, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
-from core.udf.registry import UdfRegistry
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions

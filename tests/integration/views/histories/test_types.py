@@ -9,8 +9,8 @@ import pytest
 from core.domain.job import JobState
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction, ViewQuery
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf import storable_types
-from core.udf.registry import UdfRegistry
 from tests.integration.types.type_cases import CASES
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
+from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import convert
 from core.sql import expressions
 from core.udf import codec
 from core.udf.definition_checks import check_definition
-from core.udf.registry import UdfRegistry
 from planner import sql_functions
 
 COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]

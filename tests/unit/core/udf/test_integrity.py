@@ -11,9 +11,9 @@ import pytest
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.domain.work import UdfRef
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf import codec
 from core.udf.python_versions import PYTHON
-from core.udf.registry import UdfRegistry
 from executor.worker import function_loading
 from planner import sql_functions
 

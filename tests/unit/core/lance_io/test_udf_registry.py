@@ -18,9 +18,9 @@ from core.domain.udf import (
     UdfKind,
 )
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from core.lance_io.udf_registry import UdfRegistry
 from core.udf import codec
 from core.udf.python_versions import PYTHON
-from core.udf.registry import UdfRegistry
 
 BUNDLE = b"not really a pickle"
 UDF = UdfDefinition(
@@ -117,7 +117,7 @@ def test_other_content_under_the_same_name_and_version_is_refused(registry):
 
 def test_the_latest_version_is_the_one_registered_last(registry, monkeypatch):
     for moment, version in enumerate(["9", "1", "5"]):
-        monkeypatch.setattr("core.udf.registry.time.time", lambda moment=moment: float(moment))
+        monkeypatch.setattr("core.lance_io.udf_registry.time.time", lambda moment=moment: float(moment))
         registry.put(dataclasses.replace(INSTALLED, version=version))
     registry.put(dataclasses.replace(INSTALLED, name="a"))
     assert registry.get("f").version == "5"

@@ -17,6 +17,7 @@ import pyarrow.fs as pafs
 from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
+from core.lance_io.opening import filesystem_of
 from core.storage_errors import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
@@ -63,10 +64,7 @@ class UdfRegistry:
     def __init__(self, database: str, workers_python: str = "") -> None:
         self._python = workers_python or PYTHON
         self._database = database.rstrip("/")
-        if "://" in self._database:
-            self._files, root = pafs.FileSystem.from_uri(self._database)
-        else:
-            self._files, root = pafs.LocalFileSystem(), self._database
+        self._files, root = filesystem_of(self._database)
         self._root = f"{root}/{FOLDER}"
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
