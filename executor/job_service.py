@@ -12,7 +12,7 @@ import grpc
 
 from core.domain.job import Job
 from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
+from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
 from core.rpc.paging import read_page

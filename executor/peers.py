@@ -19,9 +19,9 @@ from core.domain.plan import (
     StagedFile,
     TracedFile,
 )
+from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
-from core.domain.view import RefreshPlan, RefreshSpec
 from core.errors import Internal
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.status import error_from_rpc

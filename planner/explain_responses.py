@@ -6,7 +6,7 @@ from collections import Counter
 
 from core.domain.plan import FragmentTask, Plan
 from core.domain.plan_summary import summarise
-from core.domain.view import RefreshPlan
+from core.domain.refresh import RefreshPlan
 from core.rpc import convert, convert_views
 from leman.v1 import planner_pb2
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
+from core.domain.refresh import RefreshJournal, RefreshResult, RefreshSpec
 from core.domain.table import IndexCoverage
-from core.domain.view import RefreshJournal, RefreshResult, RefreshSpec
 
 
 class JobState(enum.Enum):

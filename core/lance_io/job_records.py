@@ -14,7 +14,7 @@ import msgspec
 from core import sealed_documents
 from core.domain.job import Job
 from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
+from core.domain.refresh import RefreshSpec
 from core.errors import DataLoss
 
 _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from core.domain.view import EarlierState, EarlierValues, RefreshPlan, ResolvedFunction, SourceChange, UnsetFragment
+from core.domain.refresh import EarlierValues, RefreshPlan, ResolvedFunction, SourceChange, UnsetFragment
+from core.domain.view import EarlierState
 from core.errors import Internal
 from core.rpc.convert_arrow import schema_from_bytes, schema_to_bytes
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto

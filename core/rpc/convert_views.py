@@ -7,19 +7,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from core.domain.view import (
-    INTERNAL_COLUMNS,
-    ChangeKind,
-    MaterializedView,
-    RefreshMode,
-    RefreshPolicy,
-    RefreshReason,
-    RefreshResult,
-    RefreshSpec,
-    ViewColumn,
-    ViewFunction,
-    ViewQuery,
-)
+from core.domain.refresh import ChangeKind, RefreshMode, RefreshPolicy, RefreshReason, RefreshResult, RefreshSpec
+from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, ViewFunction, ViewQuery
 from core.errors import InvalidArgument
 from core.rpc import convert
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2

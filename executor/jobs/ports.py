@@ -18,9 +18,9 @@ from core.domain.plan import (
     PlanHeader,
     StagedFile,
 )
+from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
-from core.domain.view import RefreshPlan, RefreshSpec
 from core.domain.work import RowFailure
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, Plan
+from core.domain.refresh import RefreshSpec
 from core.domain.udf import FunctionVersion
-from core.domain.view import RefreshSpec
 from core.errors import FailedPrecondition, InvalidArgument
 from executor.jobs.ports import Planner
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from core.crash_points import crash_point
-from core.domain.view import FailedNote, RefreshPlan
+from core.domain.refresh import RefreshPlan
+from core.domain.view import FailedNote
 from core.errors import Aborted
 from core.lance_io.views import failed_rows_file as view_failed
 from core.lance_io.views import files as view_files

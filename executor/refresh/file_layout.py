@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from core.domain.refresh import RefreshPlan, ResolvedFunction
 from core.domain.row_address import fragments_of, offsets_of
-from core.domain.view import SCRATCH_PREFIX, RefreshPlan, ResolvedFunction
+from core.domain.view import SCRATCH_PREFIX
 
 #: New rows are split where every slot would have at least the first number of rows, or beyond the second number.
 _LEAST_ROWS = 1 << 16

@@ -11,7 +11,7 @@ import numpy as np
 
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
-from core.domain.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
+from core.domain.refresh import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from core.errors import Aborted, Internal
 from core.lance_io.views import files as view_files
 from core.lance_io.views.scratch_table import ScratchTable

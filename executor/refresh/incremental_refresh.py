@@ -13,15 +13,8 @@ import numpy as np
 
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
-from core.domain.view import (
-    AskedCommit,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    RefreshResult,
-    ResolvedFunction,
-    ViewDefinition,
-)
+from core.domain.refresh import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult, ResolvedFunction
+from core.domain.view import ViewDefinition
 from core.lance_io.views import files as view_files
 from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from core.domain.view import AskedCommit, RefreshJournal, RefreshResult
+from core.domain.refresh import AskedCommit, RefreshJournal, RefreshResult
 from core.errors import LemanError
 from core.lance_io import commit_history
 from executor.jobs.job_metrics import JobMetrics

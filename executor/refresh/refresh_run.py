@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from core.crash_points import crash_point
 from core.domain.job import Job, JobError, JobState
-from core.domain.view import FailedNote, RefreshMode, RefreshPlan
+from core.domain.refresh import RefreshMode, RefreshPlan
+from core.domain.view import FailedNote
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices

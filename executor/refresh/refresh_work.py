@@ -11,7 +11,8 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.job import Job
 from core.domain.plan import StagedFile
-from core.domain.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunction
+from core.domain.refresh import RefreshPlan, RefreshSpec, ResolvedFunction
+from core.domain.view import FailedNote
 from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files

@@ -14,8 +14,9 @@ import pyarrow as pa
 from core.crash_points import crash_point
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec, InputSource, Plan
+from core.domain.refresh import ResolvedFunction
 from core.domain.udf import ColumnBinding, ColumnInput
-from core.domain.view import SOURCE_ROW_ID, ResolvedFunction
+from core.domain.view import SOURCE_ROW_ID
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation

@@ -14,7 +14,7 @@ import structlog
 from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
-from core.domain.view import EarlierValues, RefreshPlan, SourceChange
+from core.domain.refresh import EarlierValues, RefreshPlan, SourceChange
 from core.errors import LemanError
 from core.lance_io.views import failed_rows_file as view_failed
 from core.ports import CheckpointStore

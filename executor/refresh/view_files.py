@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.domain.plan import StagedFile
-from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan
+from core.domain.refresh import RefreshPlan
+from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.lance_io.concatenation import joined
 from core.lance_io.views import files as view_files
 from core.lance_io.views.scratch_table import ScratchTable

@@ -10,18 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from core.domain.refresh import ChangeKind, EarlierValues, RefreshMode, RefreshPlan, RefreshReason, SourceChange
 from core.domain.table import Fragment, TableSnapshot
-from core.domain.view import (
-    ChangeKind,
-    EarlierState,
-    EarlierValues,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    SourceChange,
-    ViewDefinition,
-    ViewFunction,
-)
+from core.domain.view import EarlierState, ViewDefinition, ViewFunction
 from core.errors import FailedPrecondition
 from planner.views.refresh_planning import Case, broken_link
 from planner.views.source_diff import changes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.domain.refresh import UnsetFragment
 from core.domain.table import Fragment, TableSnapshot
-from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX, UnsetFragment
+from core.domain.view import IS_SET, PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.domain.table import TableSnapshot
-from core.domain.view import (
+from core.domain.refresh import (
     ChangeKind,
     RefreshMode,
     RefreshPlan,
@@ -17,8 +16,9 @@ from core.domain.view import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
-    ViewDefinition,
 )
+from core.domain.table import TableSnapshot
+from core.domain.view import ViewDefinition
 from core.errors import FailedPrecondition
 from core.views.metadata import identity, outlives_versions
 from planner.views.fill_state import ViewState, classify, with_rows

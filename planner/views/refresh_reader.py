@@ -13,17 +13,9 @@ import structlog
 
 from core.crash_points import crash_point
 from core.domain.compactions import Rewrite
+from core.domain.refresh import RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
 from core.domain.table import TableSnapshot
-from core.domain.view import (
-    IS_SET,
-    MaterializedView,
-    RefreshPlan,
-    RefreshPolicy,
-    RefreshSpec,
-    ResolvedFunction,
-    ViewColumn,
-    ViewDefinition,
-)
+from core.domain.view import IS_SET, MaterializedView, ViewColumn, ViewDefinition
 from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import compactions
 from core.lance_io.manifest import collector_paused

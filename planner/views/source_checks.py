@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from core.domain.refresh import ResolvedFunction
 from core.domain.table import TableField, TableSnapshot
-from core.domain.view import INTERNAL_COLUMNS, ResolvedFunction, ViewDefinition
+from core.domain.view import INTERNAL_COLUMNS, ViewDefinition
 from core.errors import FailedPrecondition
 from core.udf import validation
 from core.udf.blobs import is_blob

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from core.domain.compactions import Rewrite
+from core.domain.refresh import ChangeKind, SourceChange
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.domain.view import ChangeKind, SourceChange, ViewQuery
+from core.domain.view import ViewQuery
 from core.sql.query_columns import columns_read
 from planner.views.compacted import only_moved
 

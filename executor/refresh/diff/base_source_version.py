@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from core.domain.view import RefreshPlan
+from core.domain.refresh import RefreshPlan
 from core.errors import NotFound
 from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from core.domain.view import EarlierValues, RefreshPlan
+from core.domain.refresh import EarlierValues, RefreshPlan
 from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import SourceRows, plain
 from core.sorted_sets import contains

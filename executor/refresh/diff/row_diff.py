@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.domain.view import ChangeKind, RefreshPlan
+from core.domain.refresh import ChangeKind, RefreshPlan
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.lance_io.views.source_records import SourceRecord
 from core.sorted_sets import contains

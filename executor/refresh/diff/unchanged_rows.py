@@ -22,8 +22,8 @@ from functools import cached_property
 import lance
 import numpy as np
 
+from core.domain.refresh import RefreshPlan
 from core.domain.table import Fragment, TableField
-from core.domain.view import RefreshPlan
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import open_version
 from core.lance_io.tables import fields_of

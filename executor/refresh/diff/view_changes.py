@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from core.domain.view import RefreshMode, RefreshPlan
+from core.domain.refresh import RefreshMode, RefreshPlan
 from core.lance_io.error_translation import using_storage
 from core.lance_io.views.source import RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows

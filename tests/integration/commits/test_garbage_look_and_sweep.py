@@ -21,7 +21,7 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.garbage import DAY, Fate, Use
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
+from core.domain.refresh import RefreshSpec
 from core.errors import NotFound, Unavailable
 from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from core.domain.plan import BackfillSpec, InputSource
+from core.domain.refresh import RefreshSpec
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
-from core.domain.view import RefreshSpec
 from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding

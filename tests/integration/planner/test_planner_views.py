@@ -7,7 +7,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.view import RefreshPolicy, ViewFormat
+from core.domain.refresh import RefreshPolicy
+from core.domain.view import ViewFormat
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io import compactions
 from core.lance_io.tables import INCARNATION_KEY

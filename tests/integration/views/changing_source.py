@@ -15,18 +15,9 @@ from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
 from core.domain.compactions import Rewrite
+from core.domain.refresh import RefreshMode, RefreshPlan, RefreshReason
 from core.domain.table import TableSnapshot
-from core.domain.view import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewQuery,
-)
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from core.errors import NotFound
 from core.lance_io import compactions
 from core.lance_io.tables import LanceTables

@@ -11,17 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commit_coordinator.views.requests import ViewFile
-from core.domain.view import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewQuery,
-)
+from core.domain.refresh import RefreshMode, RefreshPlan, RefreshReason
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from core.lance_io import compactions
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.domain.view import SOURCE_ROW_ID, RefreshMode
+from core.domain.refresh import RefreshMode
+from core.domain.view import SOURCE_ROW_ID
 from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
 from core.lance_io.views.view_order import in_view_order
 from core.sorted_sets import without

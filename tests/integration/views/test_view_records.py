@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from commit_coordinator.verification.report import FindingCounts, Flaw, Subject
 from commit_coordinator.verification.verifier import verify
-from core.domain.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
+from core.domain.refresh import RefreshMode, RefreshPolicy, RefreshReason
+from core.domain.view import SOURCE_ROW_ID, ViewFunction
 from core.errors import NotFound, Unavailable
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import source_records

@@ -8,8 +8,9 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
+from core.domain.refresh import RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, ViewFunction, ViewQuery
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.commit_history import properties
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry

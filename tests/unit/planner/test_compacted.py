@@ -3,8 +3,9 @@
 import pytest
 
 from core.domain.compactions import Rewrite
+from core.domain.refresh import ChangeKind
 from core.domain.table import DataFile, Fragment
-from core.domain.view import ChangeKind, ViewColumn, ViewQuery
+from core.domain.view import ViewColumn, ViewQuery
 from planner.views.compacted import only_moved
 from planner.views.source_diff import changes
 from tests.unit.planner.test_refresh_planning import BASE, FIELDS, fragment, source

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import (
+from core.domain.refresh import (
     ChangeKind,
     RefreshMode,
     RefreshPolicy,
@@ -17,12 +15,10 @@ from core.domain.view import (
     RefreshSpec,
     ResolvedFunction,
     SourceChange,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewFunction,
-    ViewQuery,
 )
+from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import FailedPrecondition
 from core.views.metadata import identity, write
 from planner.views.refresh_planning import Case, plan_refresh

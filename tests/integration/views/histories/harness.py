@@ -26,8 +26,9 @@ from commit_coordinator.views.requests import (
 from core.config import Settings
 from core.domain.job import Attempt, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
+from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewQuery
+from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from core.domain.job import JobState
+from core.domain.refresh import RefreshPolicy, RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import RefreshPolicy, RefreshSpec
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import scratch_table as view_scratch

@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from core.domain.job import JobState
-from core.domain.view import RefreshMode
+from core.domain.refresh import RefreshMode
 from core.errors import FailedPrecondition
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of

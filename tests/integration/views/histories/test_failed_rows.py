@@ -12,8 +12,9 @@ import pytest
 from commit_coordinator.verification.report import Flaw
 from commit_coordinator.verification.verifier import verify
 from core.domain.job import JobState
+from core.domain.refresh import RefreshPolicy
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
+from core.domain.view import ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import failed_rows_file

@@ -13,7 +13,8 @@ import pytest
 
 import leman
 from core.domain.job import JobState
-from core.domain.view import RefreshMode, ViewQuery
+from core.domain.refresh import RefreshMode
+from core.domain.view import ViewQuery
 from tests.conftest import System as Running
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.source import OPERATIONS

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from core.domain.job import Job, JobState
-from core.domain.view import AskedCommit, RefreshResult, RefreshSpec
+from core.domain.refresh import AskedCommit, RefreshResult, RefreshSpec
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import job_records
 from core.lance_io.views import scratch_table as view_scratch

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from core.domain.job import JobState
+from core.domain.refresh import RefreshMode
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import RefreshMode, ViewColumn, ViewFunction, ViewQuery
+from core.domain.view import ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf.validation import NewColumn

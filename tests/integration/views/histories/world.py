@@ -14,7 +14,8 @@ import lance
 import pyarrow as pa
 
 from core.domain.job import JobState
-from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
+from core.domain.refresh import RefreshMode, RefreshResult
+from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID
 from core.views import metadata as view_metadata
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import (
+from core.domain.refresh import (
     ChangeKind,
-    EarlierState,
     EarlierValues,
-    MaterializedView,
     RefreshMode,
     RefreshPlan,
     RefreshPolicy,
@@ -22,6 +19,11 @@ from core.domain.view import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
+)
+from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import (
+    EarlierState,
+    MaterializedView,
     ViewColumn,
     ViewDefinition,
     ViewFormat,

@@ -17,7 +17,7 @@ import pytest
 from core import sealed_documents
 from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec
-from core.domain.view import RefreshSpec
+from core.domain.refresh import RefreshSpec
 from core.errors import DataLoss, Unavailable
 from core.lance_io import append_log, damage, job_records
 from core.lance_io.log_snapshot import Snapshot
