@@ -22,7 +22,7 @@ from benchmarks.leman_side import Caller
 from benchmarks.practical_limit import SCALAR, make_table
 from core import keys
 from core.domain.ranges import RowRange
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from core.row_states import RowState
 from core.udf import binding
 

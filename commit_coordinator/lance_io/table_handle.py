@@ -18,7 +18,7 @@ from commit_coordinator.lance_io import attempts
 from core.domain.plan import OutputField, StagedFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.lance_io import column_files
+from core.lance_io import column_file_checks, column_file_writer
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.opening import move_to_latest
@@ -80,16 +80,16 @@ class StagedFiles:
         Raises:
             NotFound: TABLE_NOT_FOUND – there is no such table.
             FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
-            LemanError: what `column_files.verify` raises.
+            LemanError: what `column_file_checks.verify` raises.
         """
-        verified = column_files.verify(self._uri, staged, output.field.arrow)
+        verified = column_file_checks.verify(self._uri, staged, output.field.arrow)
         key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
         layout = self._layouts.get(key)
         if layout is None:
             with contextlib.ExitStack() as stack:
                 name = staged.file
                 if verified.column != output.name:  # Lance would look for its column by the name in the file
-                    like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                    like = column_file_writer.empty_copy(self._uri, staged, output.field.arrow, verified.format)
                     name = stack.enter_context(like)
                 layout = self._layouts[key] = self._layout(name, output)
         return InstallableFile(

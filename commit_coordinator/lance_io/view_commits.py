@@ -24,7 +24,7 @@ from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
-from core.lance_io import column_files, commit_history
+from core.lance_io import column_file_checks, commit_history
 from core.lance_io.error_translation import using_storage
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
@@ -90,9 +90,9 @@ class ViewFiles:
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
-            LemanError: what `column_files.read_verified` raises.
+            LemanError: what `column_file_checks.read_verified` raises.
         """
-        content = column_files.read_verified(self._uri, staged)
+        content = column_file_checks.read_verified(self._uri, staged)
         names = content.schema.names
         fits = bool(names) and set(names) <= self.data_columns if columns is None else set(names) == set(columns)
         if not fits or len(set(names)) < len(names):
@@ -100,7 +100,7 @@ class ViewFiles:
                 "TYPE_MISMATCH", f"{staged.file} holds columns {', '.join(names)}, which do not fit"
             )
         for field in content.schema:
-            if field.type != column_files.type_in_file(self._types[field.name]):
+            if field.type != column_file_checks.type_in_file(self._types[field.name]):
                 raise FailedPrecondition(
                     "TYPE_MISMATCH",
                     f"Type mismatch for column {field.name}: {staged.file} holds {field.type}, "

@@ -15,7 +15,7 @@ import pyarrow as pa
 from core import keys, row_states
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
-from core.lance_io import column_files
+from core.lance_io import column_file_writer
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
@@ -53,7 +53,7 @@ class FragmentWriter:
         self._existing = existing
         self._live = live
         self._selective = selective
-        self._writer = column_files.ColumnFileWriter(uri, field, file_format)
+        self._writer = column_file_writer.ColumnFileWriter(uri, field, file_format)
         self._attempt = secrets.token_hex(6)
         self._at = 0
         self._states: States | None = None

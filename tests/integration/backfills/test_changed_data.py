@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from leman import ErrorHandlingConfig, Skip
 from leman.progress import JobState
 from tests.integration.call_log import CallLog, values

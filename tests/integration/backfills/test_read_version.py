@@ -14,7 +14,7 @@ from core.domain.plan import Plan
 from core.domain.plan_summary import summarise
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from tests.integration.types.types_road import Road
 
 ROWS = 9

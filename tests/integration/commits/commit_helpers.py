@@ -22,7 +22,7 @@ from core import keys
 from core.domain.plan import FragmentReplacement, OutputField, StagedFile
 from core.domain.table import Fragment
 from core.domain.udf import ColumnBinding, ColumnInput
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.udf import binding
 

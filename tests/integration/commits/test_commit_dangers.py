@@ -25,7 +25,7 @@ from commit_coordinator.preconditions import (
 )
 from core.domain.plan import StagedFile
 from core.errors import Aborted, FailedPrecondition, NotFound, Unavailable
-from core.lance_io import column_files
+from core.lance_io import column_file_checks, column_files
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -493,7 +493,7 @@ def test_control_without_the_check_of_content(table, monkeypatch):
     wrong = write_file(table.uri, staged.file, pa.field("c", pa.int64()), RIGHT[::-1])
     assert wrong.digest != staged.digest
     assert one(request) == "FILE_DAMAGED"
-    monkeypatch.setattr(column_files, "digest_of", lambda *_: (staged.size_bytes, staged.digest))
+    monkeypatch.setattr(column_file_checks, "digest_of", lambda *_: (staged.size_bytes, staged.digest))
     assert one(replace(request, request_id="again")) == "committed"
     assert table.fragment_values(0) == RIGHT[::-1]
 
@@ -513,7 +513,7 @@ def test_unreadable_store_is_no_rejection(table, monkeypatch):
     def away(*_):
         raise PermissionError("denied")
 
-    monkeypatch.setattr(column_files, "_filesystem", away)
+    monkeypatch.setattr(column_files, "filesystem_of", away)
     with pytest.raises(Unavailable) as caught:
         submit(request)
     assert caught.value.reason == "STORE_UNAVAILABLE"

@@ -35,7 +35,7 @@ from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState

@@ -16,7 +16,7 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState

@@ -16,7 +16,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.errors import LemanError
-from core.lance_io import column_files
+from core.lance_io import column_file_checks
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from core.sql import expressions
@@ -113,7 +113,7 @@ class MatrixTable:
         )
         writer.emit(RowRange(0, self._rows), [kept, second])
         staged = writer.finish(frozenset(), self._deletions)
-        column_files.verify(self.uri, staged, self._fields[name])
+        column_file_checks.verify(self.uri, staged, self._fields[name])
         return staged.file
 
     def _install(self, dataset: lance.LanceDataset, files: list[str]) -> None:

@@ -18,7 +18,7 @@ from core.domain.garbage import DAY
 from core.domain.plan import StagedFile
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
-from core.lance_io import column_files
+from core.lance_io import column_file_writer
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views.files import write_evictions
 from embedded.service_file import write_private
@@ -89,7 +89,7 @@ def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_k
     """Whoever is killed while it is there leaves it."""
     (tmp_path / "data").mkdir()
     staged = StagedFile(keys.column_file_name("f" * 32, "0a", partial=True), 1, "d" * 32, 1, 1, 0)
-    with column_files.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
+    with column_file_writer.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
         assert files(tmp_path) == {tmp_path / "data" / name}
         assert keys.parse_column_file_name(name) == keys.ColumnFileName("f" * 32, partial=True)
     assert not files(tmp_path)

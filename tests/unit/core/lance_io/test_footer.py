@@ -7,7 +7,7 @@ import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
 from core.errors import DataLoss
-from core.lance_io import column_files, footer
+from core.lance_io import column_file_writer, column_files, footer
 from core.row_states import RowState
 
 FILE = "a.lance"
@@ -20,7 +20,7 @@ def uri(tmp_path):
 
 
 def write(uri, rows, states):
-    writer = column_files.ColumnFileWriter(uri, pa.field("y", pa.int64()))
+    writer = column_file_writer.ColumnFileWriter(uri, pa.field("y", pa.int64()))
     writer.open(FILE)
     writer.write(pa.array(np.arange(rows)))
     writer.close(states, frozenset({"f" * 32}), FILE)

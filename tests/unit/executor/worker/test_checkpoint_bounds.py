@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfKind
-from core.lance_io.column_files import ColumnFileWriter
+from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.scan import CHUNK_ROWS
 from executor.worker.computed_rows import Piece
 from executor.worker.fragment_writer import FragmentWriter

@@ -15,7 +15,7 @@ from core import keys, row_states
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.lance_io import column_files
+from core.lance_io import column_file_checks, column_files
 from core.row_states import RowState
 from executor.coordination.reservations import InProcessReservations
 from tests.unit.executor.executor_helpers import Lab
@@ -47,7 +47,7 @@ def test_whole_fragments_are_written_without_checkpoints(lab):
     lab.install(outcome)
     assert lab.values() == {x: 2 * x for x in range(40)}
     for result, field in zip(outcome.results, [pa.field("y", pa.int64())] * 2, strict=True):
-        column_files.verify(lab.uri, result.staged, field)
+        column_file_checks.verify(lab.uri, result.staged, field)
 
 
 def test_fixed_checkpoint_size_and_resume_without_evaluating_again(lab, tmp_path):

@@ -1,0 +1,147 @@
+"""The writing of column files: staged in the table's data folder until the coordinator installs them."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from lance.file import LanceFileWriter
+from lance.lance import BlobDescriptorArrayBuilder
+
+from core import row_states
+from core.domain.plan import StagedFile
+from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, digest_of
+from core.lance_io.deletions import Deletions
+from core.lance_io.error_translation import using_storage
+from core.lance_io.opening import filesystem_of
+from core.row_states import States
+from core.udf import blobs
+
+
+class ColumnFileWriter:
+    """What writes one column file, batch by batch; memory is bounded by the batch.
+
+    A file is published by `close` alone: a writer that is dropped leaves none. Each call raises what
+    `storage_errors.unusable` gives where the store refuses, or Lance does not take the values.
+
+    Args:
+        field: as `blobs.values_field` gives it.
+        file_format: that of the table; Lance reads files of others, but cannot always compact them.
+    """
+
+    def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
+        self._uri = uri
+        self._version = "{}.{}".format(*file_format)
+        self._copies_slices = _holds_structs(field.type)
+        self._describes_blobs = blobs.is_blob(field) and file_format >= blobs.V2_FORMAT
+        self._field = (
+            _descriptors(field.name, None)[0]
+            if self._describes_blobs
+            else blobs.values_field(field).with_nullable(True)
+        )
+        self._writer: LanceFileWriter | None = None
+        self._file = ""
+        self._rows = 0
+        self.row_states = b""
+
+    def open(self, file: str) -> None:
+        """Begin the file under its final name."""
+        self._file = file
+        with using_storage(data_path(self._uri, file)):
+            self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
+
+    def write(self, values: pa.Array) -> None:
+        """Append values in physical order."""
+        if self._writer is None:
+            raise RuntimeError("write before open")
+        if values.offset and self._copies_slices:
+            values = pa.concat_arrays([values])
+        stored = _descriptors(self._field.name, values)[1] if self._describes_blobs else values
+        with using_storage(data_path(self._uri, self._file)):
+            self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
+        self._rows += len(values)
+
+    def close(
+        self,
+        states: States | None,
+        filters: frozenset[str],
+        file: str,
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
+    ) -> StagedFile:
+        """Publish the file as `file`.
+
+        Args:
+            states: what the file carries of row states; None: every live row is computed.
+            deletions: rows that it lacks.
+            older: see `core.row_states.encode`.
+        """
+        if self._writer is None:
+            raise RuntimeError("close before open")
+        failed = 0
+        computed = self._rows
+        if states is not None:
+            self.row_states = row_states.encode(states, filters, older)
+            summary = row_states.summarize(states, older=older)
+            failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
+        with using_storage(data_path(self._uri, self._file)):
+            self._publish(self._writer, None if deletions is None else deletions.encode(), file)
+        self._writer = None
+        size, digest = digest_of(self._uri, self._file)
+        return StagedFile(self._file, size, digest, self._rows, computed, failed)
+
+    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> None:
+        for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):
+            if content:
+                writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
+        writer.close()
+        if file != self._file:
+            _rename(self._uri, self._file, file)
+            self._file = file
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """Tell whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
+    if not pa.types.is_nested(kind):
+        return False
+    return bool(pa.types.is_struct(kind)) or any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
+    """Return bytes as Lance's newer kind of blob has them.
+
+    All of them stay in the column file: one file, one digest.
+    """
+    builder = BlobDescriptorArrayBuilder(name)
+    for value in values if values is not None else ():
+        data = value.as_buffer()
+        if data is None:
+            builder.append_null()
+        else:
+            builder.append_inline(data.to_pybytes())
+    field: pa.Field = builder.field
+    return field, builder.finish()
+
+
+def _rename(uri: str, old: str, new: str) -> None:
+    filesystem, path = filesystem_of(data_path(uri, old))
+    filesystem.move(path, filesystem_of(data_path(uri, new))[1])
+
+
+@contextlib.contextmanager
+def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
+    """Write a file without rows, in the layout of a staged one whose column was renamed since.
+
+    It lasts as long as the context is open.
+    """
+    writer = ColumnFileWriter(uri, field, file_format)
+    name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # one that garbage collection knows
+    writer.open(name)
+    writer.close(None, frozenset(), name)
+    try:
+        yield name
+    finally:
+        filesystem, path = filesystem_of(data_path(uri, name))
+        filesystem.delete_file(path)
