@@ -23,7 +23,7 @@ from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import filesystem_of, open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
-from core.lance_io.views.files import REFRESH_FOLDER
+from core.lance_io.views.refresh_folder import REFRESH_FOLDER
 from core.row_states import RowState
 from core.storage_errors import failed
 

@@ -9,7 +9,7 @@ from commit_coordinator.verification.report import Finding, Flaw, Looked, Subjec
 from core.domain.table import TableSnapshot
 from core.errors import LemanError
 from core.lance_io.views import source_records
-from core.lance_io.views.files import REFRESH_FOLDER
+from core.lance_io.views.refresh_folder import REFRESH_FOLDER
 from core.locations import TABLE_ENDING
 from core.views.metadata import BASE_RECORD, RECORD_PREFIX
 

@@ -23,7 +23,7 @@ from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import failed_rows_file as view_failed
-from core.lance_io.views.files import REFRESH_FOLDER
+from core.lance_io.views.refresh_folder import REFRESH_FOLDER
 from core.locations import TABLE_ENDING, table_uri
 from core.storage_errors import said
 from core.udf import binding

@@ -26,6 +26,7 @@ from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import IS_SET, VIEW_FILE_PREFIX
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import commit_history
+from core.lance_io.views import evictions_file
 from core.lance_io.views import files as view_files
 
 #: How far back the view's history is searched for a request.
@@ -97,7 +98,7 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
     version = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)
     crash_point("coordinator.after_delta")
     if isinstance(request, ApplyDeltaRequest) and request.evictions_file:
-        view_files.remove_evictions(request.uri, request.evictions_file)
+        evictions_file.remove(request.uri, request.evictions_file)
     return CommitResult(version, operation=operation)
 
 

@@ -23,8 +23,8 @@ from commit_coordinator.views.requests import (
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from core.lance_io.views import evictions_file, source_records
 from core.lance_io.views import files as view_files
-from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows
 from core.lance_io.views.view_order import view_rows
 from core.rpc.blocking import BlockingPool
@@ -112,7 +112,7 @@ def _look_at_one(checker: ViewFiles, staged: StagedFile, wanted: Collection[str]
 def _evicted(request: ApplyDeltaRequest) -> Ids:
     if not request.evictions_file:
         return NO_IDS
-    return view_files.read_evictions(request.uri, request.evictions_file, request.evictions_digest)
+    return evictions_file.read(request.uri, request.evictions_file, request.evictions_digest)
 
 
 def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:

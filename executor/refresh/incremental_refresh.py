@@ -15,8 +15,7 @@ from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.refresh import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult, ResolvedFunction
 from core.domain.view import ViewDefinition
-from core.lance_io.views import files as view_files
-from core.lance_io.views import source_records
+from core.lance_io.views import evictions_file, source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
 from executor.jobs.async_helpers import patiently
@@ -166,7 +165,7 @@ class Delta:
     ) -> int:
         evictions = ("", "")
         if len(change.outcome.evict_addresses):
-            evictions = await in_thread(view_files.write_evictions, plan.uri, change.outcome.evict_addresses)
+            evictions = await in_thread(evictions_file.write, plan.uri, change.outcome.evict_addresses)
         await self._work.journal.asking(asked)
         return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
 

@@ -16,7 +16,7 @@ import structlog
 import xxhash
 
 from core.domain.view import FailedNote
-from core.lance_io.views.files import read_beside, write_beside
+from core.lance_io.views.refresh_folder import read_beside, write_beside
 from core.sorted_sets import union, without
 from core.views.metadata import FAILED_PREFIX
 from core.views.rows import NO_IDS, Ids

@@ -1,4 +1,4 @@
-"""Files of views: placeholders, values, patches, evictions. All are staged: a commit makes them part of the view."""
+"""Data files of views: placeholders, values, patches. All are staged: a commit makes them part of the view."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 from lance.file import LanceFileWriter
 
-from core import whole_files
 from core.domain.plan import StagedFile
-from core.domain.row_address import addresses_of, fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
-from core.errors import Aborted, DataLoss, NotFound
+from core.errors import Aborted, DataLoss
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import filesystem_of, open_version
@@ -32,11 +29,8 @@ from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
 
-#: Folder of a view with files that are no data: lists of rows to be evicted and of failed ones, records of its source.
-REFRESH_FOLDER = "_refresh"
 _BATCH_ROWS = 1 << 13
 _BATCH_BYTES = 32 << 20
-_EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
 
 
 def storage_version(schema: pa.Schema) -> str | None:
@@ -200,77 +194,6 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
         at = batch.schema.get_field_index(blob)
         batch = batch.set_column(at, pa.field(blob, pa.large_binary()), values)
     return batch
-
-
-def write_beside(uri: str, name: str, content: bytes) -> None:
-    """Write a file of a view that is no data.
-
-    Raises:
-        LemanError: what `storage_errors.unusable` gives.
-    """
-    with using_storage(uri):
-        filesystem, root = filesystem_of(uri)
-        whole_files.put(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
-
-
-def read_beside(uri: str, name: str) -> bytes | None:
-    """Return all of a file of a view that is no data; None where there is none.
-
-    Raises:
-        LemanError: as `write_beside`.
-    """
-    with using_storage(uri):
-        return bytes_beside(uri, name)
-
-
-def bytes_beside(uri: str, name: str) -> bytes | None:
-    """Return what `read_beside` does, for this package alone.
-
-    Raises:
-        OSError: the storage refuses.
-    """
-    filesystem, root = filesystem_of(uri)
-    try:
-        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-            return bytes(stream.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
-    """Store which rows of the view are to be evicted and return (file name, digest)."""
-    table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _EVICTIONS) as writer:
-        writer.write_table(table)
-    content = sink.getvalue().to_pybytes()
-    name = f"{uuid.uuid4().hex}.arrow"
-    write_beside(uri, name, content)
-    return name, xxhash.xxh3_128(content).hexdigest()
-
-
-def read_evictions(uri: str, name: str, digest: str) -> Ids:
-    """Return the addresses of a file of `write_evictions`.
-
-    Raises:
-        NotFound: FILE_MISSING.
-        DataLoss: FILE_DAMAGED.
-    """
-    content = read_beside(uri, name)
-    if content is None:
-        raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder")
-    if xxhash.xxh3_128(content).hexdigest() != digest:
-        raise DataLoss("FILE_DAMAGED", f"Evictions {name} changed after they were written")
-    table = pa.ipc.open_file(content).read_all()
-    fragments, offsets = (np.asarray(table.column(c).to_numpy(), np.int64) for c in _EVICTIONS.names)
-    return np.asarray(addresses_of(fragments, offsets), np.int64)
-
-
-def remove_evictions(uri: str, name: str) -> None:
-    """Remove such a file once it is committed. What cannot be removed stays, until garbage is collected."""
-    filesystem, root = filesystem_of(uri)
-    with contextlib.suppress(OSError):
-        filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
 
 
 def remove_staged(uri: str, files: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import filesystem_of, open_version
 from core.lance_io.protobuf import Kind, Layout, message_class
 from core.lance_io.tables import snapshot_of
-from core.lance_io.views.files import REFRESH_FOLDER, bytes_beside, write_beside
+from core.lance_io.views.refresh_folder import REFRESH_FOLDER, bytes_beside, write_beside
 from core.lance_io.views.source import NO_ROWS, RowFacts
 from core.sql.query_columns import columns_read
 from core.storage_errors import failed

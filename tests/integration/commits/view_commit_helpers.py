@@ -20,6 +20,7 @@ from commit_coordinator.views.requests import (
 )
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from core.lance_io.tables import LanceTables
+from core.lance_io.views import evictions_file
 from core.lance_io.views import files as view_files
 from core.views import metadata as view_metadata
 from tests.integration.commits.commit_helpers import submit
@@ -142,7 +143,7 @@ class View:
         known = LanceTables().snapshot(self.uri)
         definition = view_metadata.from_metadata(known.metadata)
         assert definition is not None
-        file, digest = view_files.write_evictions(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
+        file, digest = evictions_file.write(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
         request = ApplyDeltaRequest(
             uri=self.uri,
             incarnation=known.incarnation,

@@ -20,7 +20,7 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
 from core.lance_io import column_file_writer
 from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views.files import write_evictions
+from core.lance_io.views import evictions_file
 from embedded.service_file import write_private
 from tests.disks import small_disk
 
@@ -44,7 +44,7 @@ WRITERS = {
     "definition": lambda uri: UdfRegistry(uri).put(UDF),
     "note": write_note,
     "checkpoint": write_checkpoint,
-    "evictions": lambda uri: write_evictions(uri, np.arange(BIG)),
+    "evictions": lambda uri: evictions_file.write(uri, np.arange(BIG)),
     "service file": lambda uri: write_private(Path(uri, "service.json"), "x" * BIG),
 }
 

@@ -13,6 +13,7 @@ from commit_coordinator.lance_io.placeholders import stage_placeholders
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from core.errors import DataLoss, NotFound, Unavailable
 from core.lance_io.column_files import data_path
+from core.lance_io.views import evictions_file
 from core.lance_io.views import files as view_files
 from core.lance_io.views import patches as view_patches
 from core.lance_io.views.view_order import view_rows
@@ -92,13 +93,13 @@ def test_pieces_are_bounded_however_many_ids_there_are():
 
 def test_evictions_come_back_and_damage_is_seen(tmp_path):
     addresses = np.array([5, 1 << 32 | 7], np.int64)
-    name, digest = view_files.write_evictions(str(tmp_path), addresses)
-    assert view_files.read_evictions(str(tmp_path), name, digest).tolist() == addresses.tolist()
+    name, digest = evictions_file.write(str(tmp_path), addresses)
+    assert evictions_file.read(str(tmp_path), name, digest).tolist() == addresses.tolist()
     with pytest.raises(DataLoss):
-        view_files.read_evictions(str(tmp_path), name, "0" * 32)
-    view_files.remove_evictions(str(tmp_path), name)
+        evictions_file.read(str(tmp_path), name, "0" * 32)
+    evictions_file.remove(str(tmp_path), name)
     with pytest.raises(NotFound):
-        view_files.read_evictions(str(tmp_path), name, digest)
+        evictions_file.read(str(tmp_path), name, digest)
 
 
 def test_values_that_do_not_fit_are_refused_and_leave_no_file(tmp_path):
