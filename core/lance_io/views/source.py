@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 
 import lance
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.concatenation import one_batch
@@ -23,6 +20,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.views import sql_failures
 from core.lance_io.views.range_scan import ROW_ID, RangeScan
+from core.lance_io.views.row_facts import NO_ROWS, RowFacts
 from core.sorted_sets import among, distinct, without
 from core.sql import expressions
 from core.udf import blobs
@@ -34,47 +32,6 @@ _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
 _MATCHES = "__leman_matches"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowFacts:
-    """Live rows, in no certain order: row id, address, and the version in which the row was updated last.
-
-    Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves it.
-    """
-
-    ids: Ids
-    addresses: Ids
-    updated: Ids
-
-    @property
-    def fragment_ids(self) -> Ids:
-        return fragments_of(self.addresses)
-
-    @property
-    def offsets(self) -> Ids:
-        return offsets_of(self.addresses)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def by_id(self) -> RowFacts:
-        """Return the same rows sorted by id."""
-        if not len(self) or bool((self.ids[1:] > self.ids[:-1]).all()):
-            return self
-        order = np.argsort(self.ids, kind="stable")
-        return self.at(order)
-
-    def between(self, low: int, high: int) -> RowFacts:
-        """Return those with ids in [low, high)."""
-        return self.at((self.ids >= low) & (self.ids < high))
-
-    def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
-        """Return some of the rows."""
-        return RowFacts(self.ids[chosen], self.addresses[chosen], self.updated[chosen])
-
-
-NO_ROWS = RowFacts(NO_IDS, NO_IDS, NO_IDS)
 
 
 class SourceRows:

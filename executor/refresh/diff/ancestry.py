@@ -14,7 +14,8 @@ from core.domain.row_address import addresses_of
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import compactions
-from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
+from core.lance_io.views.row_facts import NO_ROWS, RowFacts
+from core.lance_io.views.source import SourceRows
 from core.sorted_sets import among, contains, distinct
 from core.views.rows import NO_IDS, Ids, Mask
 

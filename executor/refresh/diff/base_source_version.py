@@ -8,7 +8,7 @@ from core.domain.refresh import RefreshPlan
 from core.errors import NotFound
 from core.lance_io.views import source_records
 from core.lance_io.views.source import SourceRows
-from core.lance_io.views.source_records import SourceRecord
+from core.lance_io.views.source_record_file import SourceRecord
 from executor.refresh.diff.unchanged_rows import Side
 
 

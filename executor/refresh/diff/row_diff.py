@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.domain.refresh import ChangeKind, RefreshPlan
-from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
-from core.lance_io.views.source_records import SourceRecord
+from core.lance_io.views.row_facts import NO_ROWS, RowFacts
+from core.lance_io.views.source import SourceRows
+from core.lance_io.views.source_record_file import SourceRecord
 from core.sorted_sets import contains
 from core.views.rows import Ids, Moves, positions
 from executor.refresh.diff.base_source_version import Base

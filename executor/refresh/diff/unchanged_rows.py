@@ -28,7 +28,7 @@ from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import open_version
 from core.lance_io.tables import fields_of
 from core.lance_io.views.patches import patched_offsets
-from core.lance_io.views.source import RowFacts
+from core.lance_io.views.row_facts import RowFacts
 from core.sorted_sets import contains, distinct
 from core.sql.query_columns import columns_read
 from core.views.rows import Ids, Mask

@@ -14,7 +14,8 @@ import numpy as np
 
 from core.domain.refresh import RefreshMode, RefreshPlan
 from core.lance_io.error_translation import using_storage
-from core.lance_io.views.source import RowFacts, SourceRows
+from core.lance_io.views.row_facts import RowFacts
+from core.lance_io.views.source import SourceRows
 from core.lance_io.views.view_order import in_view_order, view_rows
 from core.sorted_sets import among, common, contains, union
 from core.views.rows import NO_IDS, Beyond, Bounds, Ids, membership, positions, window

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from core.domain.refresh import RefreshMode
 from core.domain.view import SOURCE_ROW_ID
-from core.lance_io.views.source import NO_ROWS, RowFacts, SourceRows
+from core.lance_io.views.row_facts import NO_ROWS, RowFacts
+from core.lance_io.views.source import SourceRows
 from core.lance_io.views.view_order import in_view_order
 from core.sorted_sets import without
 from executor.refresh.diff import row_diff as view_differences
