@@ -17,7 +17,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from commit_coordinator import group_commit, preconditions
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.group_commit import Candidate
-from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import (
     AddColumnsRequest,

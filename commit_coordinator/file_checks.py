@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from commit_coordinator.group_commit import Candidate
 from commit_coordinator.lance_io import committed_files
-from commit_coordinator.lance_io.table_handle import InstallableFile, StagedFiles
+from commit_coordinator.lance_io.installable_files import InstallableFile, StagedFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import ReplaceRequest
 from core.domain.plan import FragmentReplacement

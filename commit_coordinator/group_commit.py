@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commit_coordinator import preconditions
-from commit_coordinator.lance_io.table_handle import InstallableFile, TableHandle
+from commit_coordinator.lance_io.installable_files import InstallableFile
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
 from commit_coordinator.requests import AddColumnsRequest, BeginAttemptRequest, BindColumnsRequest, Outcome, Status
 from core.crash_points import crash_point

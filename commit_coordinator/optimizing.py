@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from commit_coordinator.lance_io import index_optimization
-from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from core.domain.table import IndexCoverage
 from core.errors import Aborted, Unavailable
 

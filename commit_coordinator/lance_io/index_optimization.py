@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import lance
 
-from commit_coordinator.lance_io.table_handle import commit_outcomes
+from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from core.domain.table import IndexCoverage
 from core.errors import FailedPrecondition, NotFound
 from core.lance_io.indices import coverage, coverage_of

@@ -1,118 +1,33 @@
-"""The Lance side of a commit: an open table, the files that may be installed in it, and the outcome of a try."""
+"""The Lance side of a commit: a table that is kept open between commits."""
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import lance
 import pyarrow as pa
 from lance import LanceOperation
-from lance.commit import CommitConflictError
-from lance.fragment import DataFile as LanceDataFile
 
 from commit_coordinator.lance_io import attempts
-from core.domain.plan import OutputField, StagedFile
+from commit_coordinator.lance_io.commit_outcomes import commit_outcomes, first_line
+from commit_coordinator.lance_io.installable_files import InstallableFile
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.lance_io import column_file_checks, column_file_writer
+from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.opening import move_to_latest
-from core.lance_io.panics import is_panic, panics_as_errors
+from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
-from core.storage_errors import refusal
 from core.udf import binding
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
-#: Messages of plain OSErrors that say for certain that nothing was committed.
-_REFUSED = (
-    "Incompatible transaction",
-    "commit conflict",
-    "Fragment being replaced not found",
-    "no changes were made",
-)
-#: What Lance raises for requests that it would refuse again, and how it says so in others.
-_DEFINITE = (ValueError, TypeError, NotImplementedError)
-_DEFINITE_SIGNS = (
-    *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
-    *("LanceError(InvalidInput)", "LanceError(NotSupported)", "LanceError(InvalidRef)", "LanceError(FieldNotFound)"),
-)
 #: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
 _RESERVED_NAMES = frozenset(
     {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
-
-
-class CommitConflict(Exception):
-    """Another writer came between, and nothing was committed: look again before anything else."""
-
-
-class CommitUnclear(Exception):
-    """Lance failed in a way that does not say whether the commit was made: look before anything else."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstallableFile:
-    """A staged file that passed all checks of its content."""
-
-    name: str
-    #: The file as a manifest names it.
-    data_file: LanceDataFile = field(repr=False)
-    #: Rows that the file lacks because they were deleted when it was written.
-    deletions: Deletions | None = field(default=None, repr=False)
-
-
-class StagedFiles:
-    """The check of staged files of one table, for many threads at once."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
-
-    def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
-        """Check the content of a staged file and return it as an installable one.
-
-        Raises:
-            NotFound: TABLE_NOT_FOUND – there is no such table.
-            FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
-            LemanError: what `column_file_checks.verify` raises.
-        """
-        verified = column_file_checks.verify(self._uri, staged, output.field.arrow)
-        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
-        layout = self._layouts.get(key)
-        if layout is None:
-            with contextlib.ExitStack() as stack:
-                name = staged.file
-                if verified.column != output.name:  # Lance would look for its column by the name in the file
-                    like = column_file_writer.empty_copy(self._uri, staged, output.field.arrow, verified.format)
-                    name = stack.enter_context(like)
-                layout = self._layouts[key] = self._layout(name, output)
-        return InstallableFile(
-            staged.file,
-            with_layout_of(layout, staged),
-            verified.deletions,
-        )
-
-    def _layout(self, name: str, output: OutputField) -> LanceDataFile:
-        """Return which field is in which column of the file.
-
-        It is the same for all files of one column and format version.
-        """
-        try:
-            layout = LanceDataFile.create(open_table(self._uri), name)
-        except (OSError, ValueError):
-            layout = None
-        if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
-            raise FailedPrecondition(
-                "TYPE_MISMATCH",
-                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
-            )
-        return layout
 
 
 class TableHandle:
@@ -229,7 +144,7 @@ class TableHandle:
                 self._dataset.add_columns(schema)
             except OSError as error:
                 if "Invalid user input" in str(error) or "LanceError(Schema)" in str(error):
-                    raise InvalidArgument("BAD_COLUMN", _first_line(error), field="schema") from None
+                    raise InvalidArgument("BAD_COLUMN", first_line(error), field="schema") from None
                 raise
         return int(self._dataset.version)
 
@@ -295,60 +210,6 @@ class TableHandle:
             fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
             stable_row_ids=bool(self._dataset.has_stable_row_ids),
         )
-
-
-def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
-    """Return a staged file as a manifest names it, with the columns of another one."""
-    return LanceDataFile(
-        staged.file,
-        layout.fields,
-        layout.column_indices,
-        layout.file_major_version,
-        layout.file_minor_version,
-        staged.size_bytes,
-    )
-
-
-@contextlib.contextmanager
-def commit_outcomes(uri: str) -> Iterator[None]:
-    """Turn what Lance raises in a commit into one of the three things that it can mean.
-
-    Raises:
-        CommitConflict: Another writer came between, and nothing was committed.
-        FailedPrecondition: The same commit would be refused again, by the storage (see `core.storage_errors`) or by
-            Lance (COMMIT_REFUSED).
-        CommitUnclear: Anything else; the commit may have been made.
-    """
-    try:
-        yield
-    except (LemanError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Lance's Rust is no Exception
-        refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
-        if refused or isinstance(error, CommitConflictError):
-            raise CommitConflict(_first_line(error)) from error
-        definite = refusal(error, uri) or _definite(uri, error)
-        if definite is not None:
-            raise definite from error
-        raise CommitUnclear(_first_line(error)) from error
-
-
-def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
-    """Return the error of a commit that Lance would refuse again; None: it may succeed the next time.
-
-    A panic is such an error: Lance is sure to panic again. Whether it did so before or after the commit, a look tells.
-    """
-    text = str(error)
-    if not (is_panic(error) or isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)):
-        return None
-    return FailedPrecondition(
-        "COMMIT_REFUSED", f"Lance refuses this commit to {uri}, and would again: {_first_line(error)}", uri=uri
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    """Return Lance's message without the place in its source."""
-    return str(error).partition(", /")[0].partition("\n")[0]
 
 
 def _fragment(metadata: lance.FragmentMetadata) -> Fragment:

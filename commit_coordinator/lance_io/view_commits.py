@@ -18,7 +18,8 @@ from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import DeletionFile, FragmentMetadata
 from lance.schema import LanceSchema
 
-from commit_coordinator.lance_io.table_handle import InstallableFile, commit_outcomes, with_layout_of
+from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
+from commit_coordinator.lance_io.installable_files import InstallableFile, with_layout_of
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commit_coordinator.lance_io import view_commits
-from commit_coordinator.lance_io.table_handle import CommitConflict, InstallableFile, TableHandle
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict
+from commit_coordinator.lance_io.installable_files import InstallableFile
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.lance_io.view_commits import Swap, ViewDelta
 from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status

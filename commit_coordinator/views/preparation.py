@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from commit_coordinator.lance_io import committed_files, view_commits
+from commit_coordinator.lance_io.installable_files import InstallableFile
 from commit_coordinator.lance_io.placeholders import stage_placeholders
-from commit_coordinator.lance_io.table_handle import InstallableFile
 from commit_coordinator.lance_io.view_commits import ViewFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.views.requests import (

@@ -8,7 +8,8 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.table_handle import CommitConflict, TableHandle
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import BindColumnsRequest
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.errors import Aborted, FailedPrecondition

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.committed_files import Committed
-from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, StagedFiles, TableHandle
+from commit_coordinator.lance_io.installable_files import StagedFiles
+from commit_coordinator.lance_io.table_handle import TableHandle
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io import commit_history
 from tests.integration.commits.commit_helpers import (

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.commit_queue import Limits
-from commit_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, commit_outcomes
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear, commit_outcomes
 from commit_coordinator.requests import AddColumnsRequest
 from core.errors import FailedPrecondition, LemanError
 from tests.disks import small_disk

@@ -1,0 +1,86 @@
+"""Staged files that may be installed: checked, and laid out as a manifest names them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from lance.fragment import DataFile as LanceDataFile
+
+from core.domain.plan import OutputField, StagedFile
+from core.errors import FailedPrecondition
+from core.lance_io import column_file_checks, column_file_writer
+from core.lance_io.deletions import Deletions
+from core.lance_io.tables import open_table
+
+
+@dataclass(frozen=True, slots=True)
+class InstallableFile:
+    """A staged file that passed all checks of its content."""
+
+    name: str
+    #: The file as a manifest names it.
+    data_file: LanceDataFile = field(repr=False)
+    #: Rows that the file lacks because they were deleted when it was written.
+    deletions: Deletions | None = field(default=None, repr=False)
+
+
+class StagedFiles:
+    """The check of staged files of one table, for many threads at once."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
+
+    def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
+        """Check the content of a staged file and return it as an installable one.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND – there is no such table.
+            FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
+            LemanError: what `column_file_checks.verify` raises.
+        """
+        verified = column_file_checks.verify(self._uri, staged, output.field.arrow)
+        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
+        layout = self._layouts.get(key)
+        if layout is None:
+            with contextlib.ExitStack() as stack:
+                name = staged.file
+                if verified.column != output.name:  # Lance would look for its column by the name in the file
+                    like = column_file_writer.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                    name = stack.enter_context(like)
+                layout = self._layouts[key] = self._layout(name, output)
+        return InstallableFile(
+            staged.file,
+            with_layout_of(layout, staged),
+            verified.deletions,
+        )
+
+    def _layout(self, name: str, output: OutputField) -> LanceDataFile:
+        """Return which field is in which column of the file.
+
+        It is the same for all files of one column and format version.
+        """
+        try:
+            layout = LanceDataFile.create(open_table(self._uri), name)
+        except (OSError, ValueError):
+            layout = None
+        if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
+            )
+        return layout
+
+
+def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
+    """Return a staged file as a manifest names it, with the columns of another one."""
+    return LanceDataFile(
+        staged.file,
+        layout.fields,
+        layout.column_indices,
+        layout.file_major_version,
+        layout.file_minor_version,
+        staged.size_bytes,
+    )
