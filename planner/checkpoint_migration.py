@@ -28,7 +28,7 @@ from core.domain.plan import MigratedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.table import Fragment
 from planner.compacted_rows import Live
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect_fragment
 from planner.stored_work import Slot, StoredWork
 

@@ -25,7 +25,7 @@ from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.plan import Reason
 from core.domain.table import Fragment
 from core.row_states import RowState, States, StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, Moved, inspect_fragment, unnamed
 
 #: Stands for the filter that is asked for: its id is another one for every fragment.

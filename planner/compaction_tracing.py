@@ -28,7 +28,7 @@ from core.lance_io import column_files, compactions
 from core.ports import CheckpointStore
 from planner.checkpoint_migration import CheckpointMigrator, origin
 from planner.compacted_rows import Live, RowTracer, further
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, unnamed
 from planner.stored_work import Slot, StoredWork
 

@@ -15,7 +15,7 @@ from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States, StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
 from planner.stored_work import FailedNow
 

@@ -11,7 +11,7 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.row_states import StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision
 from planner.stored_work import StoredWork
 

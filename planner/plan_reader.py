@@ -32,16 +32,10 @@ from core.sql.relative_time import pin
 from core.udf import binding
 from planner.compaction_tracing import migrated, trace_files
 from planner.failed_row_states import failed_now
+from planner.past_version import at_version
 from planner.planning import draft, traced
-from planner.request_resolution import (
-    ResolvedRequest,
-    at_version,
-    check_format,
-    check_spec,
-    defined_column,
-    resolve,
-    with_filter,
-)
+from planner.request_resolution import check_format, check_spec, defined_column, resolve, with_filter
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect, unnamed
 from planner.stored_work import StoredWork, open_inputs, select_relevant
 

@@ -20,7 +20,7 @@ from core.domain.plan import (
 from core.domain.ranges import total
 from core.row_states import StateSummary
 from planner.fragment_tasks import PendingFragment, Tasks, open_fragment
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision, decide
 from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork
 

@@ -1,158 +1,22 @@
-"""What a plan is asked for, with everything named resolved against one table. Pure."""
+"""Resolves what a plan is asked for: every name is looked up in one version of the table. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
-from core import keys
-from core.domain.plan import BackfillSpec, InputSource, OutputField
-from core.domain.table import Fragment, TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
+from core.domain.plan import BackfillSpec, OutputField
+from core.domain.table import TableField, TableSnapshot
+from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, validation
 from core.views import metadata
+from planner.resolved_request import Filter, ResolvedRequest
 
 #: Lance changes its value whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
 #: The oldest of Lance's file formats in which a column can be in a file of its own.
 OLDEST_FORMAT = (2, 0)
-
-
-#: How many rows of an older version lie in each of some fragments, by stable row id.
-RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter as it is evaluated, and what decides which rows it matches."""
-
-    #: The text with relative times pinned; empty: all rows.
-    where: str = ""
-    #: The columns that it reads, without inputs and output.
-    columns: tuple[TableField, ...] = ()
-    reads_output: bool = False
-    reads_versions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The older version whose rows are read."""
-
-    version: int
-    #: Its fragments by id, where the table still has them row for row.
-    same: Mapping[int, Fragment]
-    #: How many of its rows lie in each of the other fragments that are asked about.
-    moved: Mapping[int, int]
-    #: What the inputs were called then.
-    input_columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedRequest:
-    """One column of one table, the function that is to fill it, and the rows asked for."""
-
-    table: TableSnapshot
-    output: OutputField
-    udf: UdfDefinition
-    inputs: tuple[TableField, ...]
-    filter: Filter = Filter()
-    num_frags: int = 0
-    bundle_uri: str = ""
-    #: The name that the output column has in checkpoint keys; empty: its own.
-    keyed_as: str = ""
-    #: Earlier functions whose values count as current.
-    kept: tuple[FunctionVersion, ...] = ()
-    #: Whether only rows that are marked as failed are asked for.
-    failed_only: bool = False
-    #: Where given, the one input holds row ids of that table, which has the function's inputs.
-    source: InputSource | None = None
-    past: Past | None = None
-    #: First halves of fingerprints, of the function's version and of those kept.
-    versions: tuple[str, ...] = dataclasses.field(init=False)
-    family: keys.KeyFamily = dataclasses.field(init=False)
-    #: The inputs' field ids in parameter order, children included.
-    input_ids: tuple[int, ...] = dataclasses.field(init=False)
-    _inputs: frozenset[int] = dataclasses.field(init=False, repr=False)
-    _plain: bool = dataclasses.field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        column = self.keyed_as or self.output.name
-        family = keys.KeyFamily(self.udf.name, self.udf.version, column, self.table.uri)
-        object.__setattr__(self, "family", family)
-        functions = [(self.udf.name, self.udf.version), *self.kept]
-        parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)
-        object.__setattr__(self, "versions", parts)
-        object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
-        object.__setattr__(self, "_inputs", frozenset(self.input_ids))
-        object.__setattr__(self, "_plain", not (self.selective or self.kept or self.failed_only))
-
-    @property
-    def selective(self) -> bool:
-        """Tell whether some rows are left out: by a filter, or by a version that may lack rows."""
-        return bool(self.filter.where) or self.past is not None
-
-    @property
-    def families(self) -> tuple[keys.KeyFamily, ...]:
-        """Return the key families of `versions`."""
-        kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
-        return (self.family, *kept)
-
-    def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
-        """Return (field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
-        return self._pairs(fragment, self.input_ids)
-
-    def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        """Return the inputs' files in the version that is read; none where its rows have moved since."""
-        read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
-        return () if read is None else read.files_of(self._inputs)
-
-    def is_past(self, fragment: Fragment) -> bool:
-        """Tell whether values are to be computed from other inputs than the fragment has now."""
-        if self.past is None:
-            return False
-        then = self.past.same.get(fragment.fragment_id)
-        return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
-
-    def rows_asked(self, fragment: Fragment) -> int:
-        """Count live rows, a filter aside; of rows that have moved since an older version, those that it has."""
-        moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
-        return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
-
-    def _pairs(self, fragment: Fragment, field_ids: Iterable[int]) -> list[tuple[int, str]]:
-        if self.past is None:
-            return [(i, fragment.file_of(i)) for i in field_ids]
-        then = self.past.same.get(fragment.fragment_id)
-        if then is None:
-            return keys.moved_sources(field_ids, self.past.version)
-        return [(i, then.file_of(i)) for i in field_ids]
-
-    def filter_identity(self, fragment: Fragment) -> str:
-        """Return what decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
-        if self._plain:
-            return ""
-        if self.failed_only:
-            file = next(iter(fragment.files_of(self.output.field.field_ids)), "")
-            return keys.failed_identity(file, self._where_identity(fragment))
-        return self._where_identity(fragment)
-
-    def _where_identity(self, fragment: Fragment) -> str:
-        """Return the filter's identity with the versions that are kept.
-
-        A checkpoint says of its rows which of those versions they are of.
-        """
-        kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
-        past = f"\nrows of version {self.past.version}" if self.past is not None else ""
-        return self._plain_identity(fragment) + kept + past
-
-    def _plain_identity(self, fragment: Fragment) -> str:
-        if not self.filter.where:
-            return ""
-        pairs = self._pairs(fragment, (i for column in self.filter.columns for i in column.field_ids))
-        if self.filter.reads_versions:
-            pairs.append((-1, str(self.table.version if self.past is None else self.past.version)))
-        return keys.filter_identity(self.filter.where, pairs)
 
 
 def resolve(
@@ -277,66 +141,6 @@ def with_filter(
         reads_versions=_MOVING_COLUMN in names,
     )
     return dataclasses.replace(resolved, filter=made)
-
-
-def at_version(
-    resolved: ResolvedRequest, old: TableSnapshot, rows_in: Callable[[Sequence[int]], Mapping[int, int]]
-) -> ResolvedRequest:
-    """Return the request for the rows of an older version, with the values that they had then.
-
-    A fragment that is in both has the same rows in the same places. Rows that moved are found by their ids.
-
-    Raises:
-        FailedPrecondition: READ_VERSION_INPUT_MISSING where that version lacks an input; READ_VERSION_ROWS_MOVED where
-            nothing tells which rows are its own.
-        InvalidArgument: INVALID_FILTER, where the filter reads the output column.
-    """
-    before = {fragment.fragment_id: fragment for fragment in old.fragments}
-    same: dict[int, Fragment] = {}
-    others: list[int] = []
-    for fragment in resolved.table.fragments:
-        then = before.get(fragment.fragment_id)
-        if then is not None and fragment.has_rows_of(then):
-            same[fragment.fragment_id] = then
-        else:
-            others.append(fragment.fragment_id)
-    moved: Mapping[int, int] = {}
-    if others and resolved.table.stable_row_ids and old.stable_row_ids:
-        moved = rows_in(others)
-    elif others and len(same) < len(before):  # else they were all added since
-        raise _rows_moved(old)
-    past = Past(old.version, same, moved, tuple(_name_then(column, old) for column in resolved.inputs))
-    kept = tuple(f for f in resolved.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
-    if resolved.filter.reads_output:
-        raise InvalidArgument(
-            "INVALID_FILTER",
-            f"Invalid filter: it reads {resolved.output.name}, which is to be computed from version {old.version}; "
-            "leave read_version or that column out",
-            field="where",
-        )
-    return dataclasses.replace(resolved, table=dataclasses.replace(resolved.table, fragments=kept), past=past)
-
-
-def _rows_moved(old: TableSnapshot) -> FailedPrecondition:
-    return FailedPrecondition(
-        "READ_VERSION_ROWS_MOVED",
-        f"Rows of version {old.version} lie in other fragments now, and the table's row ids are not stable: nothing "
-        "tells which they are. Leave read_version out, or write the table anew with stable row ids",
-        read_version=old.version,
-    )
-
-
-def _name_then(column: TableField, old: TableSnapshot) -> str:
-    found = old.find_id(column.field_id)
-    if found is None or not validation.same_type(found.arrow.type, column.arrow.type):
-        raise FailedPrecondition(
-            "READ_VERSION_INPUT_MISSING",
-            f"Version {old.version} does not have the column '{column.name}' that is to be read: it was added, cast or "
-            "made anew since. Leave read_version out, or name a later version",
-            column=column.name,
-            read_version=old.version,
-        )
-    return found.name
 
 
 def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:

@@ -15,7 +15,7 @@ from core import keys, row_states
 from core.domain.plan import SETTLED, Reason
 from core.domain.table import Fragment
 from core.row_states import StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 
 
 @dataclass(frozen=True, slots=True)

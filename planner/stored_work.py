@@ -9,7 +9,7 @@ from typing import NamedTuple
 from core.checkpoints.records import FragmentRecord
 from core.keys import FamilyKey
 from core.row_states import StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).

@@ -10,7 +10,8 @@ from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.udf import binding
 from planner.planning import make_plan
-from planner.request_resolution import ResolvedRequest, with_filter
+from planner.request_resolution import with_filter
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import inspect
 from planner.stored_work import StoredWork, open_inputs, select_relevant
 

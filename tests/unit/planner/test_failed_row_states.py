@@ -10,7 +10,7 @@ from core.domain.plan_summary import summarise
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, FunctionVersion
 from core.row_states import StateSummary
-from planner.request_resolution import ResolvedRequest
+from planner.resolved_request import ResolvedRequest
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,
     UDF,
