@@ -54,7 +54,7 @@ class _Names:
         return keys.fingerprint(SCALAR.name, self.version, self.column_id, [(self.ids[0], source)])
 
     def checkpoint(self, fragment_id: int, source: str) -> str:
-        family = keys.KeyFamily(SCALAR.name, self.version, COLUMN, self.uri)
+        family = keys.KeyFamily(udf_name=SCALAR.name, udf_version=self.version, column=COLUMN, uri=self.uri)
         return keys.range_key(family.prefix("", [(self.ids[0], source)]), fragment_id, RowRange(0, ROWS // 2))
 
 

@@ -140,7 +140,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
                 removed = await self._collectors.run(collector.sweep, decisions)
         if not dry_run:
             await self._collectors.run(collector.fold_notes)
-        return Collection(version, tuple(decisions), tuple(removed), dry_run)
+        return Collection(version=version, decisions=tuple(decisions), removed=tuple(removed), dry_run=dry_run)
 
 
 def _place(key: paging.Key | None) -> Place | None:

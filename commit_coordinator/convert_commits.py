@@ -49,10 +49,10 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
     uri, request_id = uri_of(message.uri), required(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
         schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
-        return AddColumnsRequest(uri, message.incarnation, request_id, schema)
+        return AddColumnsRequest(uri=uri, incarnation=message.incarnation, request_id=request_id, schema=schema)
     if message.HasField("bind_columns"):
         schema = _columns(message.bind_columns.schema, "bind_columns.schema")
-        return BindColumnsRequest(uri, message.incarnation, request_id, schema)
+        return BindColumnsRequest(uri=uri, incarnation=message.incarnation, request_id=request_id, schema=schema)
     if message.HasField("begin_attempt"):
         return _begin_from_proto(uri, message)
     if message.HasField("create_placeholders"):
@@ -86,7 +86,9 @@ def _begin_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> 
     if message.attempt < 1:
         raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
     job_id = required(message.job_id, "job_id")
-    return BeginAttemptRequest(uri, message.incarnation, message.request_id, job_id, message.attempt)
+    return BeginAttemptRequest(
+        uri=uri, incarnation=message.incarnation, request_id=message.request_id, job_id=job_id, attempt=message.attempt
+    )
 
 
 def _placeholders_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> CreatePlaceholdersRequest:

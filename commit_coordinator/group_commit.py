@@ -58,7 +58,9 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     )
     crash_point("coordinator.after_commit")
     for candidate in ready:
-        candidate.decision = Outcome(candidate.replacement.fragment_id, Status.COMMITTED, version=version)
+        candidate.decision = Outcome(
+            fragment_id=candidate.replacement.fragment_id, status=Status.COMMITTED, version=version
+        )
     if version > base.table.version + 1:
         after = table.current([fragment_id for fragment_id, _ in files])
         _recheck_inputs(Base(after, _past(table, ready)), ready)
@@ -180,7 +182,7 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
         fragment_id, file = candidate.replacement.fragment_id, candidate.replacement.staged.file
         version = installed.get((candidate.request.request_id, fragment_id, file))
         if version is not None:
-            candidate.decision = Outcome(fragment_id, Status.COMMITTED, version=version)
+            candidate.decision = Outcome(fragment_id=fragment_id, status=Status.COMMITTED, version=version)
 
 
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:

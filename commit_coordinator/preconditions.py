@@ -263,17 +263,22 @@ def decide(base: Base, item: Item) -> Outcome | None:
     fragment_id, file = item.replacement.fragment_id, item.replacement.staged.file
     current = base.current_files(item)
     if current == (file,):
-        return Outcome(fragment_id, Status.COMMITTED, version=base.table.version)
+        return Outcome(fragment_id=fragment_id, status=Status.COMMITTED, version=base.table.version)
     rejection = _first(_CONTENT_CHECKS, base, item)
     if rejection is None and _holds_equal_values(current, file):
-        return Outcome(fragment_id, Status.ALREADY_CURRENT)
+        return Outcome(fragment_id=fragment_id, status=Status.ALREADY_CURRENT)
     rejection = rejection or _first(_TARGET_CHECKS, base, item)
     return rejected(item, rejection) if rejection else None
 
 
 def rejected(item: Item, rejection: Rejection) -> Outcome:
     """Return the rejection as the item's outcome."""
-    return Outcome(item.replacement.fragment_id, Status.REJECTED, rejection.reason, rejection.message)
+    return Outcome(
+        fragment_id=item.replacement.fragment_id,
+        status=Status.REJECTED,
+        reason=rejection.reason,
+        message=rejection.message,
+    )
 
 
 def _first(checks: tuple[Precondition, ...], base: Base, item: Item) -> Rejection | None:

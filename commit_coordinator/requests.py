@@ -11,7 +11,7 @@ from commit_coordinator.views.requests import ViewRequest
 from core.domain.plan import FragmentReplacement, OutputField
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRequest:
     """Install one column's files."""
 
@@ -29,7 +29,7 @@ class ReplaceRequest:
     inputs_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumnsRequest:
     """Add columns without data. `incarnation` empty: whichever table is there."""
 
@@ -39,7 +39,7 @@ class AddColumnsRequest:
     schema: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BindColumnsRequest:
     """Say which functions compute columns. `incarnation` empty: whichever table is there."""
 
@@ -49,7 +49,7 @@ class BindColumnsRequest:
     schema: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginAttemptRequest:
     """Refuse all earlier attempts at the job."""
 
@@ -71,7 +71,7 @@ class Status(enum.Enum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one fragment."""
 

@@ -48,7 +48,7 @@ class FamilyKey(NamedTuple):
     range: RowRange | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFamily:
     """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
 

@@ -60,7 +60,7 @@ class TableReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """Answer to a reservation."""
 

@@ -56,7 +56,7 @@ def versions(states: States) -> States:
     return states >> np.uint8(_VERSION_SHIFT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSummary:
     """Rows by state, and md5 of the filters under which every matching row is settled.
 
@@ -93,7 +93,9 @@ def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequ
         for n, part in enumerate(older, 1)
     ]
     listed = tuple(pair for pair in pairs if pair[1] or pair[2])
-    return StateSummary(int(counts[0]), int(counts[2]), int(counts[1]), filters, listed)
+    return StateSummary(
+        untouched=int(counts[0]), failed=int(counts[2]), computed=int(counts[1]), filters=filters, older=listed
+    )
 
 
 def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
@@ -108,7 +110,9 @@ def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> State
     lost = sum(c + f for p, c, f in counted if p not in accepted)
     opened = lost or any(failed for _, _, failed in older)
     filters = frozenset[str]() if opened else summary.filters
-    return StateSummary(summary.untouched + lost, now[1], now[0], filters, older)
+    return StateSummary(
+        untouched=summary.untouched + lost, failed=now[1], computed=now[0], filters=filters, older=older
+    )
 
 
 def translate(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
@@ -179,7 +183,13 @@ def decode_summary(buffer: bytes) -> StateSummary:
     """
     header = _header(buffer)
     older = tuple((str(part), int(c), int(f)) for part, c, f in header.get("older", ()))
-    return StateSummary(header["untouched"], header["failed"], header["computed"], frozenset(header["filters"]), older)
+    return StateSummary(
+        untouched=header["untouched"],
+        failed=header["failed"],
+        computed=header["computed"],
+        filters=frozenset(header["filters"]),
+        older=older,
+    )
 
 
 def decode(buffer: bytes) -> States:

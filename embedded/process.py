@@ -28,7 +28,7 @@ _LAST_WORDS_SECONDS = 2.0
 _LONGEST_LINE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What to run."""
 
@@ -56,7 +56,7 @@ def program(*command: str) -> list[str]:
     return ["exec" if sys.platform == "linux" else "watch", *command]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Running:
     """A process that was started."""
 
@@ -154,7 +154,7 @@ async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Runnin
         on_line(line)
 
     pump = asyncio.ensure_future(_pump(process, log, on_told))
-    return Running(spec, process, pump, ready)
+    return Running(spec=spec, process=process, pump=pump, ready=ready)
 
 
 async def _pump(process: asyncio.subprocess.Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:

@@ -119,13 +119,22 @@ class Supervisor:
             self._redis = RedisServer.prepare(self._home.redis)
             specs.append(self._redis_spec(self._redis))
         for name, command in self._commands.items():
-            specs.append(self._logging(Spec(name, command, self._environment(name), self._home.log(name))))
+            specs.append(
+                self._logging(
+                    Spec(name=name, command=command, environment=self._environment(name), log=self._home.log(name))
+                )
+            )
         return specs
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
         spec = Spec(
-            REDIS, command, without_settings(dict(os.environ)), self._home.log(REDIS), 30.0, probe=redis.answers
+            name=REDIS,
+            command=command,
+            environment=without_settings(dict(os.environ)),
+            log=self._home.log(REDIS),
+            ready_seconds=30.0,
+            probe=redis.answers,
         )
         return self._logging(spec)
 

@@ -108,7 +108,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
         self._check_open()
-        retry = Retry(request.job_id, request.udf_name, request.udf_version, request.keep_others)
+        retry = Retry(
+            job_id=request.job_id,
+            udf_name=request.udf_name,
+            udf_version=request.udf_version,
+            keep_others=request.keep_others,
+        )
         job = await self._manager.retry(request.database, retry, request.request_id, body=body_digest(request))
         return jobs_pb2.RetryJobResponse(job=_job(job))
 

@@ -227,4 +227,7 @@ def _view_files(files: Iterable[tuple[int, StagedFile]]) -> list[submission_pb2.
 
 
 def _outcomes(answer: submission_pb2.SubmitCommitResponse) -> list[FragmentOutcome]:
-    return [FragmentOutcome(o.fragment_id, o.status in _SETTLED, o.reason, o.message) for o in answer.outcomes]
+    return [
+        FragmentOutcome(fragment_id=o.fragment_id, committed=o.status in _SETTLED, reason=o.reason, message=o.message)
+        for o in answer.outcomes
+    ]

@@ -35,7 +35,7 @@ class Addition:
     schema: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedColumn:
     """A column and the function that computes it; inputs by the names that they have now."""
 
@@ -232,7 +232,13 @@ def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
     """Return the computed columns of a table, in the order of its schema."""
     bound = [(field.name, binding.read(field.arrow)) for field in table.fields]
     return [
-        ComputedColumn(name, b.udf_name, b.udf_version, tuple(_name_now(table, i) for i in b.inputs), b.kept)
+        ComputedColumn(
+            name=name,
+            udf_name=b.udf_name,
+            udf_version=b.udf_version,
+            input_columns=tuple(_name_now(table, i) for i in b.inputs),
+            kept=b.kept,
+        )
         for name, b in bound
         if b is not None
     ]

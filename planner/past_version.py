@@ -38,7 +38,12 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
         moved = rows_in(others)
     elif others and len(same) < len(before):  # else they were all added since
         raise _rows_moved(old)
-    past = Past(old.version, same, moved, tuple(_name_then(column, old) for column in resolved.inputs))
+    past = Past(
+        version=old.version,
+        same=same,
+        moved=moved,
+        input_columns=tuple(_name_then(column, old) for column in resolved.inputs),
+    )
     kept = tuple(f for f in resolved.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
     if resolved.filter.reads_output:
         raise InvalidArgument(

@@ -141,7 +141,13 @@ class PlanReader:
             _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=count)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return StoredWork({**states, **_states(uri, staged)}, sifted.found, records, sifted.gone, failed)
+        return StoredWork(
+            states={**states, **_states(uri, staged)},
+            found=sifted.found,
+            records=records,
+            gone=sifted.gone,
+            failed=failed,
+        )
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
         """Yield what a compaction did to the table's other computed columns.

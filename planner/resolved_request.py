@@ -24,7 +24,7 @@ class Filter:
     reads_versions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """The older version whose rows are read."""
 
@@ -37,7 +37,7 @@ class Past:
     input_columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
     """One column of one table, the function that is to fill it, and the rows asked for."""
 
@@ -67,7 +67,7 @@ class ResolvedRequest:
 
     def __post_init__(self) -> None:
         column = self.keyed_as or self.output.name
-        family = keys.KeyFamily(self.udf.name, self.udf.version, column, self.table.uri)
+        family = keys.KeyFamily(udf_name=self.udf.name, udf_version=self.udf.version, column=column, uri=self.table.uri)
         object.__setattr__(self, "family", family)
         functions = [(self.udf.name, self.udf.version), *self.kept]
         parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)

@@ -26,7 +26,7 @@ class FailedNow(NamedTuple):
 NONE_FAILED = FailedNow(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWork:
     """What was stored by earlier runs."""
 

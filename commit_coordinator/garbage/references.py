@@ -33,7 +33,7 @@ class Slot:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """A computed column."""
 
@@ -130,8 +130,10 @@ def _columns(table: TableSnapshot) -> Iterable[Column]:
             continue
         inputs = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
         ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
-        family = keys.KeyFamily(bound.udf_name, bound.udf_version, bound.added_as or column.name, table.uri)
-        yield Column(column.name, bound, column.field_ids, ids, family)
+        family = keys.KeyFamily(
+            udf_name=bound.udf_name, udf_version=bound.udf_version, column=bound.added_as or column.name, uri=table.uri
+        )
+        yield Column(name=column.name, bound=bound, field_ids=column.field_ids, input_ids=ids, family=family)
 
 
 def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:

@@ -48,7 +48,7 @@ class PartialStates:
     filters: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """Everything that decisions rest on."""
 
@@ -173,7 +173,7 @@ def _decision(
             return Fate.JOB
         return Fate.YOUNG if inventory.now - file.modified < _age(inventory, kind, file) else Fate.GARBAGE
 
-    return RetentionDecision(file, kind, use, fate(), purpose)
+    return RetentionDecision(file=file, kind=kind, use=use, fate=fate(), purpose=purpose)
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
@@ -212,7 +212,13 @@ def purpose_of(uses: Uses, key: str) -> Purpose:
     if found is not None:
         column, parsed, _ = found
         bound = column.bound
-        return Purpose(bound.udf_name, bound.udf_version, column.name, parsed.fragment_id, parsed.range)
+        return Purpose(
+            udf_name=bound.udf_name,
+            udf_version=bound.udf_version,
+            column=column.name,
+            fragment_id=parsed.fragment_id,
+            range=parsed.range,
+        )
     ranged, record = keys.parse_range_key(key), keys.parse_record_key(key)
     prefix = ranged.prefix if ranged is not None else record[0] if record is not None else ""
     match = _KEY.fullmatch(prefix)
@@ -220,7 +226,11 @@ def purpose_of(uses: Uses, key: str) -> Purpose:
         return Purpose()
     fragment_id = ranged.fragment_id if ranged is not None else record[1] if record is not None else -1
     return Purpose(
-        match["udf"], match["version"], match["column"], fragment_id, ranged.range if ranged is not None else None
+        udf_name=match["udf"],
+        udf_version=match["version"],
+        column=match["column"],
+        fragment_id=fragment_id,
+        range=ranged.range if ranged is not None else None,
     )
 
 

@@ -89,7 +89,11 @@ def unfinished_elsewhere(uri: str) -> list[StoredFile]:
 
 def _listed(uri: str, folder: str) -> list[StoredFile]:
     found = _entries(uri, folder)
-    files = [StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9) for i in found if i.is_file]
+    files = [
+        StoredFile(folder=folder, name=i.base_name, size_bytes=i.size, modified=i.mtime_ns / 1e9)
+        for i in found
+        if i.is_file
+    ]
     return sorted(files, key=lambda f: f.name)
 
 

@@ -46,7 +46,7 @@ class Swap:
     file: InstallableFile
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ViewDelta:
     """All that one version changes in a view."""
 

@@ -141,7 +141,7 @@ def _anew(table: TableHandle, work: Prepared, request: CreatePlaceholdersRequest
     appended = [(files.prepare(staged, files.columns), staged.physical_rows) for staged in work.placeholders]
     metadata = ((work.schema or request.schema).metadata or {}).items()
     ours = {key.decode(): value.decode() for key, value in metadata if key.startswith(_LEMAN)}
-    return ViewDelta(appended, (), work.evicted, ours, replace_all=True)
+    return ViewDelta(appended=appended, swapped=(), evicted=work.evicted, metadata=ours, replace_all=True)
 
 
 def _delta(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> ViewDelta:
@@ -149,11 +149,11 @@ def _delta(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> Vi
     appended, swapped = files[: len(request.appended)], files[len(request.appended) :]
     _check_fragments(table, work, request)
     return ViewDelta(
-        [(file, wanted.staged.physical_rows) for file, wanted in zip(appended, request.appended, strict=True)],
-        [Swap(wanted.fragment_id, file) for file, wanted in zip(swapped, request.swapped, strict=True)],
-        work.evicted,
-        request.metadata,
-        request.replace_all,
+        appended=[(file, wanted.staged.physical_rows) for file, wanted in zip(appended, request.appended, strict=True)],
+        swapped=[Swap(wanted.fragment_id, file) for file, wanted in zip(swapped, request.swapped, strict=True)],
+        evicted=work.evicted,
+        metadata=request.metadata,
+        replace_all=request.replace_all,
     )
 
 
@@ -198,7 +198,9 @@ def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) 
     for wanted, file in zip(request.fragments, work.files, strict=True):
         current = _current(base, known.get(wanted.fragment_id))
         if current == wanted.staged.file:
-            outcomes[wanted.fragment_id] = Outcome(wanted.fragment_id, Status.COMMITTED, version=base.version)
+            outcomes[wanted.fragment_id] = Outcome(
+                fragment_id=wanted.fragment_id, status=Status.COMMITTED, version=base.version
+            )
         elif (problem := _problem(table, wanted, file, known.get(wanted.fragment_id), current)) is not None:
             outcomes[wanted.fragment_id] = _rejected(wanted, problem)
         elif isinstance(file, InstallableFile):
@@ -208,7 +210,7 @@ def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) 
         crash_point("coordinator.before_commit")
         version = table.replace_files(base, ready, commit_history.properties([request.request_id], [request.job_id]))
         crash_point("coordinator.after_commit")
-        outcomes |= {i: Outcome(i, Status.COMMITTED, version=version) for i, _ in ready}
+        outcomes |= {i: Outcome(fragment_id=i, status=Status.COMMITTED, version=version) for i, _ in ready}
     ordered = tuple(outcomes[file.fragment_id] for file in request.fragments)
     return CommitResult(max(outcome.version for outcome in ordered), ordered)
 
@@ -239,7 +241,7 @@ def _rows(file: ViewFile, physical_rows: int) -> str:
 
 
 def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
-    return Outcome(file.fragment_id, Status.REJECTED, problem.reason, problem.message)
+    return Outcome(fragment_id=file.fragment_id, status=Status.REJECTED, reason=problem.reason, message=problem.message)
 
 
 def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
@@ -252,7 +254,9 @@ def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcom
             continue
         for fragment_id, file in record.files.items():
             if files.get(fragment_id) == file:
-                outcomes[fragment_id] = Outcome(fragment_id, Status.COMMITTED, version=record.version)
+                outcomes[fragment_id] = Outcome(
+                    fragment_id=fragment_id, status=Status.COMMITTED, version=record.version
+                )
 
 
 def _discard(work: Prepared) -> None:

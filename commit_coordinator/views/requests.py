@@ -18,7 +18,7 @@ class ViewFile:
     staged: StagedFile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePlaceholdersRequest:
     """Make placeholders, for a view that this request creates or for one that gets them anew."""
 
@@ -35,7 +35,7 @@ class CreatePlaceholdersRequest:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FillPlaceholdersRequest:
     """Install values of placeholders."""
 
@@ -48,7 +48,7 @@ class FillPlaceholdersRequest:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDeltaRequest:
     """Bring a view from one version of its source to another."""
 

@@ -175,7 +175,13 @@ class LanceCheckpointStore:
         with self._available():
             found = [i for i in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)) if i.is_file]
         return [
-            StoredFile(folder, i.base_name, i.size, i.mtime_ns / 1e9, self._key_of(i.base_name))
+            StoredFile(
+                folder=folder,
+                name=i.base_name,
+                size_bytes=i.size,
+                modified=i.mtime_ns / 1e9,
+                key=self._key_of(i.base_name),
+            )
             for i in sorted(found, key=lambda i: i.base_name)
         ]
 

@@ -18,7 +18,7 @@ from core.domain.plan import StagedFile, TracedFile
 from core.ports import CheckpointStore
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentRecord:
     """A note that a fragment's column file is finished."""
 
@@ -62,7 +62,12 @@ class FragmentRecord:
     @property
     def staged(self) -> StagedFile:
         return StagedFile(
-            self.file, self.size_bytes, self.digest, self.physical_rows, self.rows_computed, self.rows_failed
+            file=self.file,
+            size_bytes=self.size_bytes,
+            digest=self.digest,
+            physical_rows=self.physical_rows,
+            rows_computed=self.rows_computed,
+            rows_failed=self.rows_failed,
         )
 
     def to_batch(self) -> pa.RecordBatch:

@@ -57,7 +57,7 @@ class Fate(enum.Enum):
     GARBAGE = "garbage"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
     """A file of Leman's that no version of the table refers to.
 
@@ -73,7 +73,7 @@ class StoredFile:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Purpose:
     """What a checkpoint or record is for, as its key says; empty where there is none."""
 
@@ -84,7 +84,7 @@ class Purpose:
     range: RowRange | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionDecision:
     """A stored file and what is to become of it."""
 
@@ -105,7 +105,7 @@ class OpenJob:
     created_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
     """What a collection found at a table version."""
 

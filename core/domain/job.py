@@ -63,7 +63,7 @@ class Progress:
     rows_failed_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
     """Why a job failed. `kind` is the class in `core.errors`."""
 
@@ -73,7 +73,7 @@ class JobError:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     """What a job waits for; meanings in `protos/leman/v1/jobs.proto`."""
 
@@ -210,7 +210,7 @@ class StoredRowError:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentOutcome:
     """What the coordinator says about one fragment. `reason` is empty unless it was rejected."""
 

@@ -93,7 +93,7 @@ class OutputField:
         return self.field.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
     """A complete column file, committed or not. `digest` is xxh3-128 of its bytes."""
 
@@ -147,7 +147,7 @@ class FragmentTask(NamedTuple):
     rows_failed_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedFile:
     """A file that compaction wrote, and what the table's history says about a column's rows in it.
 
@@ -167,7 +167,7 @@ class TracedFile:
     output_field_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MigratedRows:
     """Rows that are to be stored once more, as a checkpoint of the fragment that has them now.
 
@@ -217,7 +217,7 @@ class KeptRows:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
     """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`."""
 

@@ -89,7 +89,7 @@ class ResolvedFunction:
     bundle_uri: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierValues:
     """An earlier version of the view with values that may be right again.
 
@@ -117,7 +117,7 @@ class UnsetFragment:
     deleted_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshPlan:
     """What is to be done, from manifests alone: no row was read.
 
@@ -174,7 +174,7 @@ class RefreshResult:
     view_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCommit:
     """A commit to a view before its answer."""
 
@@ -187,7 +187,7 @@ class AskedCommit:
     filled: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshJournal:
     """What a refresh writes down for an executor that may have to take it over.
 

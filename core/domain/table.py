@@ -76,7 +76,7 @@ class TableField:
         return self.field_ids[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
     """One version of a table, as far as planning needs it."""
 
@@ -136,7 +136,7 @@ def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
         yield from ((f"{path}{inner.removeprefix(part.name)}", field) for inner, field in _parts_of(part))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexCoverage:
     """How much of a table an index covers; meanings in `protos/leman/v1/planner.proto`."""
 

@@ -69,7 +69,7 @@ class ViewQuery:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierState:
     """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`."""
 
@@ -102,7 +102,7 @@ class FailedNote:
         return sum(self.rows.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDefinition:
     """A view as its table's schema metadata describes it."""
 
@@ -132,7 +132,7 @@ class ViewDefinition:
         return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedView:
     """A view as its table describes it."""
 

@@ -11,7 +11,7 @@ from core.domain.row_address import RowAddress
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UdfRef:
     """Enough of a definition to load and call the function on a worker."""
 
@@ -35,7 +35,7 @@ class UdfRef:
         return f"{self.name}@{self.version} {self.bundle_sha256 or self.entrypoint}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkContext:
     """What holds for all units of a job."""
 
@@ -91,7 +91,7 @@ def holder_of(job_id: str, attempt: int) -> str:
     return f"{job_id}#{attempt}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowFailure:
     """A row for which the function failed."""
 
@@ -210,7 +210,7 @@ class FragmentResult:
     holds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """Seconds of one unit, by what they went into."""
 
@@ -234,12 +234,12 @@ class Timings:
 
     def __add__(self, other: Timings) -> Timings:
         return Timings(
-            self.udf + other.udf,
-            self.read + other.read,
-            self.checkpoint + other.checkpoint,
-            self.write + other.write,
-            self.load + other.load,
-            self.fixed + other.fixed,
+            udf=self.udf + other.udf,
+            read=self.read + other.read,
+            checkpoint=self.checkpoint + other.checkpoint,
+            write=self.write + other.write,
+            load=self.load + other.load,
+            fixed=self.fixed + other.fixed,
         )
 
 
@@ -253,7 +253,7 @@ class UnitOutcome:
     timings: Timings = Timings()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
     """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
 

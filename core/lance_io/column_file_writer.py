@@ -90,7 +90,14 @@ class ColumnFileWriter:
             self._publish(self._writer, None if deletions is None else deletions.encode(), file)
         self._writer = None
         size, digest = digest_of(self._uri, self._file)
-        return StagedFile(self._file, size, digest, self._rows, computed, failed)
+        return StagedFile(
+            file=self._file,
+            size_bytes=size,
+            digest=digest,
+            physical_rows=self._rows,
+            rows_computed=computed,
+            rows_failed=failed,
+        )
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> None:
         for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):

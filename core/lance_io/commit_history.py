@@ -22,7 +22,7 @@ FRAGMENTS = "leman.fragments"
 SCAN_LIMIT = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord:
     """A commit that installed files."""
 
@@ -125,11 +125,25 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
         return None
     if transaction.kind is Kind.DATA_REPLACEMENT:
         files = {group.fragment_id: group.new_file.path for group in transaction.operation.replacements}
-        return CommitRecord(version, request_ids, job_ids, transaction.kind, files, len(files))
+        return CommitRecord(
+            version=version,
+            request_ids=request_ids,
+            job_ids=job_ids,
+            operation=transaction.kind,
+            files=files,
+            fragments=len(files),
+        )
     operation, fragments = stored.get(OPERATION, ""), stored.get(FRAGMENTS, "")
     if not operation or not fragments.isdecimal():
         return None
-    return CommitRecord(version, request_ids, job_ids, operation, {}, int(fragments))
+    return CommitRecord(
+        version=version,
+        request_ids=request_ids,
+        job_ids=job_ids,
+        operation=operation,
+        files={},
+        fragments=int(fragments),
+    )
 
 
 def _open(uri: str) -> lance.LanceDataset:

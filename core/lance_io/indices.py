@@ -42,6 +42,13 @@ def coverage_of(dataset: lance.LanceDataset, columns: Collection[str], names: Co
         covered = rows.keys() & set().union(*(segment.fragment_ids for segment in index.segments))
         left_out = sum(count for fragment_id, count in rows.items() if fragment_id not in covered)
         found.append(
-            IndexCoverage(index.name, index.index_type, tuple(index.field_names), len(rows), len(covered), left_out)
+            IndexCoverage(
+                name=index.name,
+                kind=index.index_type,
+                columns=tuple(index.field_names),
+                fragments=len(rows),
+                fragments_covered=len(covered),
+                rows_left_out=left_out,
+            )
         )
     return found

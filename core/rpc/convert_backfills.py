@@ -88,12 +88,12 @@ def index_to_proto(index: IndexCoverage) -> planner_pb2.IndexCoverage:
 
 def index_from_proto(message: planner_pb2.IndexCoverage) -> IndexCoverage:
     return IndexCoverage(
-        message.name,
-        message.kind,
-        tuple(message.columns),
-        message.fragments,
-        message.fragments_covered,
-        message.rows_left_out,
+        name=message.name,
+        kind=message.kind,
+        columns=tuple(message.columns),
+        fragments=message.fragments,
+        fragments_covered=message.fragments_covered,
+        rows_left_out=message.rows_left_out,
     )
 
 

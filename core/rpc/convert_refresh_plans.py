@@ -93,7 +93,12 @@ def _state_to_proto(state: EarlierState) -> refresh_plan_pb2.ViewState:
 
 
 def _state_from_proto(message: refresh_plan_pb2.ViewState) -> EarlierState:
-    return EarlierState(message.view_version, message.source_version, dict(message.computed), message.last_fragment)
+    return EarlierState(
+        view_version=message.view_version,
+        source_version=message.source_version,
+        computed=dict(message.computed),
+        last_fragment=message.last_fragment,
+    )
 
 
 def _earlier_to_proto(earlier: EarlierValues) -> refresh_plan_pb2.EarlierValues:
@@ -110,7 +115,9 @@ def _earlier_from_proto(message: refresh_plan_pb2.EarlierValues) -> EarlierValue
     if definition is None:
         raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent an earlier version without the view's definition")
     changes = tuple(_change_from_proto(change) for change in message.changes)
-    return EarlierValues(message.view_version, definition, tuple(message.columns), changes)
+    return EarlierValues(
+        view_version=message.view_version, definition=definition, columns=tuple(message.columns), changes=changes
+    )
 
 
 def _resolved_to_proto(function: ResolvedFunction) -> refresh_plan_pb2.ResolvedFunction:

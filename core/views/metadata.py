@@ -92,7 +92,7 @@ def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewD
 
     Neither what the view is itself nor what is remembered already is remembered twice.
     """
-    now = EarlierState(0, definition.base_version, definition.computed)
+    now = EarlierState(view_version=0, source_version=definition.base_version, computed=definition.computed)
     if state is None or state.is_like(now):
         others = definition.earlier
     else:
@@ -224,7 +224,10 @@ def _failed(stored: Mapping[str, Any]) -> FailedNote:
 def _earlier(stored: Sequence[Any]) -> EarlierState:
     view_version, source_version, computed, last_fragment = stored
     return EarlierState(
-        int(view_version), int(source_version), {str(n): str(by) for n, by in computed.items()}, int(last_fragment)
+        view_version=int(view_version),
+        source_version=int(source_version),
+        computed={str(n): str(by) for n, by in computed.items()},
+        last_fragment=int(last_fragment),
     )
 
 

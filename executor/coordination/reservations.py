@@ -141,7 +141,7 @@ class GrantAll:
         holder: str,  # noqa: ARG002
         ignored: Collection[str] = (),  # noqa: ARG002
     ) -> Grant:
-        return Grant(tuple(wanted), (), others_finished=True)
+        return Grant(granted=tuple(wanted), busy=(), others_finished=True)
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:  # noqa: ARG002
         """Return True: nothing is held, by anybody."""
@@ -173,7 +173,13 @@ class RedisReservations:
             others, overtaken, texts, holds = self._reserve(keys=_keys(scope), args=args)
             busy = tuple(RowRange(*map(int, text.split(b"-"))) for text in texts)
             known = tuple(dict.fromkeys(hold.decode(errors="replace") for hold in holds))
-            return Grant(tuple(subtract(wanted, busy)), busy, bool(others), known, bool(overtaken))
+            return Grant(
+                granted=tuple(subtract(wanted, busy)),
+                busy=busy,
+                others_finished=bool(others),
+                holds=known,
+                overtaken=bool(overtaken),
+            )
 
         return self._breaker.call(ask, lambda: GrantAll().reserve(scope, wanted, holder))
 
@@ -244,7 +250,13 @@ class InProcessReservations:
             self._held[scope] = held
             others = bool(self._finished.get(scope, set()) - {holder})
             holds = tuple(_hold(*h) for h in taken if any(h[0].intersect(r) for r in busy))
-            return Grant(tuple(granted), tuple(busy), others, holds, any(_later(h[1], holder) for h in taken))
+            return Grant(
+                granted=tuple(granted),
+                busy=tuple(busy),
+                others_finished=others,
+                holds=holds,
+                overtaken=any(_later(h[1], holder) for h in taken),
+            )
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
         with self._lock:

@@ -28,7 +28,7 @@ _PLANS_AT_ONCE = 16
 _MADE_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """A job to be made."""
 
@@ -75,7 +75,7 @@ class Admission:
 
     async def create(self, request: JobRequest, request_id: str, body: str) -> Job:
         """Accept a job, see `JobManager.create`."""
-        make = functools.partial(self._create, _Asked(request, request_id, body))
+        make = functools.partial(self._create, _Asked(request=request, request_id=request_id, body=body))
         return await self._once(request.database, request_id, body, make)
 
     async def retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
@@ -86,7 +86,7 @@ class Admission:
     async def _retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
         job = await self._queries.get(path, retry.job_id)
         spec = await specification(self._services.planner, job, retry)
-        return await self._create(_Asked(spec, request_id, body, retry_of=job))
+        return await self._create(_Asked(request=spec, request_id=request_id, body=body, retry_of=job))
 
     async def stop(self) -> None:
         """End the making of jobs."""

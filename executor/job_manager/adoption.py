@@ -148,4 +148,4 @@ def _executor_lost(deaths: int) -> JobError:
         f"The executor died {deaths} times while it ran this job. What was finished is kept; "
         "run the backfill again once the cause is found."
     )
-    return JobError("Unavailable", "EXECUTOR_LOST", message)
+    return JobError(kind="Unavailable", reason="EXECUTOR_LOST", message=message)

@@ -93,7 +93,9 @@ class Supervisor:
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
             _log.exception("job failed on a bug", job_id=job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
-            await run.status.end(JobState.FAILED, JobError("Internal", "INTERNAL_BUG", message), self._store)
+            await run.status.end(
+                JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
+            )
         finally:
             beat.cancel()
             self._services.forget_workers(job_id)

@@ -46,7 +46,7 @@ def facts_of(row: RowFailure) -> dict[str, str]:
 
 def to_job(error: LemanError) -> JobError:
     """Return an error as a job keeps it."""
-    return JobError(type(error).__name__, error.reason, error.message, error.facts)
+    return JobError(kind=type(error).__name__, reason=error.reason, message=error.message, facts=error.facts)
 
 
 def of_job(error: JobError) -> LemanError:

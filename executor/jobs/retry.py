@@ -12,7 +12,7 @@ from core.errors import FailedPrecondition, InvalidArgument
 from executor.jobs.ports import Planner
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """What a retry is asked to do, see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
 

@@ -106,7 +106,13 @@ class FirstFill:
         self, plan: RefreshPlan, version: int, filled: Sequence[tuple[int, _Missing]], files: Sequence[StagedFile]
     ) -> None:
         rows = {fragment_id: fragment.unset for fragment_id, fragment in filled}
-        asked = AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, RefreshResult(source_version=version), rows)
+        asked = AskedCommit(
+            uri=plan.uri,
+            request_id=uuid.uuid4().hex,
+            read_version=plan.version,
+            gains=RefreshResult(source_version=version),
+            filled=rows,
+        )
         await self._work.journal.asking(asked)
         begin = time.monotonic()
         made, outcomes = await patiently(

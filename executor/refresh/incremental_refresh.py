@@ -211,7 +211,9 @@ class Delta:
 
 
 def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
-    return AskedCommit(plan.uri, uuid.uuid4().hex, plan.version, _gains(plan, change, swaps))
+    return AskedCommit(
+        uri=plan.uri, request_id=uuid.uuid4().hex, read_version=plan.version, gains=_gains(plan, change, swaps)
+    )
 
 
 def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:

@@ -112,7 +112,11 @@ class Journal:
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}
         failed, found = self._metrics.failed_by_name, dict(self._found)
-        self._status.update(refresh_journal=RefreshJournal(self._asked, self.evaluated, settled, failed, found))
+        self._status.update(
+            refresh_journal=RefreshJournal(
+                asked=self._asked, evaluated=self.evaluated, settled=settled, failed=failed, found=found
+            )
+        )
         saving = asyncio.ensure_future(self._jobs.save(self._status.snapshot()))
         try:
             await asyncio.shield(saving)

@@ -20,7 +20,7 @@ _UNEXPLAINED = 3
 _IN_VAIN = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
     """The death of a worker while it had a unit."""
 
@@ -148,7 +148,12 @@ class CrashTracker:
         here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
         held = [(known.fragment_id, r) for hold in known.holds for part in here if (r := hold.intersect(part))]
         self._count(known, unsafe, held)
-        crash = Crash(unit, tuple(held), known.stored_refs, known.overran_seconds if held else 0.0)
+        crash = Crash(
+            unit=unit,
+            held=tuple(held),
+            stored=known.stored_refs,
+            overran_seconds=known.overran_seconds if held else 0.0,
+        )
         if unit.slice_rows and crash.row is not None and not crash.overran_seconds:
             self._alone.add(held)
         return crash

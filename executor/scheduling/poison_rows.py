@@ -52,7 +52,9 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
         kind, names, reason = "WorkerLost", _WORKER_LOST, "WORKER_LOST"
         message = f"the worker process died {times} times over this row: {_MAY}"
         sentence = f"A worker process died {times} times while it computed {describe(crash.held)}: {_MAY}. {_KEPT}"
-    row = RowFailure(fragment_id, offset, kind, message, "", times)
+    row = RowFailure(
+        fragment_id=fragment_id, offset=offset, error_type=kind, message=message, traceback="", attempt=times
+    )
     rule = udf.error_policy.rule_for(names, message, times)
     if rule is None or rule.action is ErrorAction.FAIL:
         return PoisonDecision(FailedPrecondition(reason, sentence), row=row)

@@ -90,7 +90,9 @@ def _stall(fragment_id: int, wait: _Wait, seconds: float) -> Stall:
     holders = ", ".join(dict.fromkeys(_holder(hold) for hold in wait.holds)) or "another job"
     rows = f"rows {wait.rows.start} to {wait.rows.end - 1} of fragment {fragment_id}"
     message = f"{rows} are reserved by {holders}; waiting for {seconds:.0f} s now"
-    return Stall("", fragment_id, wait.rows, seconds, False, message)
+    return Stall(
+        worker="", fragment_id=fragment_id, rows=wait.rows, idle_seconds=seconds, silent=False, message=message
+    )
 
 
 def _holder(hold: str) -> str:

@@ -133,8 +133,17 @@ class WorkerWatch:
             message = f"{worker.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
         elif held:
             message += "; give the function a timeout to end such calls"
-        return Stall(worker.name, fragment_id, rows, seconds, silent, message)
+        return Stall(
+            worker=worker.name, fragment_id=fragment_id, rows=rows, idle_seconds=seconds, silent=silent, message=message
+        )
 
 
 def _of_other(text: str, seconds: float) -> Stall:
-    return Stall("", -1, _NOWHERE, seconds, False, f"{text}, for {seconds:g} s now")
+    return Stall(
+        worker="",
+        fragment_id=-1,
+        rows=_NOWHERE,
+        idle_seconds=seconds,
+        silent=False,
+        message=f"{text}, for {seconds:g} s now",
+    )

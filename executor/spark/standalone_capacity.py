@@ -20,7 +20,7 @@ _MESSAGES = "org.apache.spark.deploy.master.MasterMessages"
 _LARGEST_ANSWER = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """The capacity of a cluster."""
 
@@ -67,7 +67,7 @@ def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
         return None
     cores, used = int(said["cores"]), int(said["coresused"])
     waits = not int(ours["cores"]) and (ours["state"] == "WAITING" or used >= cores)
-    return Capacity(int(said["aliveworkers"]), cores, used, waits)
+    return Capacity(workers=int(said["aliveworkers"]), cores=cores, used=used, waits=waits)
 
 
 def _web_port(context: SparkContext, host: str, port: int) -> int:

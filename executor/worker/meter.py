@@ -17,7 +17,7 @@ _REPORT_SECONDS = 0.25
 _BYTES_A_SECOND = 100e6
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class FragmentCounts:
     """Rows of the fragment at hand."""
 
@@ -67,10 +67,10 @@ class Meter:
     def _sums(self) -> FragmentCounts:
         done, now = self._done, self.fragment
         return FragmentCounts(
-            done.evaluated + now.evaluated,
-            done.failed + now.failed,
-            done.safe + now.safe,
-            done.failed_safe + now.failed_safe,
+            evaluated=done.evaluated + now.evaluated,
+            failed=done.failed + now.failed,
+            safe=done.safe + now.safe,
+            failed_safe=done.failed_safe + now.failed_safe,
         )
 
     @contextlib.contextmanager
@@ -147,6 +147,12 @@ class Meter:
         sums = self._sums()
         self._sink.send(
             ProgressReport(
-                self._unit_id, sums.evaluated, sums.safe, sums.failed_safe, result, self.timings, self._fragment_id
+                unit_id=self._unit_id,
+                rows_evaluated=sums.evaluated,
+                rows_safe=sums.safe,
+                rows_failed=sums.failed_safe,
+                result=result,
+                timings=self.timings,
+                fragment_id=self._fragment_id,
             )
         )

@@ -137,7 +137,9 @@ def _skips(policy: ErrorPolicy, error: Exception) -> bool:
 
 
 def _failure(fragment_id: int, offset: int, text: str) -> RowFailure:
-    return RowFailure(fragment_id, offset, SQL_ERROR, text, "", 1)
+    return RowFailure(
+        fragment_id=fragment_id, offset=offset, error_type=SQL_ERROR, message=text, traceback="", attempt=1
+    )
 
 
 def _said(error: Exception) -> str:

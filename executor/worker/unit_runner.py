@@ -170,17 +170,17 @@ class UnitRunner:
 
     def _runtime(self, reader: FragmentReader) -> UnitRuntime:
         return UnitRuntime(
-            reader,
-            self._store,
-            self._errors,
-            self._loaded,
-            self._sizer,
-            self._meter,
-            self._out_of_time,
-            self._stopped,
-            self._clock,
-            self._interval,
-            self._slices,
+            reader=reader,
+            store=self._store,
+            errors=self._errors,
+            evaluator=self._loaded,
+            sizer=self._sizer,
+            meter=self._meter,
+            out_of_time=self._out_of_time,
+            stopped=self._stopped,
+            clock=self._clock,
+            interval=self._interval,
+            slices=self._slices,
         )
 
     def _begin_budget(self) -> None:

@@ -26,7 +26,7 @@ class Evaluates(Protocol):
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRuntime:
     """What the fragments of a unit share."""
 

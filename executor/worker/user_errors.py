@@ -29,7 +29,14 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
     # our own frame comes first; the author wants theirs
     frames = traceback.format_exception(kind, error, error.__traceback__.tb_next if error.__traceback__ else None)
     trace = _storable("".join(frames))
-    return RowFailure(fragment_id, offset, name, _short(text(error)), trace[-_TRACEBACK_CHARS:], attempt)
+    return RowFailure(
+        fragment_id=fragment_id,
+        offset=offset,
+        error_type=name,
+        message=_short(text(error)),
+        traceback=trace[-_TRACEBACK_CHARS:],
+        attempt=attempt,
+    )
 
 
 def text(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from planner.views.query_resolution import inputs_of
 _KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the function's result"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewChange:
     """What the commit coordinator is to write into a view's metadata, on top of a version."""
 
@@ -59,7 +59,13 @@ def alter(
     if not has_values:
         changed = replace(changed, filled=filled_by(changed.query.functions))
     metadata = with_query(changed) if changed != definition else {}
-    return ViewChange(view.uri, view.incarnation, view.version, request_id or uuid.uuid4().hex, metadata)
+    return ViewChange(
+        uri=view.uri,
+        incarnation=view.incarnation,
+        version=view.version,
+        request_id=request_id or uuid.uuid4().hex,
+        metadata=metadata,
+    )
 
 
 def filled_by(functions: Sequence[ViewFunction]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from planner.views.refresh_reader import set_rows_of
 _MOST_NAME_BYTES = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
     """A validated view. The definition is in the schema's metadata."""
 
@@ -83,7 +83,7 @@ class ViewCatalog:
         )
         schema = resolved.schema.with_metadata({MADE_BY: asked} if asked else None)
         warnings = _warnings(query.table, source)
-        return Creation(uri, write(schema, definition), warnings, done=made is not None)
+        return Creation(uri=uri, schema=write(schema, definition), warnings=warnings, done=made is not None)
 
     def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
         """Check a change of a view's functions; None where the table is no view.

@@ -47,7 +47,12 @@ def state_of(case: Case) -> EarlierState | None:
     if case.base is None:
         return None
     base = case.definition.base_version
-    return EarlierState(case.view.version, base, case.definition.computed, _last_fragment(case.base))
+    return EarlierState(
+        view_version=case.view.version,
+        source_version=base,
+        computed=case.definition.computed,
+        last_fragment=_last_fragment(case.base),
+    )
 
 
 def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
@@ -63,7 +68,7 @@ def values_of(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) ->
             continue
         found = _changes(case_of, definition, step.goal)
         if found is not None:
-            yield EarlierValues(state.view_version, definition, columns, found)
+            yield EarlierValues(view_version=state.view_version, definition=definition, columns=columns, changes=found)
 
 
 def told(earlier: Sequence[EarlierValues]) -> str:
@@ -107,7 +112,12 @@ def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierVa
         alone = replace(case.definition.query, columns=(), where="", functions=(function,))
         found = changes(alone, case.base, case.target, case.compactions)
         if whole or not rewritten.issubset(found):
-            yield EarlierValues(case.view.version, replace(case.definition, query=alone), (function.name,), found)
+            yield EarlierValues(
+                view_version=case.view.version,
+                definition=replace(case.definition, query=alone),
+                columns=(function.name,),
+                changes=found,
+            )
 
 
 def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierState, tuple[str, ...]]]:

@@ -71,7 +71,15 @@ class ViewReader:
         """
         view, definition = self._open(database, name)
         rows = classify(view, set_rows_of(view)).rows_set
-        return MaterializedView(view.uri, name, view.version, definition, view.schema, view.live_rows, rows)
+        return MaterializedView(
+            uri=view.uri,
+            name=name,
+            version=view.version,
+            definition=definition,
+            schema=view.schema,
+            row_count=view.live_rows,
+            rows_set=rows,
+        )
 
     def _open(self, database: str, name: str) -> tuple[TableSnapshot, ViewDefinition]:
         view = self._tables.snapshot(table_uri(database, name))

@@ -87,7 +87,14 @@ class ViewFileWriter:
         with using_storage(self._uri):
             self._writer.close()
         size, digest = digest_of(self._uri, self._file)
-        return StagedFile(self._file, size, digest, self._rows, self._rows, 0)
+        return StagedFile(
+            file=self._file,
+            size_bytes=size,
+            digest=digest,
+            physical_rows=self._rows,
+            rows_computed=self._rows,
+            rows_failed=0,
+        )
 
 
 def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:

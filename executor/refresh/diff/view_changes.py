@@ -31,7 +31,7 @@ _MANY = 1 << 14
 _LEAST_SLICE = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowOutcome:
     """What a refresh does to a view's rows."""
 
@@ -50,7 +50,9 @@ class RowOutcome:
 
 
 #: The outcome where all rows stay as they are.
-NOTHING = RowOutcome(NO_IDS, NO_IDS, NO_IDS, NO_IDS, 0)
+NOTHING = RowOutcome(
+    append=NO_IDS, recompute_ids=NO_IDS, recompute_addresses=NO_IDS, evict_addresses=NO_IDS, source_rows_read=0
+)
 
 
 def row_outcome(plan: RefreshPlan) -> RowOutcome:
@@ -71,7 +73,13 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
     """Return an outcome in which all rows of the view are computed anew where they are; reads nothing of the source."""
     ids, addresses = held(plan.uri, plan.version)
     order = np.argsort(addresses)
-    return RowOutcome(NO_IDS, ids[order], addresses[order], NO_IDS, 0)
+    return RowOutcome(
+        append=NO_IDS,
+        recompute_ids=ids[order],
+        recompute_addresses=addresses[order],
+        evict_addresses=NO_IDS,
+        source_rows_read=0,
+    )
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
@@ -137,7 +145,13 @@ class _Comparison:
 
     def _anew(self) -> RowOutcome:
         pieces = [NO_IDS, *view_rows(self._target.everything(), self._plan.definition.query)]
-        return RowOutcome(np.concatenate(pieces), NO_IDS, NO_IDS, NO_IDS, self._target.rows_read)
+        return RowOutcome(
+            append=np.concatenate(pieces),
+            recompute_ids=NO_IDS,
+            recompute_addresses=NO_IDS,
+            evict_addresses=NO_IDS,
+            source_rows_read=self._target.rows_read,
+        )
 
     def _unbounded(self) -> RowOutcome:
         found = self._differences()

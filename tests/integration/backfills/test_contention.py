@@ -69,8 +69,8 @@ class Contest:
             UdfDefinition("double", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint=f"{__name__}:double")
         )
         wanted = Catalog(LanceTables()).addition(self.database, "t", [NewColumn("y", "double", "1")], "")
-        request = AddColumnsRequest(wanted.uri, "", wanted.request_id, wanted.schema)
-        system._runner.run(system._workers.submit(request))
+        request = AddColumnsRequest(uri=wanted.uri, incarnation="", request_id=wanted.request_id, schema=wanted.schema)
+        system._runner.run(system._queues.submit(request))
         defaults = Settings()
         self._settings = defaults.model_copy(
             update={

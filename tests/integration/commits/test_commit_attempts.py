@@ -28,7 +28,7 @@ from tests.integration.commits.view_commit_helpers import View, one
 
 
 def begin(uri: str, attempt: int, job_id: str = "job") -> BeginAttemptRequest:
-    return BeginAttemptRequest(uri, "", uuid.uuid4().hex, job_id, attempt)
+    return BeginAttemptRequest(uri=uri, incarnation="", request_id=uuid.uuid4().hex, job_id=job_id, attempt=attempt)
 
 
 def kept(uri: str) -> dict[str, int]:

@@ -55,7 +55,9 @@ def test_all_columns_in_one_version_and_values_stay(table):
 
 def test_work_that_was_planned_before_can_still_be_committed(table):
     planned = Planner(table).request(0)
-    submit(BindColumnsRequest(table.uri, "", "b", pa.schema([bound(table, "c", "2")])))
+    submit(
+        BindColumnsRequest(uri=table.uri, incarnation="", request_id="b", schema=pa.schema([bound(table, "c", "2")]))
+    )
     submit(planned)
     assert table.fragment_values(0) == [10 * x for x in range(10)]
     assert function(table, "c") == ("g", "2")
@@ -91,13 +93,22 @@ def test_a_change_meanwhile_is_looked_at_again(table):
 
 def test_in_the_queue_beside_other_commits(table):
     base = table.snapshot()
-    binds = [BindColumnsRequest(table.uri, base.incarnation, n, pa.schema([bound(table, n, "2")])) for n in "cd"]
+    binds = [
+        BindColumnsRequest(
+            uri=table.uri, incarnation=base.incarnation, request_id=n, schema=pa.schema([bound(table, n, "2")])
+        )
+        for n in "cd"
+    ]
     submit(Planner(table).request(0), *binds, Planner(table).request(1))
     assert (function(table, "c"), function(table, "d")) == (("g", "2"), ("g", "2"))
     assert table.fragment_values(1) == [10 * x for x in range(10, 20)]
     add_columns(table.uri, ["e"])
     with pytest.raises(Aborted) as caught:
-        submit(BindColumnsRequest(table.uri, "another", "z", pa.schema([bound(table, "e", "2")])))
+        submit(
+            BindColumnsRequest(
+                uri=table.uri, incarnation="another", request_id="z", schema=pa.schema([bound(table, "e", "2")])
+            )
+        )
     assert caught.value.reason == "TABLE_REPLACED"
 
 

@@ -410,7 +410,12 @@ def test_queue_follows_its_table_through_deletion_and_re_creation(table):
 def test_columns_are_added_in_the_queue_beside_commits(table):
     base = table.snapshot()
     additions = [
-        AddColumnsRequest(table.uri, base.incarnation, f"a{n}", pa.schema([new_field(base, f"new{n}")]))
+        AddColumnsRequest(
+            uri=table.uri,
+            incarnation=base.incarnation,
+            request_id=f"a{n}",
+            schema=pa.schema([new_field(base, f"new{n}")]),
+        )
         for n in range(5)
     ]
     requests = [Planner(table).request(i) for i in range(4)]
@@ -424,7 +429,9 @@ def test_columns_are_added_in_the_queue_beside_commits(table):
 
 def test_addition_is_answered_the_same_when_sent_again(table):
     base = table.snapshot()
-    request = AddColumnsRequest(table.uri, base.incarnation, "a", pa.schema([new_field(base, "d")]))
+    request = AddColumnsRequest(
+        uri=table.uri, incarnation=base.incarnation, request_id="a", schema=pa.schema([new_field(base, "d")])
+    )
     assert submit(request) == submit(request)  # other commit queues: a coordinator that was restarted
     twin = replace(request, request_id="b", schema=pa.schema([new_field(base, "d")]))
     with pytest.raises(FailedPrecondition) as caught:
@@ -436,15 +443,18 @@ def test_addition_is_for_the_table_that_was_planned(table):
     base = table.snapshot()
     schema = pa.schema([new_field(base, "d")])
     with pytest.raises(Aborted) as caught:
-        submit(AddColumnsRequest(table.uri, "another", "a", schema))
+        submit(AddColumnsRequest(uri=table.uri, incarnation="another", request_id="a", schema=schema))
     assert caught.value.reason == "TABLE_REPLACED"
-    assert submit(AddColumnsRequest(table.uri, "", "b", schema))[0].version == table.open().version
+    assert (
+        submit(AddColumnsRequest(uri=table.uri, incarnation="", request_id="b", schema=schema))[0].version
+        == table.open().version
+    )
 
 
 def test_addition_to_no_table_is_not_found(tmp_path):
     schema = pa.schema([pa.field("d", pa.int64())])
     with pytest.raises(NotFound):
-        submit(AddColumnsRequest(str(tmp_path / "none.lance"), "", "a", schema))
+        submit(AddColumnsRequest(uri=str(tmp_path / "none.lance"), incarnation="", request_id="a", schema=schema))
 
 
 # ------------------------------------------------------------------------- several coordinators

@@ -62,7 +62,7 @@ def test_a_commit_to_a_table_of_which_a_folder_is_read_only(table, disk, folder)
 def test_columns_are_added_once_the_disk_has_room(table, disk):
     base = table.snapshot()
     request = AddColumnsRequest(
-        table.uri, request_id="r", schema=pa.schema([new_field(base, "d")]), incarnation=base.incarnation
+        uri=table.uri, request_id="r", schema=pa.schema([new_field(base, "d")]), incarnation=base.incarnation
     )
     disk.fill()
     assert refused(request) == "STORAGE_FULL"
@@ -140,5 +140,5 @@ def test_columns_of_a_table_in_the_first_file_format(tmp_path):
     """A caller that does not ask the planner."""
     uri = str(tmp_path / "old.lance")
     lance.write_dataset(pa.table({"x": [1]}), uri, data_storage_version="0.1")
-    request = AddColumnsRequest(uri, request_id="r", schema=pa.schema([pa.field("c", pa.int64())]), incarnation="")
+    request = AddColumnsRequest(uri=uri, request_id="r", schema=pa.schema([pa.field("c", pa.int64())]), incarnation="")
     assert refused(request) == "COMMIT_REFUSED"

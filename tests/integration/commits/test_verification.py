@@ -30,7 +30,7 @@ from planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 
 BUNDLE = b"not unpickled here"
-PREFIX = keys.KeyFamily("f", "v1", "c", "t").prefix("", [(1, "a.lance")])
+PREFIX = keys.KeyFamily(udf_name="f", udf_version="v1", column="c", uri="t").prefix("", [(1, "a.lance")])
 
 
 class World:
@@ -67,7 +67,19 @@ class World:
 
     def record(self) -> FragmentRecord:
         s = self.staged
-        return FragmentRecord(s.file, (), (2,), "id", "f" * 32, s.size_bytes, s.digest, ROWS, ROWS, 0, "")
+        return FragmentRecord(
+            file=s.file,
+            src_data_files=(),
+            output_field_ids=(2,),
+            column_id="id",
+            fingerprint="f" * 32,
+            size_bytes=s.size_bytes,
+            digest=s.digest,
+            physical_rows=ROWS,
+            rows_computed=ROWS,
+            rows_failed=0,
+            replaces="",
+        )
 
     def only(self, pattern: str) -> Path:
         (found,) = self.folder.glob(pattern)

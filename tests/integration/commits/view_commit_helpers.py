@@ -74,7 +74,9 @@ class View:
         source = LanceTables().snapshot(self.source)
         asked = ViewQuery(self.database, "t", COLUMNS, **query)
         form = ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES
-        return ViewDefinition(asked, self.source, source.version, "i", form)
+        return ViewDefinition(
+            query=asked, source_uri=self.source, base_version=source.version, base_incarnation="i", format=form
+        )
 
     def make_placeholders(
         self, most: int = 0, *, create: bool = True, request_id: str = "", **query: Any

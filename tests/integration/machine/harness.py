@@ -198,7 +198,7 @@ class System:
         if register:
             self._register()
         self._runner = asyncio.Runner()
-        self._workers = self._runner.run(_workers())
+        self._queues = self._runner.run(_queues())
 
     def _register(self) -> None:
         registry = UdfRegistry(self.database)
@@ -219,12 +219,12 @@ class System:
                 )
 
     def close(self) -> None:
-        self._runner.run(self._workers.close())
+        self._runner.run(self._queues.close())
         self._runner.close()
 
     def restart_coordinator(self) -> None:
-        self._runner.run(self._workers.close())
-        self._workers = self._runner.run(_workers())
+        self._runner.run(self._queues.close())
+        self._queues = self._runner.run(_queues())
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         return lance.dataset(self.uri, version=version)
@@ -248,7 +248,11 @@ class System:
         column = NewColumn(name, function, str(version), inputs)
         addition = Catalog(LanceTables()).addition(self.database, "t", [column], "")
         self._runner.run(
-            self._workers.submit(AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema))
+            self._queues.submit(
+                AddColumnsRequest(
+                    uri=addition.uri, incarnation="", request_id=addition.request_id, schema=addition.schema
+                )
+            )
         )
 
     def plan(self, spec: BackfillSpec) -> Plan:
@@ -313,12 +317,14 @@ class System:
                 made.staged.update({r.fragment_id: r.staged for r in outcome.results if r.staged is not None})
 
     def submit(self, request: ReplaceRequest) -> CommitResult:
-        return self._runner.run(self._workers.submit(request))
+        return self._runner.run(self._queues.submit(request))
 
     def take_over(self, job_id: str) -> None:
         """The second attempt at a job begins."""
-        request = BeginAttemptRequest(self.uri, "", uuid.uuid4().hex, job_id, 2)
-        self._runner.run(self._workers.submit(request))
+        request = BeginAttemptRequest(
+            uri=self.uri, incarnation="", request_id=uuid.uuid4().hex, job_id=job_id, attempt=2
+        )
+        self._runner.run(self._queues.submit(request))
 
     def forget(self, task: FragmentTask, file: str) -> None:
         """As the executor does with a file that was refused for what it holds."""
@@ -366,7 +372,7 @@ def decisions(result: CommitResult) -> dict[int, tuple[Status, str]]:
     return {o.fragment_id: (o.status, o.reason) for o in result.outcomes}
 
 
-async def _workers() -> CommitQueues:
+async def _queues() -> CommitQueues:
     return CommitQueues(Limits())
 
 

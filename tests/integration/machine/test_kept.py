@@ -119,8 +119,10 @@ class Kept(RuleBasedStateMachine):
     def _bind(self, *, keep: bool) -> None:
         column = NewColumn("c", "f", str(self.version), keep_values=keep)
         wanted = Catalog(LanceTables()).alteration(self.system.database, "t", [column], "")
-        request = BindColumnsRequest(wanted.uri, "", f"b{next(self.numbers)}", wanted.schema)
-        self.system._runner.run(self.system._workers.submit(request))
+        request = BindColumnsRequest(
+            uri=wanted.uri, incarnation="", request_id=f"b{next(self.numbers)}", schema=wanted.schema
+        )
+        self.system._runner.run(self.system._queues.submit(request))
 
     # jobs
 

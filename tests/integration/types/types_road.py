@@ -63,10 +63,10 @@ class Road:
         self._registry = UdfRegistry(self.database)
         self._names = (f"t{n}" for n in itertools.count())
         self._runner = asyncio.Runner()
-        self._workers = self._runner.run(_workers())
+        self._queues = self._runner.run(_queues())
 
     def close(self) -> None:
-        self._runner.run(self._workers.close())
+        self._runner.run(self._queues.close())
         self._runner.close()
 
     def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3, *, stable: bool = True) -> str:
@@ -103,8 +103,10 @@ class Road:
     def add(self, table: str, column: str, udf: UdfDefinition, inputs: tuple[str, ...] = ()) -> None:
         wanted = NewColumn(column, udf.name, udf.version, inputs)
         addition = Catalog(LanceTables()).addition(self.database, table, [wanted], "")
-        request = AddColumnsRequest(addition.uri, "", addition.request_id, addition.schema)
-        self._runner.run(self._workers.submit(request))
+        request = AddColumnsRequest(
+            uri=addition.uri, incarnation="", request_id=addition.request_id, schema=addition.schema
+        )
+        self._runner.run(self._queues.submit(request))
 
     def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
         """Works off one plan as the executor does, what it is told having been on the wire."""
@@ -151,7 +153,7 @@ class Road:
             input_field_ids=header.input_field_ids,
             inputs_version=header.inputs_version,
         )
-        result = self._runner.run(self._workers.submit(request))
+        result = self._runner.run(self._queues.submit(request))
         refused = [o for o in result.outcomes if o.status is not Status.COMMITTED]
         assert not refused, refused
 
@@ -167,5 +169,5 @@ class Road:
         pass
 
 
-async def _workers() -> CommitQueues:
+async def _queues() -> CommitQueues:
     return CommitQueues(Limits())

@@ -191,7 +191,12 @@ class View:
             version=int(lance.dataset(self.uri).version),
             incarnation="",
             definition=ViewDefinition(
-                self.query, self.source.uri, self.base, "", ViewFormat.STABLE_ROW_IDS, base_record=self.record
+                query=self.query,
+                source_uri=self.source.uri,
+                base_version=self.base,
+                base_incarnation="",
+                format=ViewFormat.STABLE_ROW_IDS,
+                base_record=self.record,
             ),
             schema=lance.dataset(self.uri).schema,
             functions=(),

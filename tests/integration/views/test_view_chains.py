@@ -51,7 +51,13 @@ class Upper:
         tables = LanceTables()
         versions = [tables.snapshot(self.lower.uri, version) for version in (base, target)]
         found = changes(self.query, *versions, compactions)
-        definition = ViewDefinition(self.query, self.lower.uri, base, "", ViewFormat.STABLE_ROW_IDS)
+        definition = ViewDefinition(
+            query=self.query,
+            source_uri=self.lower.uri,
+            base_version=base,
+            base_incarnation="",
+            format=ViewFormat.STABLE_ROW_IDS,
+        )
         plan = RefreshPlan(
             uri=self.uri,
             version=1,

@@ -106,7 +106,13 @@ def test_facts_of_rows(tmp_path):
 
 
 def test_rows_of_a_view_without_values_are_not_there(tmp_path):
-    definition = ViewDefinition(ViewQuery("d", "t", ()), "d/t.lance", 1, "", ViewFormat.STABLE_ROW_IDS)
+    definition = ViewDefinition(
+        query=ViewQuery("d", "t", ()),
+        source_uri="d/t.lance",
+        base_version=1,
+        base_incarnation="",
+        format=ViewFormat.STABLE_ROW_IDS,
+    )
     data = pa.table({SOURCE_ROW_ID: range(4), IS_SET: [True, False, None, True], "x": range(4)})
     uri = f"{tmp_path}/v.lance"
     lance.write_dataset(data.cast(view_metadata.write(data.schema, definition)), uri, enable_stable_row_ids=True)

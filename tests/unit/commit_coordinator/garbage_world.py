@@ -32,7 +32,7 @@ def sources(file: str) -> str:
 
 
 def family(name: str = "f", version: str = "1", column: str = "y", uri: str = URI) -> keys.KeyFamily:
-    return keys.KeyFamily(name, version, column, uri)
+    return keys.KeyFamily(udf_name=name, udf_version=version, column=column, uri=uri)
 
 
 def fingerprint(file: str, name: str = "f", version: str = "1", column_id: str = COLUMN_ID) -> str:
@@ -49,27 +49,41 @@ def snapshot(version: int, fragments, name: str = "f", *, with_column: bool = Tr
     for fragment_id, source, output in fragments:
         files = [DataFile(source, (X,))] + ([DataFile(output, (Y,))] if output else [])
         made.append(Fragment(fragment_id, ROWS, 0, tuple(files)))
-    return TableSnapshot(URI, version, "i", tuple(fields), tuple(made))
+    return TableSnapshot(uri=URI, version=version, incarnation="i", fields=tuple(fields), fragments=tuple(made))
 
 
 def stored(key: str, age: float = 30 * DAY, name: str = "") -> StoredFile:
-    return StoredFile(CHECKPOINTS, name or f"{keys.md5(key)}.lance", 100, NOW - age, key)
+    return StoredFile(
+        folder=CHECKPOINTS, name=name or f"{keys.md5(key)}.lance", size_bytes=100, modified=NOW - age, key=key
+    )
 
 
 def data(name: str, age: float = 30 * DAY) -> StoredFile:
-    return StoredFile(DATA, name, 1000, NOW - age)
+    return StoredFile(folder=DATA, name=name, size_bytes=1000, modified=NOW - age)
 
 
 def record(file: str, source: str, column_id: str = COLUMN_ID, name: str = "f", version: str = "1") -> FragmentRecord:
     print_ = fingerprint(source, name, version, column_id)
-    return FragmentRecord(file, (source,), (Y,), column_id, print_, 1000, "d", ROWS, ROWS, 0, "")
+    return FragmentRecord(
+        file=file,
+        src_data_files=(source,),
+        output_field_ids=(Y,),
+        column_id=column_id,
+        fingerprint=print_,
+        size_bytes=1000,
+        digest="d",
+        physical_rows=ROWS,
+        rows_computed=ROWS,
+        rows_failed=0,
+        replaces="",
+    )
 
 
 def inventory(files, *versions: TableSnapshot, older_than: float = 7 * DAY, **more) -> Inventory:
     uses = Uses(versions[0])
     for version in versions[1:]:
         uses.add(version)
-    return Inventory(NOW, older_than, uses, files, **more)
+    return Inventory(now=NOW, older_than=older_than, uses=uses, files=files, **more)
 
 
 @dataclass

@@ -11,7 +11,14 @@ MANY = 40
 
 
 def staged(number):
-    return StagedFile(f"{number:032x}-a.lance", 100 + number, f"{number:032x}", 10, 10, 0)
+    return StagedFile(
+        file=f"{number:032x}-a.lance",
+        size_bytes=100 + number,
+        digest=f"{number:032x}",
+        physical_rows=10,
+        rows_computed=10,
+        rows_failed=0,
+    )
 
 
 def committed(number):

@@ -84,7 +84,7 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
         uses.add(version)
         left = uses.unexplained(left)
     lazy = inventory(world.files, newest, older_than=world.older_than)
-    lazy = type(lazy)(lazy.now, lazy.older_than, uses, lazy.files, whole.records, whole.states, whole.jobs)
+    lazy = dataclasses.replace(lazy, uses=uses, records=whole.records, states=whole.states, jobs=whole.jobs)
     fates = {v.file.name: v.fate for v in decide(whole)}
     assert {v.file.name: v.fate for v in decide(lazy)} == fates
 
@@ -197,7 +197,7 @@ def test_what_another_branch_refers_to_stays():
     uses = Uses(EMPTY)
     uses.refer(DONE)
     found = inventory([data(FULL), stored(range_key())], EMPTY)
-    found = type(found)(found.now, 0, uses, found.files)
+    found = Inventory(now=found.now, older_than=0, uses=uses, files=found.files)
     assert [(v.kind, v.use) for v in decide(found)] == [(StoredKind.CHECKPOINT, Use.OPEN)]
 
 
@@ -226,9 +226,9 @@ def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
 
     names = ["source-3-c.arrow", "source-2-b.arrow", "failed-e.arrow", "source-1-a.arrow", "failed-d.arrow"]
     names.append("evictions.arrow")
-    files = [StoredFile(REFRESH, name, 100, NOW - 30 * DAY) for name in names]
+    files = [StoredFile(folder=REFRESH, name=name, size_bytes=100, modified=NOW - 30 * DAY) for name in names]
     uses = Uses(view(9, names[0], ""))
     assert uses.unexplained(files) == files[1:5]
     uses.add(view(8, names[1], names[2]))
-    decisions = decide(Inventory(NOW, 7 * DAY, uses, files))
+    decisions = decide(Inventory(now=NOW, older_than=7 * DAY, uses=uses, files=files))
     assert [v.file.name for v in decisions if v.fate is Fate.GARBAGE] == names[3:]

@@ -38,11 +38,13 @@ def table(*files: DataFile, fields=(), rows=10, incarnation="inc"):
     own = fields or (column(),)
     data = (TableField(pa.field("id", pa.int64()), (0,)), TableField(pa.field("x", pa.int64()), (1,)))
     fragment = Fragment(7, rows, 0, (DataFile("data.lance", (0, 1)), *files))
-    return TableSnapshot("/t.lance", 5, incarnation, (*data, *own), (fragment,))
+    return TableSnapshot(
+        uri="/t.lance", version=5, incarnation=incarnation, fields=(*data, *own), fragments=(fragment,)
+    )
 
 
 def item(file=OURS, rows=10, inputs=("data.lance",), replaces="", fragment_id=7, output=None, input_ids=()):
-    staged = StagedFile(file, 100, "d", rows, rows, 0)
+    staged = StagedFile(file=file, size_bytes=100, digest="d", physical_rows=rows, rows_computed=rows, rows_failed=0)
     request = ReplaceRequest(
         uri="/t.lance",
         incarnation="inc",

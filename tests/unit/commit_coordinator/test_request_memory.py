@@ -142,7 +142,7 @@ def test_ended_waits_for_a_request_in_work():
 
 def test_memory_is_bounded_by_the_fragments_of_its_requests():
     """The newest request is remembered whatever its size."""
-    outcomes = tuple(Outcome(i, Status.COMMITTED) for i in range(3))
+    outcomes = tuple(Outcome(fragment_id=i, status=Status.COMMITTED) for i in range(3))
 
     async def scenario():
         memory = RequestMemory(4)

@@ -9,7 +9,18 @@ import pytest
 from core.checkpoints.records import FragmentRecord, pack, unpack
 from core.domain.plan import TracedFile
 
-TRACED = TracedFile(5, "c.lance", 3, "f" * 32, ("b.lance", "a.lance"), b"\0states", 2, 1, "id", (4, 5))
+TRACED = TracedFile(
+    fragment_id=5,
+    file="c.lance",
+    physical_rows=3,
+    fingerprint="f" * 32,
+    input_files=("b.lance", "a.lance"),
+    row_states=b"\0states",
+    rows_computed=2,
+    rows_failed=1,
+    column_id="id",
+    output_field_ids=(4, 5),
+)
 
 
 def test_a_record_is_read_as_it_was_written():

@@ -19,7 +19,9 @@ NAMES = st.text("ab_-.", min_size=1, max_size=12) | st.sampled_from(
 
 
 def family_of(vector: dict) -> keys.KeyFamily:
-    return keys.KeyFamily(vector["udf_name"], vector["udf_version"], vector["column"], vector["uri"])
+    return keys.KeyFamily(
+        udf_name=vector["udf_name"], udf_version=vector["udf_version"], column=vector["column"], uri=vector["uri"]
+    )
 
 
 @pytest.mark.parametrize("vector", VECTORS["keys"], ids=lambda v: v["title"])
@@ -66,7 +68,7 @@ def test_published_column_file_vectors_hold(vector):
 @pytest.mark.parametrize("vector", VECTORS["not_reusable"], ids=lambda v: v["title"])
 def test_other_forms_are_no_range_keys(vector):
     assert keys.parse_range_key(vector["key"]) is None
-    assert keys.KeyFamily("f", "1", "c", "u").parse(vector["key"]) is None
+    assert keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="u").parse(vector["key"]) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_file_that_leman_did_not_name_has_no_fingerprint(name):
 
 @given(NAMES, NAMES, NAMES, st.integers(0, 2**40), st.integers(0, 2**40), st.integers(1, 2**40))
 def test_a_key_names_exactly_one_range_of_one_family(udf, column, other, fragment, start, rows):
-    family = keys.KeyFamily(udf, "1", column, "/t.lance")
+    family = keys.KeyFamily(udf_name=udf, udf_version="1", column=column, uri="/t.lance")
     covered = RowRange(start, start + rows)
     prefix = family.prefix("", [(0, "a.lance")])
     key = keys.range_key(prefix, fragment, covered)
@@ -95,23 +97,25 @@ def test_a_key_names_exactly_one_range_of_one_family(udf, column, other, fragmen
     assert (parsed.fragment_id, parsed.range) == (fragment, covered)
     assert keys.parse_range_key(key) == keys.RangeKey(prefix, fragment, covered)
     for stranger in (
-        keys.KeyFamily(udf, "1", column + other, "/t.lance"),
-        keys.KeyFamily(udf, "2", column, "/t.lance"),
-        keys.KeyFamily(udf, "1", column, "/u.lance"),
+        keys.KeyFamily(udf_name=udf, udf_version="1", column=column + other, uri="/t.lance"),
+        keys.KeyFamily(udf_name=udf, udf_version="2", column=column, uri="/t.lance"),
+        keys.KeyFamily(udf_name=udf, udf_version="1", column=column, uri="/u.lance"),
     ):
         assert stranger.parse(key) is None
 
 
 @pytest.mark.parametrize("column", [f"c_where-{keys.md5('')}", f"c_where-{keys.md5('')}_uri-{keys.md5('u')}"])
 def test_a_column_whose_name_goes_on_like_a_key_is_another_column(column):
-    key = keys.range_key(keys.KeyFamily("f", "1", column, "u").prefix("", [(0, "a")]), 1, RowRange(0, 5))
-    assert keys.KeyFamily("f", "1", column, "u").parse(key) is not None
-    assert key.startswith(keys.KeyFamily("f", "1", "c", "u").head)
-    assert keys.KeyFamily("f", "1", "c", "u").parse(key) is None
+    key = keys.range_key(
+        keys.KeyFamily(udf_name="f", udf_version="1", column=column, uri="u").prefix("", [(0, "a")]), 1, RowRange(0, 5)
+    )
+    assert keys.KeyFamily(udf_name="f", udf_version="1", column=column, uri="u").parse(key) is not None
+    assert key.startswith(keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="u").head)
+    assert keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="u").parse(key) is None
 
 
 def test_two_columns_in_one_file_are_two_inputs():
-    family = keys.KeyFamily("f", "1", "c", "/t.lance")
+    family = keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="/t.lance")
     assert family.prefix("", [(1, "a.lance")]) != family.prefix("", [(2, "a.lance")])
     assert family.prefix("", [(1, "a"), (2, "a")]) != family.prefix("", [(2, "a"), (1, "a")])
     assert keys.fingerprint("f", "1", "c", [(1, "a"), (2, "a")]) != keys.fingerprint(
@@ -129,7 +133,7 @@ def test_the_halves_of_a_fingerprint_tell_function_from_inputs():
 
 
 def test_the_filter_is_the_only_thing_that_any_filter_takes_out():
-    family = keys.KeyFamily("f", "1", "c_where-x", "/t.lance")
+    family = keys.KeyFamily(udf_name="f", udf_version="1", column="c_where-x", uri="/t.lance")
     first, second = (family.prefix(where, [(0, "a")]) for where in ("x > 1", ""))
     assert first != second
     assert keys.any_filter(first) == keys.any_filter(second)

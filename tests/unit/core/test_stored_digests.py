@@ -29,7 +29,14 @@ QUERY = ViewQuery(
     limit=100,
     offset=0,
 )
-VIEW = ViewDefinition(QUERY, "/data/t.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"n": "f@1"})
+VIEW = ViewDefinition(
+    query=QUERY,
+    source_uri="/data/t.lance",
+    base_version=7,
+    base_incarnation="inc",
+    format=ViewFormat.STABLE_ROW_IDS,
+    filled={"n": "f@1"},
+)
 
 
 def flips(data):

@@ -33,7 +33,15 @@ def files(folder: Path) -> set[Path]:
 
 
 def write_note(uri: str) -> None:
-    committed_files.note(uri, [StagedFile(f"{n}.lance", n, "d" * 32, 1, 1, 0) for n in range(BIG // 40)])
+    committed_files.note(
+        uri,
+        [
+            StagedFile(
+                file=f"{n}.lance", size_bytes=n, digest="d" * 32, physical_rows=1, rows_computed=1, rows_failed=0
+            )
+            for n in range(BIG // 40)
+        ],
+    )
 
 
 def write_checkpoint(uri: str) -> None:
@@ -88,7 +96,14 @@ def test_of_two_that_create_a_file_one_is_told_that_it_was_late(tmp_path):
 def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_knows(tmp_path):
     """Whoever is killed while it is there leaves it."""
     (tmp_path / "data").mkdir()
-    staged = StagedFile(keys.column_file_name("f" * 32, "0a", partial=True), 1, "d" * 32, 1, 1, 0)
+    staged = StagedFile(
+        file=keys.column_file_name("f" * 32, "0a", partial=True),
+        size_bytes=1,
+        digest="d" * 32,
+        physical_rows=1,
+        rows_computed=1,
+        rows_failed=0,
+    )
     with column_file_writer.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
         assert files(tmp_path) == {tmp_path / "data" / name}
         assert keys.parse_column_file_name(name) == keys.ColumnFileName("f" * 32, partial=True)

@@ -48,7 +48,14 @@ def test_both_streams_of_a_process_go_to_its_log_in_whole_lines(tmp_path):
 
     async def run() -> None:
         command = process.program(sys.executable, "-I", "-S", "-c", PRINTS)
-        spec = Spec("service", command, dict(os.environ), tmp_path / "service.log", log_bytes=20_000, logs_kept=100)
+        spec = Spec(
+            name="service",
+            command=command,
+            environment=dict(os.environ),
+            log=tmp_path / "service.log",
+            log_bytes=20_000,
+            logs_kept=100,
+        )
         running = await process.start(spec, told.append)
         assert await running.wait() == "ended with code 3"
         await running.clean_up()

@@ -63,7 +63,19 @@ class Lab:
         path = self.folder / f"{digest}.bundle"
         path.write_bytes(data)
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        ref = UdfRef("f", digest[:8], kind, ("x",), str(path), digest, python, "", False, 0, ErrorPolicy())
+        ref = UdfRef(
+            name="f",
+            version=digest[:8],
+            kind=kind,
+            input_columns=("x",),
+            bundle_uri=str(path),
+            bundle_sha256=digest,
+            bundle_python=python,
+            entrypoint="",
+            stateful=False,
+            batch_size=0,
+            error_policy=ErrorPolicy(),
+        )
         return replace(ref, **changes)
 
     def context(self, udf: UdfRef, **changes: object) -> WorkContext:
@@ -89,7 +101,7 @@ class Lab:
         files = [str(f.path) for f in metadata.files]
         deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
         udf = context.udf
-        family = keys.KeyFamily(udf.name, udf.version, COLUMN, self.uri)
+        family = keys.KeyFamily(udf_name=udf.name, udf_version=udf.version, column=COLUMN, uri=self.uri)
         task = FragmentTask(
             fragment_id,
             metadata.physical_rows,

@@ -31,7 +31,16 @@ from executor.scheduling.local_runner import LocalRunner
 
 OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-HEADER = PlanHeader("/lake/t.lance", 1, "i", OUTPUT, ("x",), UDF, "", "")
+HEADER = PlanHeader(
+    uri="/lake/t.lance",
+    read_version=1,
+    incarnation="i",
+    output=OUTPUT,
+    input_columns=("x",),
+    udf=UDF,
+    bundle_uri="",
+    where="",
+)
 TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
 
 

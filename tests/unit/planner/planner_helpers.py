@@ -32,7 +32,7 @@ def table(fragments, *, column_id=COLUMN_ID, version=7, column="c"):
         TableField(pa.field("y", pa.string()), (Y,)),
         TableField(column_field(column, column_id), (C,)),
     )
-    return TableSnapshot(URI, version, "inc", fields, tuple(fragments))
+    return TableSnapshot(uri=URI, version=version, incarnation="inc", fields=fields, fragments=tuple(fragments))
 
 
 def fragment(fragment_id, rows=100, *, deleted=0, source="in", current="", more=()):
@@ -55,7 +55,9 @@ def column_file(fragment_id, attempt="a1", *, partial=False, **of):
 
 
 def prefix(fragment_id, where="", *, udf=UDF, column="c", source="in"):
-    return keys.KeyFamily(udf.name, udf.version, column, URI).prefix(where, pairs(fragment_id, source))
+    return keys.KeyFamily(udf_name=udf.name, udf_version=udf.version, column=column, uri=URI).prefix(
+        where, pairs(fragment_id, source)
+    )
 
 
 def range_key(fragment_id, start, end, where="", **of):
@@ -82,14 +84,14 @@ def resolved(fragments, where="", *, udf=UDF, names=(), **options) -> ResolvedRe
     num_frags = options.pop("num_frags", 0)
     snapshot = table(fragments, **options)
     output = OutputField(snapshot.fields[2], options.get("column_id", COLUMN_ID))
-    asked = ResolvedRequest(snapshot, output, udf, (snapshot.fields[0],), num_frags=num_frags)
+    asked = ResolvedRequest(table=snapshot, output=output, udf=udf, inputs=(snapshot.fields[0],), num_frags=num_frags)
     return with_filter(asked, where, names) if where else asked
 
 
 def plan(asked: ResolvedRequest, *, found=(), records=None, states=None) -> Plan:
     statuses = inspect(asked)
     sifted = select_relevant(asked, open_inputs(asked, statuses, states or {}), found)
-    return make_plan(asked, statuses, StoredWork(states or {}, sifted.found, records or {}))
+    return make_plan(asked, statuses, StoredWork(states=states or {}, found=sifted.found, records=records or {}))
 
 
 def reasons(made: Plan) -> dict[str, int]:

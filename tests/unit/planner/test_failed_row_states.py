@@ -49,7 +49,10 @@ def failed_key(file: str, start: int, end: int, where: str = "", **of: object) -
 def test_only_fragments_with_failed_rows_have_work():
     partial, clean = column_file(1, partial=True), column_file(2, partial=True)
     fragments = [fragment(0, current=OLD), fragment(1, current=partial), fragment(2, current=clean), fragment(3)]
-    states = {partial: StateSummary(10, 3, 87), clean: StateSummary(10, 0, 90)}
+    states = {
+        partial: StateSummary(untouched=10, failed=3, computed=87),
+        clean: StateSummary(untouched=10, failed=0, computed=90),
+    }
     made = plan(failed_only(fragments), states=states)
     (task,) = made.tasks
     assert (task.fragment_id, task.reason, task.extend_current) == (1, Reason.PARTIAL, True)
@@ -69,12 +72,14 @@ def test_where_no_row_failed_nothing_is_to_do():
 
 def test_failures_in_a_stale_file_say_nothing():
     stale = column_file(0, source="old", partial=True)
-    made = plan(failed_only([fragment(0, current=stale)]), states={stale: StateSummary(0, 5, 95)})
+    made = plan(
+        failed_only([fragment(0, current=stale)]), states={stale: StateSummary(untouched=0, failed=5, computed=95)}
+    )
     assert made.tasks == ()
 
 
 def test_checkpoints_that_hold_the_failures_are_not_used():
-    states = {OLD_PARTIAL: StateSummary(0, 3, 97)}
+    states = {OLD_PARTIAL: StateSummary(untouched=0, failed=3, computed=97)}
     asked = failed_only([fragment(0, current=OLD_PARTIAL)])
     (task,) = plan(asked, found=[range_key(0, 0, 50)], states=states).tasks
     assert (task.checkpoints, task.missing) == ((), (RowRange(0, 100),))
@@ -88,14 +93,14 @@ def test_checkpoints_that_hold_the_failures_are_not_used():
 
 
 def test_a_filter_over_the_column_itself_settles_as_the_file_is_known():
-    states = {OLD_PARTIAL: StateSummary(0, 3, 97)}
+    states = {OLD_PARTIAL: StateSummary(untouched=0, failed=3, computed=97)}
     asked = failed_only([fragment(0, current=OLD_PARTIAL)], "c IS NULL", names={"c"})
     (task,) = plan(asked, found=[failed_key(OLD_PARTIAL, 0, 100, "c IS NULL")], states=states).tasks
     assert task.missing == ()
 
 
 def test_only_a_file_that_a_retry_staged_is_installed():
-    states = {OLD_PARTIAL: StateSummary(0, 3, 97)}
+    states = {OLD_PARTIAL: StateSummary(untouched=0, failed=3, computed=97)}
     asked = failed_only([fragment(0, current=OLD_PARTIAL)])
     staged = record(0, column_file(0, "b2"), replaces=OLD_PARTIAL)
     plain = keys.record_key(asked.family.prefix_for("", asked_sources(asked)), 0)
@@ -126,19 +131,22 @@ def test_a_kept_version_is_stale_where_its_inputs_changed():
 
 
 def test_rows_that_failed_under_a_kept_version_are_open():
-    made = plan(keeping([fragment(0, current=OLD_PARTIAL)]), states={OLD_PARTIAL: StateSummary(5, 3, 92)})
+    made = plan(
+        keeping([fragment(0, current=OLD_PARTIAL)]),
+        states={OLD_PARTIAL: StateSummary(untouched=5, failed=3, computed=92)},
+    )
     (task,) = made.tasks
     assert (task.reason, task.extend_current) == (Reason.PARTIAL, True)
     assert task.fingerprint.startswith(keys.function_part("f", "2", COLUMN_ID))
     assert (made.header.rows_to_compute, made.header.rows_failed_before) == (8, 0)
     assert made.header.kept[0].rows == 92
     asked = dataclasses.replace(keeping([fragment(0, current=OLD_PARTIAL)]), failed_only=True)
-    again = plan(asked, states={OLD_PARTIAL: StateSummary(5, 3, 92)})
+    again = plan(asked, states={OLD_PARTIAL: StateSummary(untouched=5, failed=3, computed=92)})
     assert (again.header.rows_to_compute, again.header.rows_not_computed) == (3, 5)
 
 
 def test_a_mixed_file_is_current_while_its_versions_are_kept():
-    states = {MIXED: StateSummary(0, 1, 9, older=((V1, 90, 0),))}
+    states = {MIXED: StateSummary(untouched=0, failed=1, computed=9, older=((V1, 90, 0),))}
     made = plan(keeping([fragment(0, current=MIXED)]), states=states)
     assert (made.tasks, made.header.kept[0].rows, made.header.rows_failed_before) == ((), 90, 1)
     made = plan(resolved([fragment(0, current=MIXED)], udf=UDF_2), states=states)
@@ -150,14 +158,14 @@ def test_a_mixed_file_is_current_while_its_versions_are_kept():
 def test_a_filter_is_settled_no_more_once_its_failed_rows_are_open():
     asked = keeping([fragment(0, current=OLD_PARTIAL)], "y = 'a'", names={"y"})
     filters = frozenset({keys.md5(asked.filter_identity(asked.table.fragments[0]))})
-    settled = {OLD_PARTIAL: StateSummary(50, 0, 50, filters)}
+    settled = {OLD_PARTIAL: StateSummary(untouched=50, failed=0, computed=50, filters=filters)}
     assert reasons(plan(asked, states=settled)) == {"REUSED_FILTER": 1}
-    opened = {OLD_PARTIAL: StateSummary(50, 1, 49, filters)}
+    opened = {OLD_PARTIAL: StateSummary(untouched=50, failed=1, computed=49, filters=filters)}
     assert reasons(plan(asked, states=opened)) == {"PARTIAL": 1}
 
 
 def test_checkpoints_settle_only_under_the_same_kept_versions():
-    states = {MIXED: StateSummary(50, 0, 9, older=((V1, 41, 0),))}
+    states = {MIXED: StateSummary(untouched=50, failed=0, computed=9, older=((V1, 41, 0),))}
     asked = keeping([fragment(0, current=MIXED)])
     own = keys.range_key(
         asked.family.prefix_for(asked.filter_identity(fragment(0)), asked_sources(asked)), 0, RowRange(0, 50)

@@ -117,7 +117,7 @@ def test_a_partial_file_with_open_rows_is_extended():
 
 
 def test_a_filter_that_was_covered_before_needs_nothing():
-    states = StateSummary(30, 2, 68, frozenset({keys.md5("x > 1")}))
+    states = StateSummary(untouched=30, failed=2, computed=68, filters=frozenset({keys.md5("x > 1")}))
     made = partial_plan(states, "x > 1", names={"x"})
     assert (made.tasks, reasons(made)) == ((), {"REUSED_FILTER": 1})
     assert made.header.rows_failed_before == 2
@@ -219,7 +219,9 @@ def test_a_filter_over_the_output_settles_no_range_but_is_remembered_by_the_file
     asked = resolved([fragment(0)], "c IS NULL", names={"c"})
     task = only_task(plan(asked, found=[range_key(0, 0, 60, "c IS NULL")]))
     assert (task.missing, [ref.settles for ref in task.checkpoints]) == ((RowRange(0, 100),), [False])
-    states = StateSummary(10, 0, 90, frozenset({keys.filter_id(task.checkpoint_prefix)}))
+    states = StateSummary(
+        untouched=10, failed=0, computed=90, filters=frozenset({keys.filter_id(task.checkpoint_prefix)})
+    )
     assert reasons(partial_plan(states, "c IS NULL", names={"c"})) == {"REUSED_FILTER": 1}
 
 
@@ -277,8 +279,8 @@ def test_a_record_that_does_not_fit_is_not_used(bad):
 
 def test_a_partial_staged_file_is_used_where_nothing_is_left_to_do_in_it():
     file = column_file(0, partial=True)
-    open_rows = {file: StateSummary(5, 0, 95, frozenset({keys.md5("x > 1")}))}
-    done = {file: StateSummary(0, 5, 95)}
+    open_rows = {file: StateSummary(untouched=5, failed=0, computed=95, filters=frozenset({keys.md5("x > 1")}))}
+    done = {file: StateSummary(untouched=0, failed=5, computed=95)}
     assert only_task(staged_plan(record(0, file), states=open_rows)).reason is Reason.MISSING
     assert only_task(staged_plan(record(0, file), states=done)).reason is Reason.STAGED
     filtered = staged_plan(record(0, file), states=open_rows, where="x > 1", names={"x"})

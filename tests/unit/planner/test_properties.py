@@ -71,7 +71,7 @@ def summaries(draw, rows):
     untouched = draw(st.integers(0, rows))
     failed = draw(st.integers(0, rows - untouched))
     filters = draw(st.frozensets(FILTERS.filter(bool).map(keys.md5)))
-    return StateSummary(untouched, failed, rows - untouched - failed, filters)
+    return StateSummary(untouched=untouched, failed=failed, computed=rows - untouched - failed, filters=filters)
 
 
 @st.composite
@@ -274,7 +274,7 @@ def test_a_column_that_was_dropped_and_added_again_reuses_checkpoints_but_no_fil
 @given(worlds(), st.sampled_from([STRANGE, "c_where-" + keys.md5(""), "c_frag-3_file", 'c "d" é']))
 def test_names_that_look_like_keys_do_no_harm(world, column):
     """A column whose name continues another's key finds its own checkpoints and not the other's."""
-    family = keys.KeyFamily(STRANGE, "1", column, URI)
+    family = keys.KeyFamily(udf_name=STRANGE, udf_version="1", column=column, uri=URI)
     own = [
         keys.range_key(family.prefix("", pairs(one.fragment_id)), one.fragment_id, RowRange(0, 1))
         for one in world.fragments

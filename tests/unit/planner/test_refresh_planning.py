@@ -52,7 +52,15 @@ def fragment(number, rows=10, files=None, *, deleted=0, deletion_file=""):
 
 
 def source(version, *fragments, fields=FIELDS, incarnation="inc", stable=True, metadata=None):
-    return TableSnapshot("/db/t.lance", version, incarnation, fields, fragments, stable, metadata=metadata or {})
+    return TableSnapshot(
+        uri="/db/t.lance",
+        version=version,
+        incarnation=incarnation,
+        fields=fields,
+        fragments=fragments,
+        stable_row_ids=stable,
+        metadata=metadata or {},
+    )
 
 
 def view(*files, fields=VIEW_FIELDS, rows=10):
@@ -61,11 +69,20 @@ def view(*files, fields=VIEW_FIELDS, rows=10):
         Fragment(i, rows, 0, (DataFile("placeholders-0", (0,)), DataFile(f"{word}-{i}.lance", (1, 2, 3))))
         for i, word in enumerate(files)
     ]
-    return TableSnapshot("/db/v.lance", 3, "v", fields, tuple(fragments), stable_row_ids=True)
+    return TableSnapshot(
+        uri="/db/v.lance", version=3, incarnation="v", fields=fields, fragments=tuple(fragments), stable_row_ids=True
+    )
 
 
 def definition(base_version=5, query=QUERY, **changed):
-    found = ViewDefinition(query, "/db/t.lance", base_version, "inc", ViewFormat.STABLE_ROW_IDS, {"n": "f@1"})
+    found = ViewDefinition(
+        query=query,
+        source_uri="/db/t.lance",
+        base_version=base_version,
+        base_incarnation="inc",
+        format=ViewFormat.STABLE_ROW_IDS,
+        filled={"n": "f@1"},
+    )
     return dataclasses.replace(found, **changed)
 
 
@@ -203,7 +220,8 @@ def _one_file_in_common(old, new):
 
 @given(tables)
 def test_going_back_finds_the_same_fragments(old):
-    there = {c.fragment_id for c in changes(QUERY, source(5, *old), BASE.__class__("/db/t.lance", 6, "i", FIELDS, ()))}
+    nothing = dataclasses.replace(BASE, version=6, incarnation="i", fragments=())
+    there = {c.fragment_id for c in changes(QUERY, source(5, *old), nothing)}
     assert there == {f.fragment_id for f in old}
 
 

@@ -100,52 +100,61 @@ class Planner:
 
 
 class Commits:
-    def __init__(self, workers: CommitQueues) -> None:
-        self._workers = workers
+    def __init__(self, queues: CommitQueues) -> None:
+        self._queues = queues
 
     async def replace_column(
         self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
         request = ReplaceRequest(
-            header.uri,
-            header.incarnation,
-            request_id,
-            attempt.job_id,
-            header.read_version,
-            output,
-            tuple(replacements),
-            header.input_field_ids,
+            uri=header.uri,
+            incarnation=header.incarnation,
+            request_id=request_id,
+            job_id=attempt.job_id,
+            read_version=header.read_version,
+            output=output,
+            replacements=tuple(replacements),
+            input_field_ids=header.input_field_ids,
             attempt=attempt.number,
         )
-        return _answer(await self._workers.submit(request))
+        return _answer(await self._queues.submit(request))
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
-        return (await self._workers.submit(BeginAttemptRequest(uri, "", request_id, *attempt))).version
+        request = BeginAttemptRequest(
+            uri=uri, incarnation="", request_id=request_id, job_id=attempt.job_id, attempt=attempt.number
+        )
+        return (await self._queues.submit(request)).version
 
     async def create_placeholders(
         self, plan: RefreshPlan, schema: pa.Schema, max_rows: int, *, attempt: Attempt, request_id: str
     ) -> int:
         request = CreatePlaceholdersRequest(
-            plan.uri,
-            plan.incarnation,
-            request_id,
-            attempt.job_id,
-            plan.version,
-            schema,
-            max_rows,
+            uri=plan.uri,
+            incarnation=plan.incarnation,
+            request_id=request_id,
+            job_id=attempt.job_id,
+            read_version=plan.version,
+            schema=schema,
+            max_rows_per_fragment=max_rows,
             create=False,
             attempt=attempt.number,
         )
-        return (await self._workers.submit(request)).version
+        return (await self._queues.submit(request)).version
 
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
         filled = tuple(ViewFile(i, f) for i, f in files)
         request = FillPlaceholdersRequest(
-            plan.uri, plan.incarnation, request_id, attempt.job_id, plan.version, filled, attempt=attempt.number
+            uri=plan.uri,
+            incarnation=plan.incarnation,
+            request_id=request_id,
+            job_id=attempt.job_id,
+            read_version=plan.version,
+            fragments=filled,
+            attempt=attempt.number,
         )
-        return _answer(await self._workers.submit(request))
+        return _answer(await self._queues.submit(request))
 
     async def apply_view_delta(
         self,
@@ -160,25 +169,27 @@ class Commits:
         request_id: str,
     ) -> int:
         request = ApplyDeltaRequest(
-            plan.uri,
-            plan.incarnation,
-            request_id,
-            attempt.job_id,
-            plan.version,
-            tuple(ViewFile(0, f) for f in appended),
-            tuple(ViewFile(i, f) for i, f in swapped),
-            *evictions,
-            replace_all,
-            metadata,
+            uri=plan.uri,
+            incarnation=plan.incarnation,
+            request_id=request_id,
+            job_id=attempt.job_id,
+            read_version=plan.version,
+            appended=tuple(ViewFile(0, f) for f in appended),
+            swapped=tuple(ViewFile(i, f) for i, f in swapped),
+            evictions_file=evictions[0],
+            evictions_digest=evictions[1],
+            replace_all=replace_all,
+            metadata=metadata,
             attempt=attempt.number,
         )
-        return (await self._workers.submit(request)).version
+        return (await self._queues.submit(request)).version
 
 
 def _answer(result: CommitResult) -> tuple[int, list[FragmentOutcome]]:
     settled = (Status.COMMITTED, Status.ALREADY_CURRENT)
     return result.version, [
-        FragmentOutcome(o.fragment_id, o.status in settled, o.reason, o.message) for o in result.outcomes
+        FragmentOutcome(fragment_id=o.fragment_id, committed=o.status in settled, reason=o.reason, message=o.message)
+        for o in result.outcomes
     ]
 
 
@@ -212,14 +223,14 @@ class System:
         self._runner = asyncio.Runner()
         self.spark = ThreadWorkers()
         self._dispatcher = Dispatcher("127.0.0.1")
-        self._workers = self._runner.run(self._start())
+        self._queues = self._runner.run(self._start())
         self.services = Services(
             settings=Settings(),
             spark=self.spark,
             local=LocalRunner(),
             dispatcher=self._dispatcher,
             planner=Planner(),
-            commits=Commits(self._workers),
+            commits=Commits(self._queues),
             slots=2,
             jobs=Jobs(),
             checkpoints=LanceCheckpointMaintenance(BlockingPool(2)),
@@ -231,7 +242,7 @@ class System:
         return CommitQueues(Limits())
 
     def close(self) -> None:
-        self._runner.run(self._workers.close())
+        self._runner.run(self._queues.close())
         self._runner.run(self._dispatcher.stop())
         self._runner.close()
         self.spark.close()
@@ -252,9 +263,16 @@ class System:
         request_id = uuid.uuid4().hex
         made = ViewCatalog(_TABLES).creation(database, name, query, request_id)
         request = CreatePlaceholdersRequest(
-            made.uri, "", request_id, "", 0, made.schema, max_rows_per_fragment, create=True
+            uri=made.uri,
+            incarnation="",
+            request_id=request_id,
+            job_id="",
+            read_version=0,
+            schema=made.schema,
+            max_rows_per_fragment=max_rows_per_fragment,
+            create=True,
         )
-        self._runner.run(self._workers.submit(request))
+        self._runner.run(self._queues.submit(request))
 
     def refresh(self, database: str, view: str, **parameters: Any) -> Job:
         """Runs a refresh to its end; the job as it ended."""

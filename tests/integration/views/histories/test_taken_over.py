@@ -169,7 +169,9 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
 
         job = Job("job-1", "", JobState.RUNNING, RefreshSpec("/lake", "v"), 0, 0)
         journal = Journal(JobStatus(job), RefreshMetrics(), Slow())
-        task = asyncio.create_task(journal.asking(AskedCommit("/lake/v.lance", "r", 1, RefreshResult())))
+        task = asyncio.create_task(
+            journal.asking(AskedCommit(uri="/lake/v.lance", request_id="r", read_version=1, gains=RefreshResult()))
+        )
         await begun.wait()
         task.cancel()
         asyncio.get_running_loop().call_soon(go_on.set)

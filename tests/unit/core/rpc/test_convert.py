@@ -57,7 +57,15 @@ RULES = st.builds(
     st.floats(0.001, 1e6),
 )
 POLICIES = st.builds(ErrorPolicy, st.lists(RULES, max_size=3).map(tuple), COUNT, SECONDS, st.booleans())
-STAGED = st.builds(StagedFile, TEXT, COUNT, TEXT, COUNT, COUNT, COUNT)
+STAGED = st.builds(
+    StagedFile,
+    file=TEXT,
+    size_bytes=COUNT,
+    digest=TEXT,
+    physical_rows=COUNT,
+    rows_computed=COUNT,
+    rows_failed=COUNT,
+)
 
 
 @st.composite
@@ -252,7 +260,19 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     assert rule == ErrorRule(ErrorAction.RETRY)
 
 
-@given(st.builds(MigratedRows, COUNT, TEXT, RANGES, TEXT, COUNT, RANGES, st.integers(-(2**62), 2**62), COUNT))
+@given(
+    st.builds(
+        MigratedRows,
+        fragment_id=COUNT,
+        key=TEXT,
+        covered=RANGES,
+        source=TEXT,
+        from_fragment=COUNT,
+        from_rows=RANGES,
+        at=st.integers(-(2**62), 2**62),
+        before=COUNT,
+    )
+)
 def test_migrated_rows_survive_the_wire(migrated):
     assert convert.migrated_from_proto(convert.migrated_to_proto(migrated)) == migrated
 

@@ -49,7 +49,14 @@ QUERY = ViewQuery(
     limit=0,
     offset=5,
 )
-DEFINITION = ViewDefinition(QUERY, "/data/users.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"emb": "embed@1"})
+DEFINITION = ViewDefinition(
+    query=QUERY,
+    source_uri="/data/users.lance",
+    base_version=7,
+    base_incarnation="inc",
+    format=ViewFormat.STABLE_ROW_IDS,
+    filled={"emb": "embed@1"},
+)
 SCHEMA = pa.schema([("__source_row_id", pa.int64()), ("__is_set", pa.bool_()), ("name", pa.string())])
 
 number = st.integers(0, (1 << 31) - 1)
@@ -112,7 +119,7 @@ def test_results(result):
     assert {name: getattr(seen, name) for name in numbers} == numbers
 
 
-STATE = EarlierState(4, 7, {"emb": "embed@1(name)"}, 11)
+STATE = EarlierState(view_version=4, source_version=7, computed={"emb": "embed@1(name)"}, last_fragment=11)
 
 
 @pytest.mark.parametrize("mode", RefreshMode)
@@ -135,7 +142,11 @@ def test_plans(mode):
         stale=("emb",),
         rows=12,
         state=STATE,
-        earlier=(EarlierValues(2, DEFINITION, ("emb",), (SourceChange(7, ChangeKind.GONE),)),),
+        earlier=(
+            EarlierValues(
+                view_version=2, definition=DEFINITION, columns=("emb",), changes=(SourceChange(7, ChangeKind.GONE),)
+            ),
+        ),
     )
     assert convert_refresh_plans.refresh_plan_from_proto(convert_refresh_plans.refresh_plan_to_proto(plan)) == plan
 
@@ -156,7 +167,15 @@ def test_unknown_words_are_refused(number):
 
 
 def test_a_view_shows_its_own_columns_only():
-    view = MaterializedView("/data/v.lance", "v", 4, DEFINITION, write(SCHEMA, DEFINITION), 10, 7)
+    view = MaterializedView(
+        uri="/data/v.lance",
+        name="v",
+        version=4,
+        definition=DEFINITION,
+        schema=write(SCHEMA, DEFINITION),
+        row_count=10,
+        rows_set=7,
+    )
     message = convert_views.view_to_proto(view)
     assert pa.ipc.read_schema(pa.py_buffer(message.schema)) == pa.schema([("name", pa.string())])
     assert (message.row_count, message.rows_set, message.source_version, message.format) == (10, 7, 7, 2)

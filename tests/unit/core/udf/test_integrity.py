@@ -62,17 +62,17 @@ def stored(tmp_path, udf):
 
 def ref(registry, udf):
     return UdfRef(
-        udf.name,
-        udf.version,
-        udf.kind,
-        udf.input_columns,
-        registry.bundle_uri(udf),
-        udf.bundle_sha256,
-        udf.bundle_python,
-        udf.entrypoint,
-        udf.stateful,
-        udf.batch_size,
-        udf.error_policy,
+        name=udf.name,
+        version=udf.version,
+        kind=udf.kind,
+        input_columns=udf.input_columns,
+        bundle_uri=registry.bundle_uri(udf),
+        bundle_sha256=udf.bundle_sha256,
+        bundle_python=udf.bundle_python,
+        entrypoint=udf.entrypoint,
+        stateful=udf.stateful,
+        batch_size=udf.batch_size,
+        error_policy=udf.error_policy,
     )
 
 

@@ -12,16 +12,16 @@ from core.udf import binding, validation
 from core.udf.validation import NewColumn
 
 TABLE = TableSnapshot(
-    "/d/t.lance",
-    3,
-    "",
-    (
+    uri="/d/t.lance",
+    version=3,
+    incarnation="",
+    fields=(
         TableField(pa.field("body", pa.string()), (0,)),
         TableField(pa.field("title", pa.large_string()), (1,)),
         TableField(pa.field("pages", pa.int32()), (2,)),
         TableField(pa.field("box", pa.struct([("w", pa.int32())])), (3, 4)),
     ),
-    (),
+    fragments=(),
 )
 UDF = UdfDefinition("count", "1", UdfKind.SCALAR, ("body",), pa.int32(), input_types=(pa.string(),), entrypoint="m:f")
 COLUMN = NewColumn("n", "count", "1")

@@ -26,7 +26,14 @@ QUERY = ViewQuery(
     limit=100,
     offset=5,
 )
-DEFINITION = ViewDefinition(QUERY, "/data/users.lance", 7, "inc", ViewFormat.STABLE_ROW_IDS, {"emb": "embed@1"})
+DEFINITION = ViewDefinition(
+    query=QUERY,
+    source_uri="/data/users.lance",
+    base_version=7,
+    base_incarnation="inc",
+    format=ViewFormat.STABLE_ROW_IDS,
+    filled={"emb": "embed@1"},
+)
 
 text = st.text(max_size=8)
 name = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -45,7 +52,14 @@ queries = st.builds(
 
 
 def definition_of(query):
-    return ViewDefinition(query, f"{query.database}/{query.table}.lance", 3, "x", ViewFormat.ADDRESSES, {"a": "b@1"})
+    return ViewDefinition(
+        query=query,
+        source_uri=f"{query.database}/{query.table}.lance",
+        base_version=3,
+        base_incarnation="x",
+        format=ViewFormat.ADDRESSES,
+        filled={"a": "b@1"},
+    )
 
 
 @given(queries)
@@ -97,7 +111,7 @@ def test_updates_are_all_that_a_refresh_changes():
 
 
 def state(view_version, source_version, by="embed@1(name)"):
-    return EarlierState(view_version, source_version, {"emb": by}, 3)
+    return EarlierState(view_version=view_version, source_version=source_version, computed={"emb": by}, last_fragment=3)
 
 
 def test_a_view_remembers_each_state_once_and_not_what_it_is(monkeypatch):
@@ -159,7 +173,7 @@ def test_a_wrong_value_is_damage(key, value):
 
 def snapshot(incarnation, *files):
     fragments = tuple(Fragment(i, 1, 0, (DataFile(file, (0,)),)) for i, file in enumerate(files))
-    return TableSnapshot("/t", 1, incarnation, (), fragments)
+    return TableSnapshot(uri="/t", version=1, incarnation=incarnation, fields=(), fragments=fragments)
 
 
 def test_identity_of_a_table_that_leman_never_wrote_to_follows_from_its_files():

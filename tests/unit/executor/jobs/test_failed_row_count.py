@@ -23,7 +23,9 @@ OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c")
 
 def planned(rows: int = 100, failed_before: int = 0, metrics: JobMetrics | None = None) -> JobMetrics:
     metrics = metrics or JobMetrics()
-    header = PlanHeader("/t", 1, "", OUTPUT, ("x",), UDF, "", "")
+    header = PlanHeader(
+        uri="/t", read_version=1, incarnation="", output=OUTPUT, input_columns=("x",), udf=UDF, bundle_uri="", where=""
+    )
     header = replace(header, rows_total=100, rows_to_compute=rows, rows_failed_before=failed_before)
     metrics.planned(Plan(header, ()), 0.0)
     return metrics
@@ -112,10 +114,12 @@ def test_computed_rows_are_those_that_got_a_value(tmp_path):
 
 def test_rows_of_a_unit_that_another_worker_stands_in_for_count_once():
     metrics = planned()
-    metrics.report(ProgressReport("slow", 4, 4, 2, fragment_id=0))
+    metrics.report(ProgressReport(unit_id="slow", rows_evaluated=4, rows_safe=4, rows_failed=2, fragment_id=0))
     metrics.lost("slow")
     assert metrics.rows_failed == 2
-    metrics.report(ProgressReport("slow", 6, 6, 3, fragment_id=0))  # comes late
+    metrics.report(
+        ProgressReport(unit_id="slow", rows_evaluated=6, rows_safe=6, rows_failed=3, fragment_id=0)
+    )  # comes late
     metrics.outcome(outcome("quick", f0=1))
     metrics.outcome(outcome("slow", f0=3))  # came back after all
     assert metrics.rows_failed == 3

@@ -50,7 +50,7 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
         "job-1",
         JobState.FAILED,
         progress=Progress(rows_total=5, udf_seconds=0.5),
-        error=JobError("Internal", "BUG", "", {"a": "b c"}),
+        error=JobError(kind="Internal", reason="BUG", message="", facts={"a": "b c"}),
         request=RefreshSpec("/lake", "v"),
         attempt=3,
     )

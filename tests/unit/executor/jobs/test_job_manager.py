@@ -73,7 +73,9 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
         await executor.jobs.cancel(str(database), job.job_id)
         executor.running.tasks[job.job_id].cancel() if job.job_id in executor.running.tasks else None
         run = executor.running.runs[job.job_id]
-        await run.end(JobState.FAILED, JobError("FailedPrecondition", "STORAGE_FULL", "no space left"))
+        await run.end(
+            JobState.FAILED, JobError(kind="FailedPrecondition", reason="STORAGE_FULL", message="no space left")
+        )
         ended = await executor.job(job.job_id)
         stored = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         monkeypatch.setattr(JobHistory, "save_all", save)

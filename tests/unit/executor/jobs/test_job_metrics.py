@@ -52,7 +52,7 @@ def test_failed_rows_and_rows_to_commit(seed):
 
 def test_a_running_units_failed_rows_count_until_it_is_done():
     metrics = JobMetrics()
-    metrics.report(ProgressReport("u1", 10, rows_failed=3))
+    metrics.report(ProgressReport(unit_id="u1", rows_evaluated=10, rows_failed=3))
     assert metrics.rows_failed == 3
     metrics.outcome(UnitOutcome("u1", (FragmentResult(0, rows_evaluated=10, rows_failed=4),)))
     assert metrics.rows_failed == 4

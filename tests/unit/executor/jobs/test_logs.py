@@ -30,7 +30,13 @@ def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
         errors = JobErrors(uri, "job-1", "y", "1")
         start.wait()
         for n in range(5):
-            errors.store([RowFailure(worker, n, "ValueError", "no", "", 1)])
+            errors.store(
+                [
+                    RowFailure(
+                        fragment_id=worker, offset=n, error_type="ValueError", message="no", traceback="", attempt=1
+                    )
+                ]
+            )
 
     threads = [threading.Thread(target=fail, args=(w,)) for w in range(6)]
     for thread in threads:
@@ -44,10 +50,18 @@ def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
 def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp_path):
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
-    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 3, "ValueError", "first", "", 1)])
-    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 3, "ValueError", "second", "", 2)])
-    JobErrors(uri, "job-1", "z", "1").store([RowFailure(0, 3, "KeyError", "z", "", 1)])
-    JobErrors(uri, "job-2", "y", "1").store([RowFailure(0, 3, "OSError", "other", "", 1)])
+    JobErrors(uri, "job-1", "y", "1").store(
+        [RowFailure(fragment_id=0, offset=3, error_type="ValueError", message="first", traceback="", attempt=1)]
+    )
+    JobErrors(uri, "job-1", "y", "1").store(
+        [RowFailure(fragment_id=0, offset=3, error_type="ValueError", message="second", traceback="", attempt=2)]
+    )
+    JobErrors(uri, "job-1", "z", "1").store(
+        [RowFailure(fragment_id=0, offset=3, error_type="KeyError", message="z", traceback="", attempt=1)]
+    )
+    JobErrors(uri, "job-2", "y", "1").store(
+        [RowFailure(fragment_id=0, offset=3, error_type="OSError", message="other", traceback="", attempt=1)]
+    )
     errors = RowErrors(str(tmp_path))
     found, _ = errors.page("job-1", "y", None, 10)
     assert [(e.error_message, e.attempt) for e in found] == [("second", 2)]
@@ -71,8 +85,15 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
     uri = errors_uri(str(tmp_path))
     places = [(n * 7 % 20, column) for n in range(20) for column in "zy"]
     for offset, column in places:
-        JobErrors(uri, "job-1", column, "1").store([RowFailure(n, offset, "E", "m", "", 1) for n in (1, 0)])
-        JobErrors(uri, "job-2", column, "1").store([RowFailure(0, offset, "E", "other", "", 1)])
+        JobErrors(uri, "job-1", column, "1").store(
+            [
+                RowFailure(fragment_id=n, offset=offset, error_type="E", message="m", traceback="", attempt=1)
+                for n in (1, 0)
+            ]
+        )
+        JobErrors(uri, "job-2", column, "1").store(
+            [RowFailure(fragment_id=0, offset=offset, error_type="E", message="other", traceback="", attempt=1)]
+        )
     found = [(e.row_address, e.column) for e in all_of(str(tmp_path), size)]
     assert found == sorted((n << 32 | offset, column) for offset, column in places for n in (0, 1))
 
@@ -80,7 +101,10 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
 def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
     """However many pages there are, the rows of the store are looked through once, without what they say."""
     JobHistory(str(tmp_path)).prepare()
-    failures = [RowFailure(0, n, "E", "m", "t" * 100, 1) for n in range(100)]
+    failures = [
+        RowFailure(fragment_id=0, offset=n, error_type="E", message="m", traceback="t" * 100, attempt=1)
+        for n in range(100)
+    ]
     JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store(failures)
     scanned: list[str] = []
     read: list[int] = []
@@ -96,10 +120,14 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     for n in range(6):
-        JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, n, "E", str(n), "", 1)])
+        JobErrors(uri, "job-1", "y", "1").store(
+            [RowFailure(fragment_id=0, offset=n, error_type="E", message=str(n), traceback="", attempt=1)]
+        )
     errors = RowErrors(str(tmp_path))
     first, after = errors.page("job-1", "", None, 3)
-    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 1, "E", "again", "", 2)])
+    JobErrors(uri, "job-1", "y", "1").store(
+        [RowFailure(fragment_id=0, offset=1, error_type="E", message="again", traceback="", attempt=2)]
+    )
     dataset = lance.dataset(uri)
     dataset.optimize.compact_files()
     dataset.cleanup_old_versions(older_than=datetime.timedelta(0))
@@ -112,9 +140,19 @@ def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     JobErrors(uri, "job-1", "y", "1", store_messages=False).store(
-        [RowFailure(2, 5, "ValueError", "no", "at", 1, row_id=9)]
+        [
+            RowFailure(
+                fragment_id=2, offset=5, error_type="ValueError", message="no", traceback="at", attempt=1, row_id=9
+            )
+        ]
     )
-    JobErrors(uri, "job-1", "y", "1").store([RowFailure(2, 6, "KeyError", "told", "at", 1, row_id=10)])
+    JobErrors(uri, "job-1", "y", "1").store(
+        [
+            RowFailure(
+                fragment_id=2, offset=6, error_type="KeyError", message="told", traceback="at", attempt=1, row_id=10
+            )
+        ]
+    )
     assert [e.error_message for e in all_of(str(tmp_path))] == ["told"]
     places = all_of(str(tmp_path), all_places=True)
     assert [(e.row_address, e.row_id) for e in places] == [(2 << 32 | 5, 9), (2 << 32 | 6, 10)]

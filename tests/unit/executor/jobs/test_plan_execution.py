@@ -147,7 +147,7 @@ class Commits:
     async def replace_column(
         self, _header: object, _output: object, batch: Any, **_: object
     ) -> tuple[int, list[FragmentOutcome]]:
-        return 2, [FragmentOutcome(r.fragment_id, committed=True) for r in batch]
+        return 2, [FragmentOutcome(fragment_id=r.fragment_id, committed=True) for r in batch]
 
 
 class Refusing:
@@ -156,7 +156,12 @@ class Refusing:
     async def replace_column(
         self, _header: object, _output: object, batch: Any, **_: object
     ) -> tuple[int, list[FragmentOutcome]]:
-        return 0, [FragmentOutcome(r.fragment_id, False, "TYPE_MISMATCH", "not that column") for r in batch]
+        return 0, [
+            FragmentOutcome(
+                fragment_id=r.fragment_id, committed=False, reason="TYPE_MISMATCH", message="not that column"
+            )
+            for r in batch
+        ]
 
 
 class Jobs:
@@ -166,13 +171,22 @@ class Jobs:
         return job
 
 
-STAGED = StagedFile("f.lance", 1, "d", 10, 10, 0)
+STAGED = StagedFile(file="f.lance", size_bytes=1, digest="d", physical_rows=10, rows_computed=10, rows_failed=0)
 
 
 def a_plan() -> Plan:
     output = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
     udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-    header = PlanHeader("/lake/t.lance", 1, "i", output, ("x",), udf, "", "")
+    header = PlanHeader(
+        uri="/lake/t.lance",
+        read_version=1,
+        incarnation="i",
+        output=output,
+        input_columns=("x",),
+        udf=udf,
+        bundle_uri="",
+        where="",
+    )
     tasks = tuple(
         FragmentTask(i, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),)) for i in range(2)
     )

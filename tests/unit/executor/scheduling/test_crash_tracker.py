@@ -104,7 +104,7 @@ def test_units_that_came_back_are_forgotten():
     crashes = CrashTracker()
     hold(crashes, 0, 20, 40)
     crashes.ended("u")
-    assert crashes.lost(unit((0, 0, 100))) == Crash(unit((0, 0, 100)))
+    assert crashes.lost(unit((0, 0, 100))) == Crash(unit=unit((0, 0, 100)))
 
 
 def test_deaths_in_vain_come_to_an_end():

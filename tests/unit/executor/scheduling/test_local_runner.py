@@ -42,7 +42,20 @@ class Units:
 
 
 def sql_context(lab: Lab, expression: str, **changes: object) -> WorkContext:
-    ref = UdfRef("sql", "v1", UdfKind.SQL, ("x",), "", "", "", "", False, 0, ErrorPolicy(), expression)
+    ref = UdfRef(
+        name="sql",
+        version="v1",
+        kind=UdfKind.SQL,
+        input_columns=("x",),
+        bundle_uri="",
+        bundle_sha256="",
+        bundle_python="",
+        entrypoint="",
+        stateful=False,
+        batch_size=0,
+        error_policy=ErrorPolicy(),
+        sql_expression=expression,
+    )
     return lab.context(ref, **changes)
 
 

@@ -151,7 +151,19 @@ def test_units_go_out_as_by_the_plain_rules(tasks, workers, cost, task_size, div
             both(work_queue, plain, "give_back", unit, held)
             if held and held[0][1].rows == 1 and rng.random() < 0.5:
                 fragment_id, row = held[0]
-                both(work_queue, plain, "quarantine", RowFailure(fragment_id, row.start, "WorkerLost", "", "", 2))
+                both(
+                    work_queue,
+                    plain,
+                    "quarantine",
+                    RowFailure(
+                        fragment_id=fragment_id,
+                        offset=row.start,
+                        error_type="WorkerLost",
+                        message="",
+                        traceback="",
+                        attempt=2,
+                    ),
+                )
 
 
 def both(a: WorkQueue, b: WorkQueue, method: str, *arguments: object) -> None:

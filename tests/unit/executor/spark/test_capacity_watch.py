@@ -17,7 +17,11 @@ from executor.spark.standalone_capacity import Capacity, capacity_of, masters
 from leman.v1 import jobs_pb2
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
-FULL, FREE, TAKEN = Capacity(2, 4, 4, waits=True), Capacity(2, 4, 0, waits=False), Capacity(2, 4, 4, waits=False)
+FULL, FREE, TAKEN = (
+    Capacity(workers=2, cores=4, used=4, waits=True),
+    Capacity(workers=2, cores=4, used=0, waits=False),
+    Capacity(workers=2, cores=4, used=4, waits=False),
+)
 
 
 def page(cores: int, state: str, *, used: int, of: int = 4, workers: int = 2) -> dict[str, object]:
@@ -74,8 +78,8 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
     ("capacity", "words"),
     [
         (FULL, "all 4 cores of spark://127.0.0.1:7077 are in use by other applications"),
-        (Capacity(0, 0, 0, waits=True), "has no workers"),
-        (Capacity(2, 4, 1, waits=True), r"the cores and the memory free .*spark\.executor\.memory"),
+        (Capacity(workers=0, cores=0, used=0, waits=True), "has no workers"),
+        (Capacity(workers=2, cores=4, used=1, waits=True), r"the cores and the memory free .*spark\.executor\.memory"),
     ],
 )
 def test_what_the_cluster_lacks_is_said(capacity, words):

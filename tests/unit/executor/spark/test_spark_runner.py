@@ -23,7 +23,19 @@ from executor.spark.spark_runner import SparkRunner
 from executor.worker.messages import WorkerTask
 
 ADDRESS = ExecutorEndpoint("127.0.0.1", 1, "job-1", "s3cret")
-FUNCTION = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
+FUNCTION = UdfRef(
+    name="f",
+    version="1",
+    kind=UdfKind.SCALAR,
+    input_columns=("x",),
+    bundle_uri="",
+    bundle_sha256="",
+    bundle_python="",
+    entrypoint="m:f",
+    stateful=False,
+    batch_size=0,
+    error_policy=ErrorPolicy(),
+)
 
 
 @dataclass
