@@ -20,25 +20,10 @@ import lance
 from google.protobuf.message import DecodeError
 
 from core.domain.table import DataFile, Fragment
-from core.lance_io.protobuf import Kind, Layout, message_class
+from core.lance_io.protobuf import FRAGMENTS, Kind, Layout, message_class
 
-#: The part of Lance's table.proto that planning reads: (name, number, type, message) by message.
-_LAYOUT: Layout = {
-    # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
-    "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
-    "DeletionFile": [
-        ("read_version", 2, Kind.TYPE_UINT64, ""),
-        ("id", 3, Kind.TYPE_UINT64, ""),
-        ("num_deleted_rows", 4, Kind.TYPE_UINT64, ""),
-    ],
-    "DataFragment": [
-        ("id", 1, Kind.TYPE_UINT64, ""),
-        ("files", 2, Kind.TYPE_MESSAGE, "DataFile"),
-        ("deletion_file", 3, Kind.TYPE_MESSAGE, "DeletionFile"),
-        ("physical_rows", 4, Kind.TYPE_UINT64, ""),
-    ],
-    "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
-}
+#: The part of a manifest that planning reads.
+_LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
 _REPEATED = {"files", "fragments"}
 #: The end of a manifest's file: where the message begins, version of the format, magic.
 _FOOTER = struct.Struct("<QHH4s")

@@ -11,6 +11,23 @@ Kind = descriptor_pb2.FieldDescriptorProto
 #: (name, number, type, name of the message where it is one) of each field, by message.
 Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
 
+#: Fragments with their files, as Lance's table.proto has them, as far as they are read here.
+FRAGMENTS: Layout = {
+    # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
+    "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
+    "DeletionFile": [
+        ("read_version", 2, Kind.TYPE_UINT64, ""),
+        ("id", 3, Kind.TYPE_UINT64, ""),
+        ("num_deleted_rows", 4, Kind.TYPE_UINT64, ""),
+    ],
+    "DataFragment": [
+        ("id", 1, Kind.TYPE_UINT64, ""),
+        ("files", 2, Kind.TYPE_MESSAGE, "DataFile"),
+        ("deletion_file", 3, Kind.TYPE_MESSAGE, "DeletionFile"),
+        ("physical_rows", 4, Kind.TYPE_UINT64, ""),
+    ],
+}
+
 
 def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
     """Return the class of the message `root`.

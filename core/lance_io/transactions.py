@@ -20,8 +20,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from core.domain.table import DataFile, Fragment
 from core.lance_io import manifest
 from core.lance_io.opening import filesystem_of
+from core.lance_io.protobuf import FRAGMENTS, Layout, message_class
 from core.lance_io.protobuf import Kind as _Kind
-from core.lance_io.protobuf import Layout, message_class
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 #: What is read of a manifest's file at once: all of it, but in tables of many fragments.
@@ -71,19 +71,8 @@ _NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.
 _FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
 #: Of those operations that are looked into, as far as they are.
 _LAYOUT: Layout = {
-    "DataFile": [("path", 1, _Kind.TYPE_STRING, ""), ("fields", 2, _Kind.TYPE_BYTES, "")],
-    "DeletionFile": [
-        ("read_version", 2, _Kind.TYPE_UINT64, ""),
-        ("id", 3, _Kind.TYPE_UINT64, ""),
-        ("num_deleted_rows", 4, _Kind.TYPE_UINT64, ""),
-    ],
-    "DataFragment": [
-        ("id", 1, _Kind.TYPE_UINT64, ""),
-        ("files", 2, _Kind.TYPE_MESSAGE, "DataFile"),
-        ("deletion_file", 3, _Kind.TYPE_MESSAGE, "DeletionFile"),
-        ("physical_rows", 4, _Kind.TYPE_UINT64, ""),
-        ("inline_row_ids", 5, _Kind.TYPE_BYTES, ""),
-    ],
+    **FRAGMENTS,
+    "DataFragment": [*FRAGMENTS["DataFragment"], ("inline_row_ids", 5, _Kind.TYPE_BYTES, "")],
     "Append": [("fragments", *_FRAGMENTS)],
     "Overwrite": [("fragments", *_FRAGMENTS)],
     "Restore": [("version", 1, _Kind.TYPE_UINT64, "")],
