@@ -41,7 +41,7 @@ class Server(Section):
     token: Token = SecretStr("")
     """A token for which its bearer may do everything, sent as `authorization: Bearer <token>`, in visible ASCII
     characters; empty: there is none. A server that is bound to more than loopback, or has TLS, refuses to start without
-    one of at least 16 characters, a `tokens_file` or an issuer of JWTs, unless `allow_anonymous`."""
+    one of at least 16 characters, a `tokens_file`, an issuer of JWTs or a `tls_client_ca`, unless `allow_anonymous`."""
     tokens_file: str = ""
     """Path of a TOML file with tokens, their names, roles and ends; read anew when it changes."""
     allow_anonymous: bool = False
@@ -49,11 +49,19 @@ class Server(Section):
     `anonymous_roles` does not say less they can register functions, and so run code of theirs on the workers."""
     anonymous_roles: tuple[Grant, ...] | None = None
     """What callers may do who do not say who they are, as a JSON list of roles; not given: everything where the server
-    asks for no token, nothing where it does."""
+    asks for no token or certificate, nothing where it does."""
     tls_cert: str = ""
     """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
     tls_key: str = ""
     """Path of the private key (PEM) of `tls_cert`."""
+    tls_client_ca: str = ""
+    """Path of the CA certificates (PEM) that clients' certificates are checked with (mTLS): who shows none of them is
+    not connected, unless `mtls_port` says where to connect with one."""
+    tls_client_roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict)
+    """What the bearers of certificates may do: a JSON object of names, such as `CN:etl`, `DNS:etl.example`,
+    `URI:spiffe://example/etl` or `EMAIL:etl@example`, with lists of roles."""
+    mtls_port: int = Field(default=0, ge=0, le=65535)
+    """TCP port on which clients show certificates; on `port` none is asked for then. 0: there is only `port`."""
     allow_insecure_bind: bool = False
     """Bind a non-loopback address without TLS all the same: for networks that are protected otherwise."""
     reuse_port: bool = False
@@ -82,6 +90,10 @@ class Peers(Section):
     """Token that the peers ask for (their `server.token`)."""
     tls_ca: str = ""
     """Path of the CA certificates (PEM) that the peers' certificates are checked with; empty: no TLS."""
+    tls_cert: str = ""
+    """Path of the certificate chain (PEM) that this service shows to peers which ask for one (mTLS)."""
+    tls_key: str = ""
+    """Path of the private key (PEM) of `tls_cert`."""
     timeout_seconds: float = Field(default=60.0, gt=0)
     """Deadline in seconds of a call to a peer that names none; a peer that restarts is waited for until
     then."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,6 +14,7 @@ from core.config import Settings
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
 from core.rpc.interceptors import REQUEST_ID
+from core.rpc.tls import channel_credentials
 
 #: Methods that may be sent again after UNAVAILABLE: they only read, or have a `request_id` by which the other side
 #: knows a repetition, or say the same thing twice (RegisterUdf).
@@ -144,12 +144,17 @@ class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
 
 
 def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
-    if not settings.peers.tls_ca:
+    peers = settings.peers
+    if bool(peers.tls_cert) != bool(peers.tls_key) or (peers.tls_cert and not peers.tls_ca):
+        raise InvalidArgument(
+            "BAD_SETTING", "LEMAN_PEERS__TLS_CERT and LEMAN_PEERS__TLS_KEY go together, and with LEMAN_PEERS__TLS_CA"
+        )
+    if not peers.tls_ca:
         return None
     try:
-        return grpc.ssl_channel_credentials(Path(settings.peers.tls_ca).read_bytes())
+        return channel_credentials(peers.tls_ca, peers.tls_cert, peers.tls_key)
     except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_CA cannot be read: {error}") from None
+        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_…: a file cannot be read: {error}") from None
 
 
 def _options(settings: Settings) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""How a server is exposed: what it refuses to start without, and its TLS."""
+"""How a server is exposed: what it refuses to start without, its addresses, its TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 from core.config import Server, Settings
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, Unavailable
 from core.rpc.addresses import is_loopback
 from core.rpc.auth.authentication import asks
 from core.rpc.auth.token_file import SHORTEST_TOKEN
@@ -22,6 +22,10 @@ def check_bind(settings: Settings) -> None:
     server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
         raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
+    if server.tls_client_ca and not server.tls_cert:
+        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CLIENT_CA needs TLS: set LEMAN_SERVER__TLS_CERT, too")
+    if (server.tls_client_roles or server.mtls_port) and not server.tls_client_ca:
+        raise InvalidArgument("BAD_SETTING", "clients show certificates only where LEMAN_SERVER__TLS_CLIENT_CA is set")
     local = is_loopback(server.host)
     if not (local or server.tls_cert or server.allow_insecure_bind):
         raise InvalidArgument(
@@ -39,8 +43,8 @@ def _check_callers(settings: Settings) -> None:
         raise InvalidArgument(
             "ANONYMOUS_BIND",
             f"{server.host} would answer everyone who can reach it: set LEMAN_SERVER__TOKEN, "
-            "LEMAN_SERVER__TOKENS_FILE or LEMAN_JWT__ISSUER, which say what callers must send, and no "
-            "LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
+            "LEMAN_SERVER__TOKENS_FILE, LEMAN_JWT__ISSUER or LEMAN_SERVER__TLS_CLIENT_CA, which say what callers must "
+            "show, and no LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
         )
     token = server.token.get_secret_value()
     if token and len(token) < SHORTEST_TOKEN:
@@ -51,15 +55,47 @@ def _check_callers(settings: Settings) -> None:
         )
 
 
-def server_credentials(server: Server) -> grpc.ServerCredentials:
-    """Return what a server shows of itself.
+def bind(server: Server, to: grpc.aio.Server) -> int:
+    """Bind the address of the settings, and the one for clients with certificates where there are two.
+
+    Returns:
+        The port of the first.
 
     Raises:
         InvalidArgument: BAD_SETTING.
+        Unavailable: BIND_FAILED.
+    """
+    if not server.tls_cert:
+        return _bound(to, server, server.port, None)
+    if server.mtls_port:
+        _bound(to, server, server.mtls_port, _credentials(server, asks=True))
+    asks_here = bool(server.tls_client_ca) and not server.mtls_port
+    return _bound(to, server, server.port, _credentials(server, asks=asks_here))
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _bound(to: grpc.aio.Server, server: Server, port: int, credentials: grpc.ServerCredentials | None) -> int:
+    address = f"{bracketed(server.host)}:{port}"
+    try:
+        if credentials is None:
+            return to.add_insecure_port(address)
+        return to.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise Unavailable("BIND_FAILED", f"cannot bind {address}: is something else there? ({error})") from None
+
+
+def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
+    """Return what a server shows of itself, and what clients have to show where it `asks`.
+
+    gRPC asks clients for a certificate and turns those away who have none, or does not ask.
     """
     try:
-        key = Path(server.tls_key).read_bytes()
-        chain = Path(server.tls_cert).read_bytes()
+        pair = Path(server.tls_key).read_bytes(), Path(server.tls_cert).read_bytes()
+        authority = Path(server.tls_client_ca).read_bytes() if asks else None
     except OSError as error:
         raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read: {error}") from None
-    return grpc.ssl_server_credentials([(key, chain)])
+    return grpc.ssl_server_credentials([pair], root_certificates=authority, require_client_auth=asks)

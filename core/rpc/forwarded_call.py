@@ -1,9 +1,9 @@
 """One call that is passed on to the service that serves it.
 
-Message bytes, metadata, deadline, trailers and cancellation stay what they are. So tokens are read, limits counted and
-the call's log line written where it is served; the service between logs at `debug` where it sent the call, under the
-same request id. A call is passed on once: it carries `x-leman-forwarded-by` then, and whoever gets it without serving
-it refuses.
+Message bytes, metadata, deadline, trailers and cancellation stay what they are. So limits are counted and the call's
+log line is written where it is served; the service between, which says who called (`core.rpc.auth.vouching`), logs at
+`debug` where it sent the call, under the same request id. A call is passed on once: it carries `x-leman-forwarded-by`
+then, and whoever gets it without serving it refuses.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
-from core.errors import FailedPrecondition, Internal, LemanError, Unavailable
+from core.errors import FailedPrecondition, Internal, InvalidArgument, LemanError, Unavailable
 from core.rpc import status
 from core.rpc.activity import Activity
+from core.rpc.auth import vouching
+from core.rpc.auth.authentication import Authenticator
+from core.rpc.auth.caller import Caller
+from core.rpc.auth.requirements import Requirement
+from core.rpc.auth.vouching import FORWARDED_BY
 from core.rpc.interceptors import REQUEST_ID, Context
 from core.rpc.routes import SERVED_BY, path_of
 
-#: Metadata key that says which service passed a call on.
-FORWARDED_BY = "x-leman-forwarded-by"
 #: Keys, and beginnings of keys, that belong to a connection and not to a call.
-_OF_A_CONNECTION = ("user-agent", "content-type", "te", "host")
+_OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *vouching.KEYS)
 _OF_GRPC = ("grpc-", ":")
 #: What gRPC says where a connection to the peer cannot be made, or breaks.
 _BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -88,14 +93,31 @@ class ForwardedCall:
             request_id=self._request_id,
         )
 
+    async def admit(self, callers: Authenticator, required: Requirement, request: Any) -> Caller:
+        """Return who calls: what a peer refuses is refused here, as the peer may ask nobody but this service.
+
+        Raises:
+            LemanError: what `Authenticator.caller_of` and `Requirement.check` raise; InvalidArgument (BAD_MESSAGE).
+        """
+        caller = await callers.caller_of(dict(self._given), self._context)
+        required.check(caller, self._read(request) if required.code_where else None)
+        return caller
+
+    def _read(self, request: bytes) -> Any:
+        kind = self._method.input_type
+        try:
+            return GetMessageClass(kind).FromString(request)
+        except DecodeError:
+            raise InvalidArgument("BAD_MESSAGE", f"this is no {kind.full_name}: generate the client anew") from None
+
     @contextlib.contextmanager
-    def to(self, channel: grpc.aio.Channel, request: Any) -> Iterator[Opened]:
+    def to(self, channel: grpc.aio.Channel, request: Any, caller: Caller) -> Iterator[Opened]:
         """Open the call at the peer, for as long as the block runs; `request` is bytes, or an iterator of them."""
         kept = [pair for pair in self._given if not (pair[0] in _OF_A_CONNECTION or pair[0].startswith(_OF_GRPC))]
         opened = _opener(channel, self._method)(
             request,
             timeout=self._context.time_remaining(),
-            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here)),
+            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here), *vouching.vouch(caller)),
         )
         try:
             yield opened

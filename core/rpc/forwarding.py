@@ -19,6 +19,8 @@ from core.config import Settings
 from core.errors import LemanError, Unimplemented
 from core.rpc import channels, peer_health
 from core.rpc.activity import Activity
+from core.rpc.auth.authentication import Authenticator
+from core.rpc.auth.requirements import described
 from core.rpc.forwarded_call import ForwardedCall, Opened
 from core.rpc.interceptors import Context, Continuation, Handler
 from core.rpc.routes import SERVED_BY, path_of, public_services
@@ -30,12 +32,21 @@ class Forwarding(grpc.aio.ServerInterceptor):
     Args:
         settings: say where the peers are.
         name: of this service.
+        callers: knows whose calls they are; what they may not call is not passed on.
         draining: ends streams that are passed on; their callers may open them again elsewhere.
         activity: counts calls while they are passed on.
     """
 
-    def __init__(self, settings: Settings, name: str, draining: asyncio.Event, activity: Activity) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        callers: Authenticator,
+        draining: asyncio.Event,
+        activity: Activity,
+    ) -> None:
         self._settings = settings
+        self._callers = callers
         self._name = name
         self._draining = draining
         self._activity = activity
@@ -100,11 +111,14 @@ class Forwarding(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(many)
 
     def _answering_once(self, method: MethodDescriptor) -> Callable[[Any, Context], Awaitable[bytes | None]]:
+        required = described(method)
+
         async def passed_on(request: Any, context: Context) -> bytes | None:
             with ForwardedCall(self._name, method, context, self._activity) as call:
                 try:
                     call.check_first_hop()
-                    with call.to(self._peer(method), request) as opened:
+                    caller = await call.admit(self._callers, required, request)
+                    with call.to(self._peer(method), request, caller) as opened:
                         answer: bytes = await opened
                         await call.take_metadata(opened)
                         return answer
@@ -114,11 +128,14 @@ class Forwarding(grpc.aio.ServerInterceptor):
         return passed_on
 
     def _answering_stream(self, method: MethodDescriptor) -> Callable[[Any, Context], AsyncIterator[bytes]]:
+        required = described(method)
+
         async def passed_on(request: Any, context: Context) -> AsyncIterator[bytes]:
             with ForwardedCall(self._name, method, context, self._activity, self._draining) as call:
                 try:
                     call.check_first_hop()
-                    with call.to(self._peer(method), request) as opened, self._ended_by_draining(opened):
+                    caller = await call.admit(self._callers, required, request)
+                    with call.to(self._peer(method), request, caller) as opened, self._ended_by_draining(opened):
                         async for message in opened:
                             yield message
                         await call.take_metadata(opened)

@@ -1,6 +1,7 @@
 """`python -m core.rpc.healthcheck HOST:PORT`: exit code 0 when the service there is serving, else 1.
 
-With `LEMAN_PEERS__TLS_CA` set it connects over TLS.
+With `LEMAN_PEERS__TLS_CA` set it connects over TLS, with `LEMAN_PEERS__TLS_CERT` and `LEMAN_PEERS__TLS_KEY` as a client
+that shows a certificate.
 """
 
 from __future__ import annotations
@@ -8,21 +9,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from core.rpc.addresses import proxy_options
+from core.rpc.tls import channel_credentials
 
 
-def check(address: str, *, ca_path: str = "", timeout_seconds: float = 3.0) -> str:
-    """Return what is wrong with the service at `address`; empty when it is serving."""
+def check(address: str, *, tls: tuple[str, str, str] = ("", "", ""), timeout_seconds: float = 3.0) -> str:
+    """Return what is wrong with the service at `address`; empty when it is serving.
+
+    Args:
+        tls: paths of CA certificates, of a certificate and of its key; empty where there are none.
+    """
     options = proxy_options(address)
-    if ca_path:
-        credentials = grpc.ssl_channel_credentials(Path(ca_path).read_bytes())
-        channel = grpc.secure_channel(address, credentials, options)
+    if tls[0]:
+        channel = grpc.secure_channel(address, channel_credentials(*tls), options)
     else:
         channel = grpc.insecure_channel(address, options)
     with channel:
@@ -39,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     """Check once; say on standard error what is wrong."""
     parser = argparse.ArgumentParser(prog="python -m core.rpc.healthcheck", description="Is the service there serving?")
     parser.add_argument("address", metavar="HOST:PORT")
-    wrong = check(parser.parse_args(argv).address, ca_path=os.environ.get("LEMAN_PEERS__TLS_CA", ""))
+    ca, cert, key = (os.environ.get(f"LEMAN_PEERS__TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
+    wrong = check(parser.parse_args(argv).address, tls=(ca, cert, key))
     if wrong:
         sys.stderr.write(f"not serving: {wrong}\n")
     return 1 if wrong else 0

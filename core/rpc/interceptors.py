@@ -90,7 +90,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> Any:
             with _Call(method, context, self._activity) as current:
                 try:
-                    await self._admit(current, required, request)
+                    await self._admit(current, required, request, context)
                     canonicalise(request)
                     work = behavior(request, context)
                     return await (self._changes.run(name, work) if changes else work)
@@ -107,7 +107,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             with _Call(method, context, self._activity) as current:
                 try:
-                    await self._admit(current, required, request)
+                    await self._admit(current, required, request, context)
                     canonicalise(request)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
@@ -117,8 +117,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _admit(self, call: _Call, required: Requirement, request: Any) -> None:
-        caller = await self._callers.caller_of(call.metadata)
+    async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> None:
+        caller = await self._callers.caller_of(call.metadata, context)
         CURRENT.set(caller)
         required.check(caller, request)
 

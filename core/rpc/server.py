@@ -25,10 +25,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from core import config, telemetry
 from core.config import Settings
-from core.errors import InvalidArgument, LemanError, Unavailable
+from core.errors import InvalidArgument, LemanError
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
-from core.rpc.exposure import check_bind, server_credentials
+from core.rpc.exposure import bind, bracketed, check_bind
 from core.rpc.forwarding import Forwarding
 from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
@@ -145,11 +145,12 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Exception: what the service's own start raises.
     """
     check_bind(settings)
+    callers = Authenticator(settings)
     activity = Activity()
     changes = Outliving(settings.server.max_concurrent_rpcs, activity)
-    forwarding = Forwarding(settings, name, draining, activity)
+    forwarding = Forwarding(settings, name, callers, draining, activity)
     server = grpc.aio.server(
-        interceptors=[forwarding, CallInterceptor(Authenticator(settings), activity, changes)],
+        interceptors=[forwarding, CallInterceptor(callers, activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )
@@ -160,8 +161,8 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         forwarded = forwarding.begin(names, checks)
         if settings.server.reflection:
             add_reflection([*names, *forwarded, health.SERVICE_NAME], server)
-        port = _bind(settings, server)
-        bound = f"{_bracketed(settings.server.host)}:{port}"
+        port = bind(settings.server, server)
+        bound = f"{bracketed(settings.server.host)}:{port}"
         info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
         await server.start()
     except BaseException:
@@ -252,20 +253,6 @@ async def _discard(server: grpc.aio.Server) -> None:
     """Start and stop a server that was never started: grpcio crashes the process when it frees such a one."""
     await server.start()
     await server.stop(0)
-
-
-def _bind(settings: Settings, server: grpc.aio.Server) -> int:
-    address = f"{_bracketed(settings.server.host)}:{settings.server.port}"
-    try:
-        if settings.server.tls_cert:
-            return server.add_secure_port(address, server_credentials(settings.server))
-        return server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise Unavailable("BIND_FAILED", f"cannot bind {address}: is something else there? ({error})") from None
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import grpc
 
 from core.config import Settings
 from core.errors import Unauthenticated
 from core.rpc.auth.caller import CODE, GRANTS, SERVICE, Caller, caller
+from core.rpc.auth.certificates import Certificates
 from core.rpc.auth.jwt_tokens import JwtTokens
 from core.rpc.auth.token_file import KnownToken, TokenFile
+from core.rpc.auth.vouching import behind
 
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
 #: What the one token of the settings opens: everything.
@@ -21,7 +26,7 @@ _DOTS_OF_A_JWT = 2
 
 
 class Authenticator:
-    """What tells callers by their tokens.
+    """What tells callers by their tokens, or by the certificates of their connections.
 
     The token of a known caller is found by its digest: nothing is compared that takes longer the more of it is right.
 
@@ -37,28 +42,25 @@ class Authenticator:
         )
         self._file = TokenFile(server.tokens_file) if server.tokens_file else None
         self._jwts = JwtTokens(settings.jwt) if settings.jwt.issuer else None
+        self._certificates = Certificates(server.tls_client_roles) if server.tls_client_ca else None
         self._asks = asks(settings)
         unsaid: tuple[str, ...] = () if self._asks else GRANTS
         roles = unsaid if server.anonymous_roles is None else server.anonymous_roles
         self._anonymous = caller("anonymous", "anonymous", roles)
 
-    async def caller_of(self, metadata: Metadata) -> Caller:
-        """Return who a call comes from.
+    async def caller_of(self, metadata: Metadata, context: Context) -> Caller:
+        """Return who a call comes from. A token counts before a certificate.
 
         Raises:
             Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
             Unavailable: KEYS_UNAVAILABLE.
         """
-        if not self._asks:
-            return self._anonymous
-        given = metadata.get("authorization")
-        if given is None and self._anonymous.roles:
-            return self._anonymous
+        given = metadata.get("authorization") if self._asks else None
+        if given is None:
+            return self._of_connection(metadata, context)
         token = _bearer(given)
         if token is None:
-            raise Unauthenticated(
-                "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
-            )
+            raise _required()
         digest = hashlib.sha256(token).digest()
         found = self._find(digest)
         if found is None and self._jwts is not None and token.count(b".") == _DOTS_OF_A_JWT:
@@ -69,6 +71,17 @@ class Authenticator:
             raise Unauthenticated("TOKEN_EXPIRED", "the token has expired: get another one", caller=found.caller.name)
         return found.caller
 
+    def _of_connection(self, metadata: Metadata, context: Context) -> Caller:
+        shown = None
+        if self._certificates is not None:
+            shown = self._certificates.caller_of(context.auth_context())
+        if shown is None and self._anonymous.roles:
+            shown = self._anonymous
+        found = behind(shown, metadata) if shown is not None else None
+        if found is None:
+            raise _required()
+        return found
+
     def _find(self, digest: bytes) -> KnownToken | None:
         return self._own.get(digest) or (self._file.find(digest) if self._file is not None else None)
 
@@ -76,7 +89,13 @@ class Authenticator:
 def asks(settings: Settings) -> bool:
     """Tell whether a server asks its callers who they are."""
     server = settings.server
-    return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer)
+    return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer or server.tls_client_ca)
+
+
+def _required() -> Unauthenticated:
+    return Unauthenticated(
+        "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
+    )
 
 
 def _bearer(given: str | bytes | None) -> bytes | None:

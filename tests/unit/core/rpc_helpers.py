@@ -10,6 +10,7 @@ import grpc
 
 from core.config import Peers, Server, Settings
 from core.errors import NotFound, Unavailable
+from core.rpc.auth.caller import Caller, current_caller
 from core.rpc.server import RunningServer, start_server
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -32,6 +33,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         self.working = False
         self.seen: list[dict[str, str]] = []
         self.databases: list[str] = []
+        self.callers: list[Caller | None] = []
         self.fail_first = 0
         self.error: Exception = NotFound("JOB_NOT_FOUND", "there is no such job", job_id="j1")
 
@@ -47,6 +49,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request, context):
         self.seen.append(dict(context.invocation_metadata()))
+        self.callers.append(current_caller())
         self.databases.append(request.database)
         if len(self.seen) <= self.fail_first:
             raise Unavailable("STORE_DOWN", "the store is away")

@@ -16,7 +16,7 @@ from core import telemetry
 from core.config import Log, Peers, Server, Settings
 from core.errors import NotFound
 from core.rpc import peer_health
-from core.rpc.forwarded_call import FORWARDED_BY
+from core.rpc.auth.vouching import FORWARDED_BY
 from core.rpc.routes import EVERYWHERE, SERVED_BY, public_services
 from core.rpc.server import start_server
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2
@@ -324,6 +324,7 @@ def test_client_streams_pass_through_piece_by_piece(monkeypatch):
     class Streaming:
         client_streaming, server_streaming = True, False
         containing_service, name = method.containing_service, method.name
+        GetOptions = method.GetOptions
 
     async def count(requests, context):
         return str([len(request) async for request in requests]).encode()

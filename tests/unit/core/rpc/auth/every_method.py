@@ -20,6 +20,9 @@ from core.config import Server, Settings
 from core.rpc.auth.caller import current_caller
 from core.rpc.server import RunningServer, start_server
 
+#: For those who ask a call about its token only.
+NO_CONNECTION: Any = None
+
 
 def methods() -> Iterator[MethodDescriptor]:
     """All of them, by package, service and place in it."""

@@ -25,7 +25,7 @@ from core.errors import InvalidArgument, Unauthenticated, Unavailable
 from core.rpc.auth import jwt_tokens, signing_keys
 from core.rpc.auth.authentication import Authenticator
 from leman.v1 import jobs_pb2
-from tests.unit.core.rpc.auth.every_method import error_info
+from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
 
 AUDIENCE = "leman"
@@ -103,7 +103,7 @@ def callers(issuer: Issuer, /, **more: Any) -> Authenticator:
 async def told(known: Authenticator, token: str) -> str:
     """Name and roles of the caller, or the reason of the refusal."""
     try:
-        caller = await known.caller_of({"authorization": f"Bearer {token}"})
+        caller = await known.caller_of({"authorization": f"Bearer {token}"}, NO_CONNECTION)
     except (Unauthenticated, Unavailable) as error:
         return error.reason if token not in error.message else "TOLD"
     return f"{caller.name} {','.join(caller.roles)} by {caller.shown_by}"

@@ -14,7 +14,7 @@ from core.errors import InvalidArgument, Unauthenticated
 from core.rpc.auth import token_file
 from core.rpc.auth.authentication import Authenticator
 from leman.v1 import jobs_pb2
-from tests.unit.core.rpc.auth.every_method import error_info
+from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
 
 OLD, NEW = "the-old-one-of-etl", "the-new-one-of-etl"
@@ -42,7 +42,7 @@ def known(**server):
 
 
 def found(callers, token):
-    return asyncio.run(callers.caller_of(dict(bearer(token))))
+    return asyncio.run(callers.caller_of(dict(bearer(token)), NO_CONNECTION))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_file_that_is_wrong_is_refused_at_the_start_without_telling_what_is_in
     ],
 )
 def test_who_shows_nothing_is_anonymous_with_what_the_settings_allow(server, roles):
-    caller = asyncio.run(known(**server).caller_of({}))
+    caller = asyncio.run(known(**server).caller_of({}, NO_CONNECTION))
     assert (caller.name, caller.shown_by, caller.roles) == ("anonymous", "anonymous", roles)
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_known_token_is_refused_also_where_others_may_be_anonymous(gi
     for roles in (None, ("reader",)):
         callers = known(token="one-for-everything", anonymous_roles=roles)
         with pytest.raises(Unauthenticated) as caught:
-            asyncio.run(callers.caller_of({"authorization": given}))
+            asyncio.run(callers.caller_of({"authorization": given}, NO_CONNECTION))
         assert caught.value.reason == reason
         assert "one-for" not in caught.value.message
 
