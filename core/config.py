@@ -50,6 +50,8 @@ class Server(Section):
     anonymous_roles: tuple[Grant, ...] | None = None
     """What callers may do who do not say who they are, as a JSON list of roles; not given: everything where the server
     asks for no token or certificate, nothing where it does."""
+    database_roots: tuple[str, ...] = ()
+    """Paths and uris, as a JSON list, below which databases and what views are made from must lie; empty: anywhere."""
     tls_cert: str = ""
     """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
     tls_key: str = ""

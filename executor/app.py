@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from core.config import Settings
+from core.database_roots import DatabaseRoots
 from core.errors import LemanError
 from core.lance_io.tables import LanceTables
 from core.rpc.blocking import BlockingPool
@@ -70,7 +71,8 @@ class Executor:
                 _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
         seconds = self._settings.executor.compaction_watch_seconds
         if seconds:
-            watch = CompactionWatch(services.planner, services.checkpoints, manager, LanceTables())
+            tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))
+            watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
         if self._spark.lacks_archive:
             self._background.append(asyncio.create_task(self._archive_when_idle(manager)))

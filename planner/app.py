@@ -8,6 +8,7 @@ import functools
 import grpc
 
 from core.config import Settings
+from core.database_roots import DatabaseRoots
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
@@ -47,7 +48,7 @@ class Planner:
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CatalogService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner")
-        tables = LanceTables()
+        tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))
         views = ViewReader(tables)
         registry = functools.partial(UdfRegistry, workers_python=self._settings.spark.python_version)
         catalog = CatalogServicer(Catalog(tables, registry), ViewCatalog(tables), views, self._pool, self._commit)

@@ -105,6 +105,8 @@ class PlanReader:
         _, bound = defined_column(table, spec.column)
         udf, bound_udf = _functions(registry, spec, bound)
         resolved = resolve(spec, table, udf, bound_udf, registry.bundle_uri(udf))
+        if resolved.source is not None:
+            self._tables.check_place(resolved.source.uri)
         version = self._tables.tagged(uri, spec.read_tag) if spec.read_tag else spec.read_version
         old = self._tables.snapshot(uri, version) if version else None
         if spec.where:

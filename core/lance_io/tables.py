@@ -11,6 +11,7 @@ import lance
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import dialect
@@ -62,10 +63,12 @@ class LanceTables:
 
     Args:
         storage_options: given to Lance as they are.
+        roots: below which a table has to lie, whoever names it: stored definitions do, too.
     """
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, storage_options: Mapping[str, str] | None = None, roots: DatabaseRoots = EVERYWHERE) -> None:
         self._options = dict(storage_options or {})
+        self._roots = roots
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
         """Return a version of the table (0: latest).
@@ -181,7 +184,16 @@ class LanceTables:
             infos = filesystem.get_file_info([f"{root}/data/{file}" for file in wanted])
         return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
 
+    def check_place(self, uri: str) -> None:
+        """Refuse a table that does not lie where the service may work.
+
+        Raises:
+            PermissionDenied: DATABASE_NOT_ALLOWED.
+        """
+        self._roots.check(uri)
+
     def _open(self, uri: str, version: int) -> lance.LanceDataset:
+        self.check_place(uri)
         try:
             return open_version(uri, version, self._options)
         except (ValueError, OSError) as error:

@@ -15,6 +15,7 @@ import grpc
 import structlog
 
 from core import storage_errors
+from core.database_roots import DatabaseRoots
 from core.errors import Internal, LemanError
 from core.rpc import status
 from core.rpc.activity import Activity
@@ -51,8 +52,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     - A method that changes something runs to its end although its caller hangs up: see `Outliving`.
     """
 
-    def __init__(self, callers: Authenticator, activity: Activity, changes: Outliving) -> None:
+    def __init__(self, callers: Authenticator, roots: DatabaseRoots, activity: Activity, changes: Outliving) -> None:
         self._callers = callers
+        self._roots = roots
         self._activity = activity
         self._changes = changes
         self._wrapped: dict[str, Handler] = {}
@@ -91,7 +93,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    canonicalise(request)
+                    canonicalise(request, self._roots)
                     work = behavior(request, context)
                     return await (self._changes.run(name, work) if changes else work)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -108,7 +110,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    canonicalise(request)
+                    canonicalise(request, self._roots)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield message

@@ -25,6 +25,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from core import config, telemetry
 from core.config import Settings
+from core.database_roots import DatabaseRoots
 from core.errors import InvalidArgument, LemanError
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
@@ -145,12 +146,12 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Exception: what the service's own start raises.
     """
     check_bind(settings)
-    callers = Authenticator(settings)
+    callers, roots = Authenticator(settings), DatabaseRoots(settings.server.database_roots)
     activity = Activity()
     changes = Outliving(settings.server.max_concurrent_rpcs, activity)
     forwarding = Forwarding(settings, name, callers, draining, activity)
     server = grpc.aio.server(
-        interceptors=[forwarding, CallInterceptor(callers, activity, changes)],
+        interceptors=[forwarding, CallInterceptor(callers, roots, activity, changes)],
         options=_options(settings),
         maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )

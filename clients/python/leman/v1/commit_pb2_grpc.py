@@ -35,6 +35,7 @@ class CommitServiceStub(object):
     * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
     `authorization: Bearer <token>` with one that does.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
     field that BadRequest names.
@@ -94,6 +95,7 @@ class CommitServiceServicer(object):
     * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
     `authorization: Bearer <token>` with one that does.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
     field that BadRequest names.
@@ -263,6 +265,7 @@ class CommitService(object):
     * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
     `authorization: Bearer <token>` with one that does.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
     field that BadRequest names.
