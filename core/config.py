@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core import class_archives
-from core.config_sections import Grant, Jwt, Section, Token
+from core.config_sections import Grant, Jwt, Section, Token, Udf
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -242,6 +242,7 @@ class Settings(BaseSettings):
 
     server: Server = Server()
     jwt: Jwt = Jwt()
+    udf: Udf = Udf()
     peers: Peers = Peers()
     advertise: Advertise = Advertise()
     redis: Redis = Redis()

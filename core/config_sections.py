@@ -27,6 +27,8 @@ Grant: TypeAlias = Literal["reader", "runner", "editor", "admin", "service", "co
 Algorithm: TypeAlias = Literal[
     "ES256", "ES384", "ES512", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"
 ]  # fmt: skip
+#: Kinds of functions, and where the code of those in Python is.
+FunctionKind: TypeAlias = Literal["scalar", "array", "record_batch", "sql", "pickled", "entrypoint"]
 
 
 class Jwt(Section):
@@ -59,3 +61,14 @@ class Jwt(Section):
     but not twice within half a minute."""
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Longest wait for an answer of the issuer in seconds."""
+
+
+class Udf(Section):
+    """Which functions may be registered and run."""
+
+    allow: tuple[FunctionKind, ...] = ("scalar", "array", "record_batch", "sql", "pickled", "entrypoint")
+    """Kinds of functions, and where the code of Python functions may come from. A function needs its kind to stand here
+    and, unless it is SQL, `pickled` or `entrypoint` too."""
+    entrypoints: tuple[str, ...] = ()
+    """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for anything. Empty: all;
+    as that is whatever is installed on the workers, registering one takes the right `code` then."""

@@ -14,6 +14,7 @@ from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
 from core.rpc.blocking import BlockingPool
 from core.rpc.status import error_from_rpc
+from core.udf.function_policy import FunctionPolicy
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.catalog import Catalog
@@ -48,12 +49,14 @@ class Planner:
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CatalogService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner")
-        tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))
-        views = ViewReader(tables)
-        registry = functools.partial(UdfRegistry, workers_python=self._settings.spark.python_version)
-        catalog = CatalogServicer(Catalog(tables, registry), ViewCatalog(tables), views, self._pool, self._commit)
+        settings = self._settings
+        tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
+        policy = FunctionPolicy(settings.udf.allow, settings.udf.entrypoints)
+        registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)
+        views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
+        catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
-        plans = PlanReader(tables)
+        plans = PlanReader(tables, registry=registry)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
         planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)
         return list(_SERVICES)

@@ -164,7 +164,7 @@ class Catalog:
                     f"column {column.name}: a function has the error policy that it is registered with",
                     field="columns.error_policy",
                 )
-            return registry.get(column.udf_name, column.udf_version)
+            return registry.usable(column.udf_name, column.udf_version)
         if column.udf_name or column.udf_version or column.input_columns:
             raise InvalidArgument(
                 "BAD_REQUEST",

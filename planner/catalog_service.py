@@ -48,11 +48,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
         udf = convert.udf_from_proto(request.definition)
-        if udf.entrypoint:  # it may be anything that is installed on the workers
-            check_code(f"Registering the entrypoint {udf.entrypoint}")
 
         def put() -> bool:
-            return self._catalog.registry(request.database).put(udf, request.bundle)
+            registry = self._catalog.registry(request.database)
+            if udf.entrypoint and not registry.policy.lists(udf.entrypoint):  # it may be anything that is installed
+                check_code(f"Registering the entrypoint {udf.entrypoint}")
+            return registry.put(udf, request.bundle)
 
         return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
 

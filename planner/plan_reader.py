@@ -193,7 +193,7 @@ def _functions(
     """Return the function to use, and the column's own where it is still registered."""
     own = registry.find(bound.udf_name, bound.udf_version)
     if spec.udf_name:
-        return registry.get(spec.udf_name, spec.udf_version), own
+        return registry.usable(spec.udf_name, spec.udf_version), own
     if own is None:
         wanted = f"{bound.udf_name}@{bound.udf_version}"
         raise NotFound(
@@ -202,6 +202,7 @@ def _functions(
             f"{spec.database}: register it again",
             udf=wanted,
         )
+    registry.policy.check(own)
     return own, own
 
 

@@ -21,6 +21,7 @@ from core.lance_io.opening import filesystem_of
 from core.storage_errors import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
+from core.udf.function_policy import ALL_FUNCTIONS, FunctionPolicy
 from core.udf.python_versions import PYTHON, check_python
 
 FOLDER = "_leman/udfs"
@@ -59,9 +60,11 @@ class UdfRegistry:
 
     Args:
         workers_python: `major.minor` of the Python that loads bundles; empty: that of this process.
+        policy: says which functions may be registered and used.
     """
 
-    def __init__(self, database: str, workers_python: str = "") -> None:
+    def __init__(self, database: str, workers_python: str = "", policy: FunctionPolicy = ALL_FUNCTIONS) -> None:
+        self.policy = policy
         self._python = workers_python or PYTHON
         self._database = database.rstrip("/")
         self._files, root = filesystem_of(self._database)
@@ -80,8 +83,10 @@ class UdfRegistry:
             InvalidArgument: BAD_UDF.
             FailedPrecondition: UDF_PYTHON_MISMATCH, UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING.
             AlreadyExists: UDF_EXISTS.
+            PermissionDenied: UDF_NOT_ALLOWED.
         """
         check_definition(udf)
+        self.policy.check(udf)
         check_python(udf, self._python)
         path = self._path(udf.name, udf.version)
         try:
@@ -120,6 +125,17 @@ class UdfRegistry:
                 return newest.udf
         wanted = f"{name}@{version}" if version else name
         raise NotFound("UDF_NOT_FOUND", f"No function {wanted} is registered: register it first", udf=wanted)
+
+    def usable(self, name: str, version: str = "") -> UdfDefinition:
+        """Return a function that is to compute something; as `get`.
+
+        Raises:
+            NotFound: UDF_NOT_FOUND.
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        found = self.get(name, version)
+        self.policy.check(found)
+        return found
 
     def find(self, name: str, version: str) -> UdfDefinition | None:
         """Return a function of this version; None where there is none.

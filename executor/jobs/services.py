@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from core.config import Settings
 from core.domain.udf import UdfDefinition, UdfKind
+from core.udf.function_policy import FunctionPolicy
 from executor.jobs.ports import CheckpointMaintenance, Commits, JobStore, Planner, ReservationKeeping
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
@@ -53,8 +54,11 @@ def slots_of(udf: UdfDefinition, concurrency: int, services: Services) -> TaskSl
     """Return what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
 
     Raises:
+        PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, whatever the planner planned.
         FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for what no worker has.
     """
+    allowed = services.settings.udf
+    FunctionPolicy(allowed.allow, allowed.entrypoints).check(udf)
     slots = services.slots
     if udf.kind is not UdfKind.SQL and not services.settings.executor.slots:
         slots = services.spark.slots(slots)

@@ -75,10 +75,11 @@ class RefreshRun:
         return await patiently(self._work.services.planner.plan_refresh, replace(self._work.spec, src_version=0))
 
     def check_resources(self, plan: RefreshPlan) -> None:
-        """Check that workers have what the functions ask for.
+        """Check that workers have what the functions ask for, and may run them.
 
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE, where no worker has it.
+            PermissionDenied: UDF_NOT_ALLOWED.
         """
         for function in plan.functions:
             slots_of(function.udf, self._work.spec.concurrency, self._work.services)

@@ -109,7 +109,7 @@ def _function(column: NewColumn, registry: UdfRegistry) -> UdfDefinition:
             f"column {column.name}: all values of a view's column are of one function; leave keep_values out",
             field="columns.keep_values",
         )
-    udf = registry.get(column.udf_name, column.udf_version)
+    udf = registry.usable(column.udf_name, column.udf_version)
     if udf.kind is UdfKind.SQL:
         raise InvalidArgument(
             "BAD_REQUEST", f"column {column.name}: function {udf.name} is SQL, the column's is not", field="columns"

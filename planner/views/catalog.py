@@ -68,7 +68,7 @@ class ViewCatalog:
         resolved = resolve(
             replace(query, database=source_database),
             source,
-            registry.get,
+            registry.usable,
             lambda expression: self._tables.expression_type(source.uri, expression, source.version),
         )
         if query.where:

@@ -133,7 +133,7 @@ class ViewReader:
         registry = self._registry(canonical_database(database))
         found = []
         for column in definition.query.functions:
-            udf = registry.get(column.udf_name, column.udf_version)
+            udf = registry.usable(column.udf_name, column.udf_version)
             found.append(ResolvedFunction(column, udf, registry.bundle_uri(udf)))
         return found
 

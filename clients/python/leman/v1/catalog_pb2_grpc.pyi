@@ -68,6 +68,7 @@ class CatalogServiceStub:
       those that do.
     * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
       Nothing is stored.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]
     """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
@@ -114,6 +115,7 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     AlterColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -148,6 +150,7 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     DescribeTable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]
     """Schema, version, rows and computed columns of one table.
@@ -196,6 +199,7 @@ class CatalogServiceStub:
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
     """A view: its query, source, recorded source version and counts.
@@ -249,6 +253,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       those that do.
     * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
       Nothing is stored.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetUdfRequest, _catalog_pb2.GetUdfResponse]  # type: ignore[assignment]
     """One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
@@ -295,6 +300,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     AlterColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]  # type: ignore[assignment]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -329,6 +335,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     DescribeTable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]  # type: ignore[assignment]
     """Schema, version, rows and computed columns of one table.
@@ -377,6 +384,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
     """A view: its query, source, recorded source version and counts.
@@ -433,6 +441,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           those that do.
         * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
           Nothing is stored.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod
@@ -497,6 +506,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod
@@ -537,6 +547,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod
@@ -603,6 +614,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
           stopping; send the same call again.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod

@@ -130,6 +130,7 @@ class JobServiceServicer(object):
         * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
         answer.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -212,6 +213,7 @@ class JobServiceServicer(object):
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -70,6 +70,7 @@ class JobServiceStub:
     * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
     """One job, running or from history.
@@ -132,6 +133,7 @@ class JobServiceStub:
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ListJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]
     """The rows of a job for which the function failed.
@@ -184,6 +186,7 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
     """One job, running or from history.
@@ -246,6 +249,7 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ListJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]  # type: ignore[assignment]
     """The rows of a job for which the function failed.
@@ -301,6 +305,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
           answer.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod
@@ -393,6 +398,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod

@@ -79,6 +79,7 @@ class PlannerServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ExplainRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]
     """What a refresh of a view would do, and why: a dry run, from manifests alone.
@@ -104,6 +105,7 @@ class PlannerServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetRowStates: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]
     """Tells rows that are computed, that failed and that were never computed apart, in the latest version.
@@ -171,6 +173,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ExplainRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]  # type: ignore[assignment]
     """What a refresh of a view would do, and why: a dry run, from manifests alone.
@@ -196,6 +199,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     GetRowStates: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]  # type: ignore[assignment]
     """Tells rows that are computed, that failed and that were never computed apart, in the latest version.
@@ -266,6 +270,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod
@@ -297,6 +302,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
 
     @_abc_1.abstractmethod

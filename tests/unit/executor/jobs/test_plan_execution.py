@@ -18,7 +18,7 @@ from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
-from core.errors import Unavailable
+from core.errors import PermissionDenied, Unavailable
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution
@@ -329,6 +329,14 @@ def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concur
     services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
     services = replace(services, slots=int(setting) or 2)
     assert slots_of(a_plan().header.udf, concurrency, services).count == 1
+
+
+def test_a_function_that_this_executor_does_not_run_ends_the_job_whatever_the_planner_says(monkeypatch):
+    monkeypatch.setenv("LEMAN_UDF__ALLOW", '["sql"]')
+    spark = SilentSpark(UnitFailure("FRAGMENT_GONE", "fragment 0 is gone"))
+    with pytest.raises(PermissionDenied) as caught:
+        asyncio.run(work(spark))
+    assert caught.value.reason == "UDF_NOT_ALLOWED"
 
 
 def test_so_is_one_that_has_to_be_planned_again():

@@ -1,0 +1,56 @@
+"""Which functions may be registered and run: by kind, by where their code is, by entrypoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from core.domain.udf import UdfDefinition, UdfKind
+from core.errors import PermissionDenied
+
+PICKLED, ENTRYPOINT = "pickled", "entrypoint"
+_EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPolicy:
+    """What settings allow (`LEMAN_UDF__ALLOW`, `LEMAN_UDF__ENTRYPOINTS`); by itself everything."""
+
+    #: Values of `UdfKind`, and `PICKLED` and `ENTRYPOINT`.
+    kinds: tuple[str, ...] = _EVERYTHING
+    #: Patterns of entrypoints; empty: all.
+    entrypoints: tuple[str, ...] = ()
+
+    def check(self, udf: UdfDefinition) -> None:
+        """Refuse a function that is not allowed, whoever asks.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        needed = [udf.kind.value]
+        if udf.kind is not UdfKind.SQL:
+            needed.append(ENTRYPOINT if udf.entrypoint else PICKLED)
+        missing = [kind for kind in needed if kind not in self.kinds]
+        if missing:
+            raise _refused(udf, f"functions of the kind '{missing[0]}'", "LEMAN_UDF__ALLOW")
+        if udf.entrypoint and self.entrypoints and not self.lists(udf.entrypoint):
+            raise _refused(udf, f"the entrypoint '{udf.entrypoint}'", "LEMAN_UDF__ENTRYPOINTS")
+
+    def lists(self, entrypoint: str) -> bool:
+        """Tell whether a pattern names the entrypoint."""
+        return any(fnmatchcase(entrypoint, pattern) for pattern in self.entrypoints)
+
+
+def _refused(udf: UdfDefinition, what: str, setting: str) -> PermissionDenied:
+    return PermissionDenied(
+        "UDF_NOT_ALLOWED",
+        f"Function {udf.name}@{udf.version}: these services do not run {what} ({setting}): use another one, or ask "
+        "whoever runs the services",
+        udf=udf.name,
+        version=udf.version,
+        setting=setting,
+    )
+
+
+#: What refuses nothing.
+ALL_FUNCTIONS = FunctionPolicy()
