@@ -20,14 +20,14 @@ from core.rpc.request_digest import body_digest
 from executor import convert_jobs
 from executor.job_manager import JobManager
 from executor.jobs import job_errors
-from executor.jobs.known_jobs import age
+from executor.jobs.job_record import age
 from executor.jobs.retry import Retry
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
-_ANSWERS_KEPT = 1000
+_ANSWERS_KEPT = 4096
 
 
 class MayBeInTrouble(Protocol):
@@ -80,7 +80,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         jobs = await self._manager.list_jobs(request.database, request.table, after, page.size + 1)
         items = jobs[: page.size]
         return jobs_pb2.ListJobsResponse(
-            jobs=[_job(j) for j in items],
+            jobs=[self._ended.answer(j).job for j in items],
             next_page_token=page.token(age(items[-1])) if len(jobs) > page.size else "",
             warnings=await self._manager.warnings(request.database),
         )

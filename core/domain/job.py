@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from core.domain.plan import BackfillSpec, ReasonCount
 from core.domain.ranges import RowRange
@@ -24,12 +24,16 @@ class JobState(enum.Enum):
     CANCELLING = "CANCELLING"
     CANCELLED = "CANCELLED"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and listings filter by state
+
     @property
     def terminal(self) -> bool:
         return self in _TERMINAL
 
 
 _TERMINAL = frozenset({JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED})
+#: The states of jobs that go on.
+OPEN = frozenset(JobState) - _TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,23 @@ class Job:
         return Attempt(self.job_id, self.attempt)
 
 
-def counted(known: Job | None, said: Job) -> Job:
+class StateOfJob(Protocol):
+    """What of a state of a job decides whether it counts."""
+
+    @property
+    def state(self) -> JobState: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def executor(self) -> str: ...
+
+
+_State = TypeVar("_State", bound=StateOfJob)
+
+
+def counted(known: _State | None, said: _State) -> _State:
     """Return which of two states of a job counts, where `said` was written down after `known`.
 
     The first terminal state is final. An attempt belongs to the executor that wrote it down first; once a later one is

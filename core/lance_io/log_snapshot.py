@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
@@ -15,6 +18,7 @@ from core.storage_errors import failed
 #: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
 SAVED_FROM = "position"
 _ROW_ID = "_rowid"
+_SCANNED_AT_ONCE = 1 << 16
 
 
 def position(row: dict[str, object]) -> int:
@@ -35,9 +39,41 @@ def position(row: dict[str, object]) -> int:
     return int(str(row[_ROW_ID] if before is None else before))
 
 
-def was_saved(row: dict[str, object]) -> bool:
-    """Tell whether a row was appended anew, so that its position may be before those of rows that were there."""
-    return row.get(SAVED_FROM) is not None
+class LogRows:
+    """Rows of a log, as columns, and the order in which they were appended; see `position`."""
+
+    def __init__(self, table: pa.Table, *, ordered: bool) -> None:
+        self._table = table
+        self.ordered = ordered
+        self.saved = ordered and table.column(SAVED_FROM).null_count < table.num_rows
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def after(self, row_id: int) -> LogRows:
+        """Return those with a higher row id."""
+        return self._where(pc.greater(self._ids(), row_id)) if self.ordered else self
+
+    def up_to(self, row_id: int) -> LogRows:
+        """Return those with this row id or a lower one."""
+        return self._where(pc.less_equal(self._ids(), row_id)) if self.ordered else self
+
+    def texts(self, column: str, at_once: int = 4096) -> Iterator[tuple[int, str]]:
+        """Yield the row id (-1: it has none) and the text of each row, in the order of the appends."""
+        order: Any = np.arange(len(self))
+        if self.ordered and len(self):
+            positions = pc.coalesce(self._table.column(SAVED_FROM), self._ids()).to_numpy()
+            order = np.argsort(positions, kind="stable")
+        for begin in range(0, len(self), at_once):
+            part = LogRows(self._table.take(pa.array(order[begin : begin + at_once])), ordered=self.ordered)
+            ids = part._ids().to_pylist() if self.ordered else [-1] * len(part)
+            yield from zip(ids, part._table.column(column).to_pylist(), strict=True)
+
+    def _ids(self) -> pa.ChunkedArray:
+        return self._table.column(_ROW_ID).cast(pa.int64())
+
+    def _where(self, wanted: pa.ChunkedArray) -> LogRows:
+        return LogRows(self._table.filter(wanted), ordered=True)
 
 
 class Snapshot:
@@ -92,6 +128,25 @@ class Snapshot:
             rows: list[dict[str, object]] = found.to_pylist()
         return rows
 
+    def rows_in(self, fragment_ids: Sequence[int], columns: Sequence[str]) -> LogRows:
+        """Return these columns of the rows of fragments, read in one go."""
+        ordered = SAVED_FROM in self.columns
+        names = [*columns, SAVED_FROM] if ordered else list(columns)
+        with self._readable():
+            fragments = [self._fragment(number) for number in fragment_ids]
+            scanner = self._dataset.scanner(columns=names, fragments=fragments, with_row_id=ordered, scan_in_order=True)
+            found = scanner.to_table()
+            return LogRows(found if fragment_ids else found.slice(0, 0), ordered=ordered)
+
+    def row_ids(self, fragment_id: int) -> list[int]:
+        """Return the row ids of a fragment, in the order of its rows; no file is read. Empty: they have none."""
+        if SAVED_FROM not in self.columns:
+            return []
+        with self._readable():
+            found = self._fragment(fragment_id).to_table(columns=[], with_row_id=True)
+            ids: list[int] = found.column(_ROW_ID).to_pylist()
+        return ids
+
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
         """Return the rows of a damaged fragment that can be read by themselves, with what tells their `position`."""
         with self._readable():  # the manifest has the ids: no file is read
@@ -109,10 +164,15 @@ class Snapshot:
         with self._readable():
             lance.LanceDataset.commit(self._dataset, gone, read_version=self.version)
 
-    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of all rows, in the order of their places."""
+    def scan(self, columns: Sequence[str], fragment_ids: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of the rows of fragments (None: of all), in the order of their places."""
         with self._readable():
-            yield from self._dataset.scanner(columns=list(columns), scan_in_order=True).to_batches()
+            fragments = None if fragment_ids is None else [self._fragment(number) for number in fragment_ids]
+            if fragments == []:  # for Lance that would be all
+                return
+            yield from self._dataset.scanner(
+                columns=list(columns), fragments=fragments, batch_size=_SCANNED_AT_ONCE, scan_in_order=True
+            ).to_batches()
 
     def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
         """Return the rows of these places, in this order."""

@@ -8,15 +8,19 @@ from dataclasses import replace
 
 import structlog
 
-from core.domain.job import Job, JobError, JobState, same_attempt
+from core.domain.job import OPEN, Job, JobError, JobState, same_attempt
 from core.errors import LemanError
 from executor.coordination.leases import Answer
 from executor.job_manager.databases import JobDatabase
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.supervisor import Supervisor
+from executor.jobs.known_jobs import JobFilter
 from executor.jobs.takeover import begin_attempt
 
 _log = structlog.get_logger(__name__)
+
+#: Jobs that are learnt from at once: then other calls have their turn.
+_LEARNT = 1000
 
 
 class Adoption:
@@ -40,15 +44,23 @@ class Adoption:
         When it is opened first, jobs that a dead executor left are taken over.
         """
         database = self._databases.at(path)
-        async with database.opened:
-            if not database.loaded:
-                await database.reload()
-                database.loaded = True
-                for job in database.jobs:
-                    self._supervisor.costs.learn_from_history(job)
-                    if not job.state.terminal:
-                        self.adopt_when_free(database, job.job_id)
+        if not database.loaded:
+            async with database.opened:
+                await self._load(database)
         return database
+
+    async def _load(self, database: JobDatabase) -> None:
+        if database.loaded:
+            return
+        await database.reload()
+        database.loaded = True
+        open_jobs, _ = database.jobs.newest(JobFilter(states=OPEN))
+        for job in reversed(open_jobs):
+            self.adopt_when_free(database, job.job_id)
+        for count, job in enumerate(database.jobs):
+            self._supervisor.costs.learn(job, job.seconds_per_row)
+            if not count % _LEARNT:
+                await asyncio.sleep(0)
 
     def adopt_when_free(self, database: JobDatabase, job_id: str) -> None:
         """Take over a job that another executor runs or ran, as soon as that one's lease is free."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from core.domain.job import Job, StoredRowError
 from core.rpc.blocking import BlockingPool
+from executor.jobs.async_helpers import SharedLook
 from executor.jobs.history_writer import HistoryWriter
 from executor.jobs.job_history import JobHistory
 from executor.jobs.known_jobs import KnownJobs
@@ -16,6 +17,8 @@ from executor.jobs.row_errors import Place, RowErrors
 _WRITERS = 4
 #: The writers bound what waits: one batch for each database.
 _UNBOUNDED = 1 << 40
+#: Jobs that are taken in at once: then other calls have their turn.
+_TAKEN_IN = 500
 
 
 class JobDatabase:
@@ -34,8 +37,8 @@ class JobDatabase:
         self._history = JobHistory(path)
         self._writer = HistoryWriter(self._history, writers)
         self._row_errors = RowErrors(path)
-        self._reading = asyncio.Lock()
-        self._news: set[asyncio.Task[None]] = set()
+        self._news = SharedLook(self._take_news)
+        self._warnings = SharedLook(lambda: pool.run(self._history.warnings))
 
     async def prepare(self) -> None:
         """Make the tables of jobs and failed rows where there are none."""
@@ -50,20 +53,19 @@ class JobDatabase:
         await self._writer.written()
 
     async def reload(self) -> None:
-        """Take in what history has of other executors' jobs.
+        """Take in what history has of other executors' jobs; one look at it serves all who asked before it began.
 
         Raises:
             LemanError: what `storage_errors.failed` gives.
         """
-        task = asyncio.create_task(self._take_news())  # news that were fetched are not to be lost
-        self._news.add(task)
-        task.add_done_callback(self._news.discard)
-        await asyncio.shield(task)
+        await self._news()
 
     async def _take_news(self) -> None:
-        async with self._reading:
-            for job in (await self._pool.run(self._history.news)).values():
-                self.jobs.put(job)
+        news = await self._pool.run(self._history.news)
+        for count, record in enumerate(news.values(), 1):
+            self.jobs.put(record)
+            if not count % _TAKEN_IN:
+                await asyncio.sleep(0)
 
     async def find(self, job_id: str) -> Job | None:
         """Return the state of a job that counts, as history has it now; None: there is no such job.
@@ -75,7 +77,7 @@ class JobDatabase:
 
     async def warnings(self) -> list[str]:
         """Return what of the history was damaged and set aside."""
-        return await self._pool.run(self._history.warnings)
+        return await self._warnings()
 
     async def failed_rows(
         self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool

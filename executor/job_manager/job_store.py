@@ -14,6 +14,8 @@ from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
 from executor.job_manager.databases import JobDatabase, JobDatabases
 from executor.job_manager.running_jobs import RunningJobs
+from executor.jobs.job_record import JobRecord
+from executor.jobs.known_jobs import JobFilter
 from executor.worker.error_store import JobErrors, errors_uri
 
 _log = structlog.get_logger(__name__)
@@ -78,10 +80,12 @@ class HistoryJobStore:
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
         """See the port; the jobs are those that history had when it was read last."""
-        function = job.request.table, job.column, job.udf_name, job.udf_version
+        function = job.column, job.udf_name, job.udf_version
 
-        def failed(other: Job) -> bool:
-            its = other.request.table, other.column, other.udf_name, other.udf_version
-            return bool(other.progress.rows_failed) and its == function and other.job_id != job.job_id
+        def failed(other: JobRecord) -> bool:
+            its = other.column, other.udf_name, other.udf_version
+            return bool(other.rows_failed) and its == function and other.job_id != job.job_id
 
-        return tuple(j.job_id for j in self._databases.of(job).jobs.newest(None, _FAILED_IN, failed))
+        jobs = self._databases.of(job).jobs
+        found, _ = jobs.newest(JobFilter(table=job.request.table, matches=failed), most=_FAILED_IN)
+        return tuple(record.job_id for record in found)

@@ -8,14 +8,13 @@ from collections.abc import AsyncGenerator
 import structlog
 
 from core.domain.job import Job, JobEvent, JobRequest, JobState, StoredRowError
-from core.domain.plan import BackfillSpec
 from core.errors import LemanError, Unavailable
 from executor.job_manager.admission import Admission
 from executor.job_manager.adoption import Adoption
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.supervisor import Supervisor
-from executor.jobs.known_jobs import Age
+from executor.jobs.job_record import Age
 from executor.jobs.retry import Retry
 from executor.jobs.row_errors import Place
 
@@ -42,8 +41,8 @@ class JobManager:
 
     def columns(self) -> set[tuple[str, str, str]]:
         """Return (database, table, column) of all backfills in the databases that somebody asked for."""
-        known = ((database.path, job.request) for database in self._databases for job in database.jobs)
-        return {(path, asked.table, asked.column) for path, asked in known if isinstance(asked, BackfillSpec)}
+        known = ((database.path, job.table, job.column) for database in self._databases for job in database.jobs)
+        return {(path, table, column) for path, table, column in known if column is not None}
 
     async def open_database(self, path: str) -> None:
         """Open a database, and take over the jobs that a dead executor left in it."""

@@ -10,10 +10,13 @@ from core.domain.job import Job, JobEvent, StoredRowError
 from core.errors import NotFound
 from executor.job_manager.adoption import Adoption
 from executor.job_manager.running_jobs import RunningJobs
-from executor.jobs.known_jobs import Age
+from executor.jobs.job_record import Age
+from executor.jobs.known_jobs import JobFilter
 from executor.jobs.row_errors import Place
 
 _POLL_SECONDS = 1.0
+#: Jobs that a listing looks at before others have their turn.
+_LOOKS = 2000
 
 
 class JobQueries:
@@ -49,8 +52,15 @@ class JobQueries:
         """
         database = await self._adoption.open(path)
         await database.reload()
-        found = database.jobs.newest(after, most, lambda job: table in ("", job.request.table))
-        return [self._running.current(job) for job in found]
+        found: list[Job] = []
+        go_on: Age | None = after
+        while True:
+            left = None if most is None else most - len(found)
+            records, go_on = database.jobs.newest(JobFilter(table=table), go_on, left, _LOOKS)
+            found += [self._running.current(record.job()) for record in records]
+            if go_on is None:
+                return found
+            await asyncio.sleep(0)
 
     async def warnings(self, path: str) -> list[str]:
         """Return what of a database's job history was damaged and set aside."""

@@ -1,15 +1,15 @@
-"""Ways to wait for asynchronous work: with patience, or for several pieces of which one error ends all."""
+"""Ways to wait for asynchronous work: with patience, together, or for several pieces of which one error ends all."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import tenacity
 
-from core.errors import Unavailable
+from core.errors import ResourceExhausted, Unavailable
 
 _PATIENCE_SECONDS = 120.0
 
@@ -20,9 +20,12 @@ _Arguments = ParamSpec("_Arguments")
 async def patiently(
     call: Callable[_Arguments, Awaitable[_Result]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
-    """Make a call, again while the service cannot be reached, for two minutes: an unknown outcome is not a failure."""
+    """Make a call, again while the service cannot be reached or has too much to do, for two minutes.
+
+    An unknown outcome is not a failure, and neither is a service that others keep busy.
+    """
     async for attempt in tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type(Unavailable),
+        retry=tenacity.retry_if_exception_type((Unavailable, ResourceExhausted)),
         stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
         wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
         reraise=True,
@@ -30,6 +33,32 @@ async def patiently(
         with attempt:
             return await call(*args, **kwargs)
     raise AssertionError("the loop returns or raises")
+
+
+class SharedLook(Generic[_Result]):
+    """A look at something that others change, made once for all who asked before it began; for one event loop.
+
+    Who asks while a look is under way waits for the next one: what they ask about may have come after it began. So
+    there is one look under way and one to come at the most, however many ask, and nobody waits longer than for two.
+    """
+
+    def __init__(self, look: Callable[[], Awaitable[_Result]]) -> None:
+        self._look = look
+        self._under_way: asyncio.Task[_Result] | None = None
+        self._to_come: asyncio.Task[_Result] | None = None
+
+    async def __call__(self) -> _Result:
+        """Return what a look finds that begins after this call, or raise what it raises."""
+        if self._to_come is None:
+            self._to_come = asyncio.create_task(self._after(self._under_way))
+            self._to_come.add_done_callback(may_be_unheard)
+        return await asyncio.shield(self._to_come)
+
+    async def _after(self, before: asyncio.Task[_Result] | None) -> _Result:
+        if before is not None:
+            await asyncio.wait((before,))
+        self._under_way, self._to_come = self._to_come, None
+        return await self._look()
 
 
 async def all_or_first(*work: Awaitable[None]) -> None:
@@ -71,6 +100,6 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
     return [results[at] for at in range(len(calls))]
 
 
-def may_be_unheard(ended: asyncio.Future[None]) -> None:
+def may_be_unheard(ended: asyncio.Future[Any]) -> None:
     """Take the error out of an ended future, as a callback: where a job ends by something else, nobody asks for it."""
     _ = ended.cancelled() or ended.exception()

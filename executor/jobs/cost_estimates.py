@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.domain.job import Job
+from executor.jobs.job_record import JobRecord
 
 
 class CostEstimates:
@@ -15,14 +16,7 @@ class CostEstimates:
         """Return what a row of the job will cost; None where that is not known."""
         return self._known.get((job.udf_name, job.udf_version))
 
-    def learn(self, job: Job, seconds_per_row: float | None) -> None:
-        """Learn from a job that ended here; None: it called no function."""
+    def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
+        """Learn from a job that ended here, or that history has; None: it called no function."""
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
-
-    def learn_from_history(self, job: Job) -> None:
-        """Learn from a job as history has it."""
-        progress = job.progress
-        spent = progress.udf_seconds + progress.read_seconds
-        if progress.rows_evaluated and spent:
-            self.learn(job, spent / progress.rows_evaluated)

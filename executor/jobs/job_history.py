@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from core.domain.job import Job, counted
 from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
-from core.lance_io.log_snapshot import Snapshot, position, was_saved
+from core.lance_io.log_snapshot import LogRows, Snapshot, position
+from executor.jobs.job_record import JobRecord
 from executor.worker.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(
@@ -36,9 +38,7 @@ class _Said(NamedTuple):
     """A state of a job as a row has it."""
 
     position: int
-    #: It may stand before rows that were read earlier.
-    late: bool
-    job: Job
+    record: JobRecord
 
 
 class JobHistory:
@@ -47,9 +47,9 @@ class JobHistory:
     Several executors may write: which rows count is decided by the order of their appends alone (see `counted`,
     `log_snapshot.position`), so all who read agree on it.
 
-    The states that count are kept here, and brought up to date from fragments that were not read before. Damaged parts
-    are set aside, so that the rest can be read, and `warnings` say so. Where the storage cannot be used, calls raise
-    what `storage_errors.failed` gives.
+    The states that count are kept here, about a kilobyte each, and brought up to date from fragments that were not read
+    before. Damaged parts are set aside, so that the rest can be read, and `warnings` say so. Where the storage cannot
+    be used, calls raise what `storage_errors.failed` gives.
     """
 
     def __init__(self, database: str) -> None:
@@ -61,9 +61,12 @@ class JobHistory:
         self._prepared = False
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
+        #: Names of the fragments that were read, how many rows they have, and what tells each row, by its row id.
         self._read: set[str] = set()
-        self._jobs: dict[str, Job] = {}
-        self._news: dict[str, Job] = {}
+        self._rows = 0
+        self._hashes = array("q")
+        self._records: dict[str, JobRecord] = {}
+        self._news: dict[str, JobRecord] = {}
         self._appended = 0
 
     def prepare(self) -> None:
@@ -83,33 +86,41 @@ class JobHistory:
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
         """Save states as `save` does one after the other, in one version."""
+        texts = [job_records.encode(job) for job in jobs]
+        rows = [_row(job, text) for job, text in zip(jobs, texts, strict=True)]
         with self._lock:
             before = self._snapshot
-            written = self._log.append([_row(job) for job in jobs])
+            written = self._log.append(rows)
             self._appended += 1
-            unread = written.fragments.keys() - self._read
+            fragments = written.fragments
+            unread = fragments.keys() - self._read
+            own: dict[JobRecord, Job] = {}
             if before is not None and written.version == before.version + 1 and len(unread) == 1:
-                self._snapshot = written
-                self._read.update(unread)
-                for job in jobs:
-                    self._count(job)
+                own = {JobRecord.of(job, text): job for job, text in zip(jobs, texts, strict=True)}
+                for record in own:
+                    self._count(record)
+                self._note_rows(zip(written.row_ids(fragments[unread.pop()]), texts, strict=False))
+                self._note_read(written, fragments, len(jobs))
             else:
                 self._take(written)
-            return [self._jobs[job.job_id] for job in jobs]
+            kept = [self._records[job.job_id] for job in jobs]
+        return [own.get(record) or record.job() for record in kept]
 
     def find(self, job_id: str) -> Job | None:
         """Return the state of one job that counts; None: there is no such job."""
         with self._lock:
             self._catch_up()
-            return self._jobs.get(job_id)
+            record = self._records.get(job_id)
+        return None if record is None else record.job()
 
     def load(self) -> dict[str, Job]:
         """Return the state of every job that counts, in the order of the jobs' first states."""
         with self._lock:
             self._catch_up()
-            return dict(self._jobs)
+            records = list(self._records.values())
+        return {record.job_id: record.decode() for record in records}
 
-    def news(self) -> dict[str, Job]:
+    def news(self) -> dict[str, JobRecord]:
         """Return the jobs whose state has changed since the last call; at first all."""
         with self._lock:
             self._catch_up()
@@ -152,34 +163,73 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Read the fragments that were not read before.
+        """Count the rows that were not read before; all of them anew where that is not enough."""
+        try:
+            if not self._go_on(snapshot):
+                self._forget()
+                self._go_on(snapshot)
+        except LemanError:
+            self._read_apart(snapshot)
 
-        Read all of them where somebody else merged old ones into new ones, or appended anew what was saved of a damaged
-        one.
+    def _go_on(self, snapshot: Snapshot) -> bool:
+        """Count the rows that came after those which were read.
+
+        Where others compacted, rows that were read lie in new fragments as well: their ids and texts tell them from
+        later ones, and from rows that got their ids after the latest version was lost.
+
+        Returns:
+            False, and nothing is counted, where rows of earlier positions came in, or rows are gone.
         """
         fragments = snapshot.fragments
-        if not self._read <= fragments.keys():
-            self._forget()
-        said = self._said(snapshot, (number for file, number in fragments.items() if file not in self._read))
-        if self._read and any(state.late for state in said):
-            said = self._said(snapshot, (fragments[file] for file in self._read)) + said
-            self._forget()
+        gone = not self._read <= fragments.keys()
+        found = snapshot.rows_in([n for file, n in fragments.items() if file not in self._read], ["record"])
+        if self._read and (found.saved or (gone and not found.ordered)):
+            return False
+        last = len(self._hashes) - 1
+        later = found.after(last)
+        if gone and (self._rows + len(later) != snapshot.row_count or not self._were_read(found.up_to(last))):
+            return False
+        for row_id, text in later.texts("record"):
+            self._count(JobRecord.read(text))
+            self._note_rows([(row_id, text)])
+        self._note_read(snapshot, fragments, len(later))
+        return True
+
+    def _read_apart(self, snapshot: Snapshot) -> None:
+        """Read all fragments anew, each by itself, and what can be saved of those that are damaged."""
+        self._forget()
+        fragments = snapshot.fragments
+        said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
         for state in sorted(said, key=lambda state: state.position):
-            self._count(state.job)
-        self._read.update(fragments)
+            self._count(state.record)
+        # what was saved is appended anew: the next look finds other fragments, and reads all of them
+        self._note_read(snapshot, fragments, len(said))
+
+    def _were_read(self, rows: LogRows) -> bool:
+        return all(self._hashes[row_id] == hash(text) for row_id, text in rows.texts("record"))
+
+    def _note_rows(self, rows: Iterable[tuple[int, str]]) -> None:
+        for row_id, text in rows:
+            if row_id >= len(self._hashes):
+                self._hashes.extend([0] * (row_id + 1 - len(self._hashes)))
+            if row_id >= 0:
+                self._hashes[row_id] = hash(text)
+
+    def _note_read(self, snapshot: Snapshot, fragments: Iterable[str], rows: int) -> None:
         self._snapshot = snapshot
+        self._read = set(fragments)
+        self._rows += rows
 
     def _forget(self) -> None:
         self._snapshot = None
         self._read.clear()
-        self._jobs.clear()
+        self._rows = 0
+        self._hashes = array("q")
+        self._records.clear()
 
-    def _count(self, job: Job) -> None:
-        known = self._jobs.get(job.job_id)
-        self._jobs[job.job_id] = self._news[job.job_id] = counted(known, job)
-
-    def _said(self, snapshot: Snapshot, fragments: Iterable[int]) -> list[_Said]:
-        return [said for fragment_id in fragments for said in self._said_in(snapshot, fragment_id)]
+    def _count(self, record: JobRecord) -> None:
+        kept = counted(self._records.get(record.job_id), record)
+        self._records[record.job_id] = self._news[record.job_id] = kept
 
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
@@ -189,18 +239,18 @@ class JobHistory:
 
 
 def _decoded(rows: Sequence[dict[str, object]]) -> list[_Said]:
-    return [_Said(position(row), was_saved(row), job_records.decode(str(row["record"]))) for row in rows]
+    return [_Said(position(row), JobRecord.read(str(row["record"]))) for row in rows]
 
 
 def _is_usable(row: dict[str, object]) -> bool:
     try:
-        job_records.decode(str(row["record"]))
+        job_records.head(str(row["record"]))
     except DataLoss:
         return False
     return True
 
 
-def _row(job: Job) -> dict[str, object]:
+def _row(job: Job, record: str) -> dict[str, object]:
     return {
         "job_id": job.job_id,
         "table": job.request.table,
@@ -211,5 +261,5 @@ def _row(job: Job) -> dict[str, object]:
         "rows_evaluated": job.progress.rows_evaluated,
         "rows_failed": job.progress.rows_failed,
         "table_version": job.table_version,
-        "record": job_records.encode(job),
+        "record": record,
     }

@@ -1,64 +1,154 @@
-"""The jobs of one database as this executor knows them: by id, by request, and by age."""
+"""The jobs of one database as this executor knows them: by id, by request and by age, of a table or in a state."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 
-from core.domain.job import Job
+from core.domain.job import Job, JobState
+from executor.jobs.job_record import Age, JobRecord
 
-#: Sort key of a job: microseconds since the epoch when it was accepted, and its id.
-Age = tuple[int, str]
+_age = attrgetter("age")
+#: What a list of records has in common: everything (None), a table, or a state.
+_Shared = str | JobState | None
 
 
-def age(job: Job) -> Age:
-    """Return the sort key of a job; older jobs come first."""
-    return int(job.created_at * 1e6), job.job_id
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are wanted: those for which all holds that is given."""
+
+    table: str = ""
+    states: frozenset[JobState] = frozenset()
+    #: Accepted at this time or later, and before that one, in microseconds since the epoch.
+    accepted_from: int | None = None
+    accepted_before: int | None = None
+    #: Anything else.
+    matches: Callable[[JobRecord], bool] | None = None
+
+    def wants(self, record: JobRecord) -> bool:
+        """Tell whether a job is wanted, as far as more than its age says."""
+        return (
+            (not self.table or record.table == self.table)
+            and (not self.states or record.state in self.states)
+            and (self.matches is None or self.matches(record))
+        )
 
 
 class KnownJobs:
-    """The known jobs of one database, for one event loop; a job keeps its request and its age."""
+    """The known jobs of one database, for one event loop; a job keeps its request, its table and its age.
+
+    The records lie in lists by age: one of all, one for each table, one for each state. A filter goes through the
+    shortest that holds all it wants, so that what it costs follows what it finds, unless tables and states are many
+    and what is in both is rare.
+    """
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, JobRecord] = {}
         self._requests: dict[str, str] = {}
-        self._ages: list[Age] = []
+        self._lists: dict[_Shared, list[JobRecord]] = {None: []}
 
-    def __iter__(self) -> Iterator[Job]:
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[JobRecord]:
         return iter(list(self._jobs.values()))
 
     def get(self, job_id: str) -> Job | None:
         """Return the job of an id; None: it is not known."""
-        return self._jobs.get(job_id)
+        record = self._jobs.get(job_id)
+        return None if record is None else record.job()
 
     def of_request(self, request_id: str) -> Job | None:
         """Return the job that a request made; None: it is not known."""
-        return self._jobs.get(self._requests.get(request_id, ""))
+        return self.get(self._requests.get(request_id, ""))
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job | JobRecord) -> None:
         """Keep a job as it stands now."""
-        if job.job_id not in self._jobs:
-            bisect.insort(self._ages, age(job))
-            if job.request_id:
-                self._requests.setdefault(job.request_id, job.job_id)
-        self._jobs[job.job_id] = job
+        record = job if isinstance(job, JobRecord) else JobRecord.of(job)
+        known = self._jobs.get(record.job_id)
+        if known is record:
+            return
+        if known is not None:
+            self._take_out(known)
+        elif record.request_id:
+            self._requests.setdefault(record.request_id, record.job_id)
+        self._jobs[record.job_id] = record
+        for shared in _shared(record):
+            records = self._lists.setdefault(shared, [])
+            if not records or records[-1].age < record.age:  # as nearly always
+                records.append(record)
+            else:
+                bisect.insort(records, record, key=_age)
 
     def drop(self, job_id: str) -> None:
         """Forget a job that was not made after all."""
-        job = self._jobs.pop(job_id, None)
-        if job is not None:
-            self._ages.remove(age(job))
-            if self._requests.get(job.request_id) == job_id:
-                del self._requests[job.request_id]
+        record = self._jobs.pop(job_id, None)
+        if record is not None:
+            self._take_out(record)
+            if self._requests.get(record.request_id) == job_id:
+                del self._requests[record.request_id]
 
-    def newest(self, after: Age | None, most: int | None, wanted: Callable[[Job], bool]) -> Iterable[Job]:
-        """Return the newest `wanted` jobs that are older than `after`, newest first, `most` of them at the most."""
-        end = len(self._ages) if after is None else bisect.bisect_left(self._ages, after)
-        found: list[Job] = []
-        for at in range(end - 1, -1, -1):
-            if most is not None and len(found) >= most:
+    def newest(
+        self, wanted: JobFilter, after: Age | None = None, most: int | None = None, looks: int | None = None
+    ) -> tuple[list[JobRecord], Age | None]:
+        """Return the newest jobs that are wanted, newest first.
+
+        Args:
+            wanted: Which.
+            after: Only jobs older than this one; None: from the newest on.
+            most: So many at the most; None: all.
+            looks: So many jobs are looked at at the most; None: as many as it takes.
+
+        Returns:
+            The jobs, and the last one that was looked at where looking on may find more; None: these are all, or
+            `most` of them.
+        """
+        found: list[JobRecord] = []
+        for count, record in enumerate(self._candidates(wanted, after), 1):
+            if wanted.accepted_from is not None and record.created_at < wanted.accepted_from:
                 break
-            job = self._jobs[self._ages[at][1]]
-            if wanted(job):
-                found.append(job)
-        return found
+            if wanted.wants(record):
+                found.append(record)
+                if most is not None and len(found) >= most:
+                    break
+            if count == looks:
+                return found, record.age
+        return found, None
+
+    def _candidates(self, wanted: JobFilter, after: Age | None) -> Iterator[JobRecord]:
+        """Yield the records of the lists that hold all that are wanted, newest first."""
+        before = min((age for age in (after, _begin(wanted.accepted_before)) if age is not None), default=None)
+        sources = [_backwards(records, before) for records in self._narrowest(wanted)]
+        return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age, reverse=True)
+
+    def _narrowest(self, wanted: JobFilter) -> Sequence[list[JobRecord]]:
+        choices: list[list[list[JobRecord]]] = [[self._lists[None]]]
+        if wanted.table:
+            choices.append([self._lists.get(wanted.table, [])])
+        if wanted.states:
+            choices.append([self._lists.get(state, []) for state in wanted.states])
+        return min(choices, key=lambda lists: sum(map(len, lists)))
+
+    def _take_out(self, record: JobRecord) -> None:
+        for shared in _shared(record):
+            records = self._lists[shared]
+            at = bisect.bisect_left(records, record.age, key=_age)
+            del records[at]
+            if not records and shared is not None:
+                del self._lists[shared]
+
+
+def _shared(record: JobRecord) -> tuple[_Shared, ...]:
+    return (None, record.table, record.state)
+
+
+def _begin(accepted_before: int | None) -> Age | None:
+    return None if accepted_before is None else (accepted_before, "")
+
+
+def _backwards(records: list[JobRecord], before: Age | None) -> Iterator[JobRecord]:
+    end = len(records) if before is None else bisect.bisect_left(records, before, key=_age)
+    return map(records.__getitem__, range(end - 1, -1, -1))

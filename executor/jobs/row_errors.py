@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.domain.job import StoredRowError
+from core.errors import LemanError
 from core.lance_io.log_snapshot import Snapshot
 from executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
 
@@ -20,7 +23,10 @@ from executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
 Place = tuple[int, str]
 #: Job, column, whether rows of which only the place is stored count.
 _Key = tuple[str, str, bool]
+_Numbers = npt.NDArray[np.int64]
+#: Listings that are kept, and the rows in all of them, at 24 bytes each; the last one is kept however long it is.
 _LISTINGS = 16
+_ROWS_KEPT = 4_000_000
 msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashes where two are the first to need it
 
 
@@ -28,13 +34,16 @@ msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashe
 class _Listing:
     """The failed rows of a job in one version of the store, in the order of row addresses and columns."""
 
-    version: int
-    addresses: npt.NDArray[np.int64]
+    snapshot: Snapshot
+    #: The fragments of that version, in their order, and how many rows they have.
+    fragments: tuple[str, ...]
+    rows_stored: int
+    addresses: _Numbers
     #: As numbers into `names`.
-    columns: npt.NDArray[np.int64]
+    columns: _Numbers
     names: tuple[str, ...]
     #: Where each row is stored.
-    places: npt.NDArray[np.int64]
+    places: _Numbers
 
     def first_after(self, after: Place | None) -> int:
         if after is None:
@@ -44,14 +53,28 @@ class _Listing:
         beyond = (n for n in range(begin, end) if self.names[self.columns[n]] > name)
         return next(beyond, end)
 
+    def page(self, after: Place | None, size: int) -> tuple[list[StoredRowError], Place | None]:
+        begin = self.first_after(after)
+        end = min(begin + size, len(self.places))
+        rows = self.snapshot.rows(self.places[begin:end].tolist())
+        last = (int(self.addresses[end - 1]), self.names[self.columns[end - 1]]) if end > begin else None
+        more = end < len(self.places)
+        return [msgspec.convert(row, StoredRowError) for row in rows], last if more else None
+
 
 class RowErrors:
-    """The failed rows of one database, for any number of threads. The last listings are kept, 24 bytes a row."""
+    """The failed rows of one database, for any number of threads. The last listings are kept.
+
+    A new version of the store costs a look at its new fragments, unless it was compacted: then all of it is looked
+    through again.
+    """
 
     def __init__(self, database: str) -> None:
         self._log = open_log(errors_uri(database))
+        self._seen: Snapshot | None = None
         self._kept: OrderedDict[_Key, _Listing] = OrderedDict()
         self._changing = threading.Lock()
+        self._making = threading.Lock()
 
     def page(
         self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool = False
@@ -72,70 +95,114 @@ class RowErrors:
         Raises:
             LemanError: what `storage_errors.failed` gives, where the store cannot be read.
         """
-        found = self._listing((job_id, column, all_places), anew=after is None)
-        if found is None:
-            return [], None
-        snapshot, listing = found
-        begin = listing.first_after(after)
-        end = min(begin + size, len(listing.places))
-        rows = snapshot.rows(listing.places[begin:end].tolist())
-        last = (int(listing.addresses[end - 1]), listing.names[listing.columns[end - 1]]) if end > begin else None
-        more = end < len(listing.places)
-        return [msgspec.convert(row, StoredRowError) for row in rows], last if more else None
+        key = job_id, column, all_places
+        kept = self._find(key)
+        if kept is not None and after is not None:
+            try:
+                return kept.page(after, size)
+            except LemanError:  # its version was cleaned: the latest one has the rows elsewhere
+                pass
+        latest = self._latest()
+        return ([], None) if latest is None else self._listing(key, latest).page(after, size)
 
-    def _listing(self, key: _Key, *, anew: bool) -> tuple[Snapshot, _Listing] | None:
+    def _latest(self) -> Snapshot | None:
+        seen = self._seen
+        try:
+            if seen is not None and seen.is_latest:
+                return seen
+        except LemanError:  # damaged, or gone
+            pass
+        self._seen = latest = self._log.snapshot()
+        return latest
+
+    def _find(self, key: _Key) -> _Listing | None:
         with self._changing:
-            kept = self._kept.get(key)
-        if kept is not None and not anew:
-            snapshot = self._log.snapshot(kept.version)
-            if snapshot is not None:
-                return snapshot, kept
-        snapshot = self._log.snapshot()
-        if snapshot is None:
-            return None
-        if kept is None or kept.version != snapshot.version:
-            kept = _list(snapshot, *key)
+            return self._kept.get(key)
+
+    def _listing(self, key: _Key, latest: Snapshot) -> _Listing:
+        kept = self._find(key)
+        if kept is not None and kept.snapshot.version == latest.version:
+            return kept
+        with self._making:  # of many who ask for one listing, one makes it
+            kept = self._find(key)
+            if kept is None or kept.snapshot.version != latest.version:
+                kept = _list(latest, key, kept)
+                self._keep(key, kept)
+            return kept
+
+    def _keep(self, key: _Key, listing: _Listing) -> None:
         with self._changing:
-            self._kept[key] = kept
+            self._kept[key] = listing
             self._kept.move_to_end(key)
-            if len(self._kept) > _LISTINGS:
-                self._kept.popitem(last=False)
-        return snapshot, kept
+            rows = sum(len(kept.places) for kept in self._kept.values())
+            while len(self._kept) > 1 and (rows > _ROWS_KEPT or len(self._kept) > _LISTINGS):
+                rows -= len(self._kept.popitem(last=False)[1].places)
 
 
-def _list(snapshot: Snapshot, job_id: str, column: str, all_places: bool) -> _Listing:  # noqa: FBT001 - a part of the key
-    addresses, columns, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    names: dict[str, int] = {}
-    begin = 0
-    for batch in snapshot.scan(["job_id", "column", "row_address", "error_type"]):
+def _list(snapshot: Snapshot, key: _Key, before: _Listing | None) -> _Listing:
+    """Return the listing of a version.
+
+    Args:
+        before: That of an earlier one. Where its fragments are the first of this version, only the others are read.
+    """
+    numbers = snapshot.fragments
+    fragments = tuple(numbers)
+    if before is None or fragments[: len(before.fragments)] != before.fragments:
+        nothing = np.empty(0, np.int64)
+        before = _Listing(snapshot, (), 0, nothing, nothing, (), nothing)
+    listing = replace(before, snapshot=snapshot, fragments=fragments, rows_stored=snapshot.row_count)
+    names = {name: number for number, name in enumerate(before.names)}
+    unread = [numbers[file] for file in fragments[len(before.fragments) :]]
+    found = _read(snapshot, unread, key, names, before.rows_stored)
+    if not found:
+        return listing
+    parts = [(before.addresses, before.columns, before.places), *found]
+    addresses, columns, places = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _sorted(listing, tuple(names), addresses, columns, places)
+
+
+def _read(
+    snapshot: Snapshot, fragment_ids: Sequence[int], key: _Key, names: dict[str, int], begin: int
+) -> list[tuple[_Numbers, _Numbers, _Numbers]]:
+    """Return the addresses, columns and places of a job's failed rows in fragments of which `begin` is the first place.
+
+    Args:
+        names: Gets the names of the columns that are not in it yet.
+    """
+    job_id, column, all_places = key
+    found = []
+    for batch in snapshot.scan(["job_id", "column", "row_address", "error_type"], fragment_ids):
         wanted = pc.equal(batch["job_id"], job_id)
         if column:
             wanted = pc.and_(wanted, pc.equal(batch["column"], column))
         if not all_places:
             wanted = pc.and_(wanted, pc.not_equal(batch["error_type"], PLACE_ONLY))
-        at = np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
+        at: Any = np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
         if len(at):
-            rows = batch.take(pa.array(at))
-            addresses.append(rows["row_address"].to_numpy())
-            numbers = [names.setdefault(name, len(names)) for name in rows["column"].to_pylist()]
-            columns.append(np.array(numbers, np.int64))
-            places.append(at + begin)
+            rows = batch if len(at) == batch.num_rows else batch.take(pa.array(at))
+            encoded = rows["column"].dictionary_encode()
+            numbers = [names.setdefault(name, len(names)) for name in encoded.dictionary.to_pylist()]
+            columns = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+            found.append((rows["row_address"].to_numpy(), columns, at + begin))
         begin += batch.num_rows
-    return _sorted(snapshot.version, tuple(names), *(np.concatenate(parts) for parts in (addresses, columns, places)))
+    return found
 
 
 def _sorted(
-    version: int,
-    names: tuple[str, ...],
-    addresses: npt.NDArray[np.int64],
-    columns: npt.NDArray[np.int64],
-    places: npt.NDArray[np.int64],
+    listing: _Listing, names: tuple[str, ...], addresses: _Numbers, columns: _Numbers, places: _Numbers
 ) -> _Listing:
-    """Return a sorted listing; of a row that was stored again only the last one is in it."""
+    """Return the listing with these rows, sorted; of a row that was stored again only the last one is in it.
+
+    Args:
+        listing: Gets them.
+        names: The names of columns that `columns` are numbers of.
+        places: Of one row, a later one stands behind an earlier one.
+    """
     alphabetical = sorted(range(len(names)), key=names.__getitem__)
-    columns = np.argsort(np.array(alphabetical, np.int64))[columns] if names else columns
-    order = np.lexsort((places, columns, addresses))
+    columns = np.argsort(np.array(alphabetical, np.int64))[columns]
+    order = np.argsort(addresses, kind="stable") if len(names) == 1 else np.lexsort((columns, addresses))
     addresses, columns, places = addresses[order], columns[order], places[order]
     last = np.ones(len(places), bool)
     last[:-1] = (addresses[1:] != addresses[:-1]) | (columns[1:] != columns[:-1])
-    return _Listing(version, addresses[last], columns[last], tuple(names[n] for n in alphabetical), places[last])
+    in_order = tuple(names[n] for n in alphabetical)
+    return replace(listing, addresses=addresses[last], columns=columns[last], names=in_order, places=places[last])

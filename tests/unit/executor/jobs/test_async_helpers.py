@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from executor.jobs.async_helpers import so_many_at_once
+from core.errors import Unavailable
+from executor.jobs.async_helpers import SharedLook, so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
@@ -72,3 +73,51 @@ def test_nothing_is_begun_after_it_was_cancelled():
 
     asyncio.run(main())
     assert begun == [0, 1]
+
+
+def test_a_look_serves_all_who_asked_before_it_began_and_none_who_came_later():
+    async def scenario() -> None:
+        begun, may_end = asyncio.Queue(), asyncio.Queue()
+        looks = 0
+
+        async def look() -> int:
+            nonlocal looks
+            looks += 1
+            mine = looks
+            begun.put_nowait(mine)
+            await may_end.get()
+            return mine
+
+        shared = SharedLook(look)
+        first = [asyncio.ensure_future(shared()) for _ in range(5)]
+        assert await begun.get() == 1
+        later = [asyncio.ensure_future(shared()) for _ in range(5)]
+        later[0].cancel()
+        await asyncio.sleep(0)
+        assert begun.empty(), "one at a time"
+        may_end.put_nowait(None)
+        assert await asyncio.gather(*first) == [1] * 5
+        assert await begun.get() == 2
+        may_end.put_nowait(None)
+        assert await asyncio.gather(*later[1:]) == [2] * 4
+        assert later[0].cancelled()
+
+    asyncio.run(scenario())
+
+
+def test_a_look_that_fails_fails_for_all_who_asked_and_the_next_one_is_made():
+    async def scenario() -> None:
+        answers: list[Exception | None] = [Unavailable("STORE_UNAVAILABLE", "away"), None]
+
+        async def look() -> str:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+            return "seen"
+
+        shared = SharedLook(look)
+        failed = await asyncio.gather(*(shared() for _ in range(3)), return_exceptions=True)
+        assert [error.reason for error in failed] == ["STORE_UNAVAILABLE"] * 3
+        assert await shared() == "seen"
+
+    asyncio.run(scenario())

@@ -24,7 +24,8 @@ from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
 from executor.jobs.history_writer import HistoryWriter
 from executor.jobs.job_history import JobHistory
-from executor.jobs.known_jobs import KnownJobs, age
+from executor.jobs.job_record import JobRecord, age
+from executor.jobs.known_jobs import JobFilter, KnownJobs
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 
@@ -153,8 +154,8 @@ def test_a_job_is_looked_up_without_reading_the_others(folder, monkeypatch):
         writer.save(job(f"job-{n}"))
     assert len(reader.news()) == 30
     read: list[int] = []
-    fragment = Snapshot.fragment
-    monkeypatch.setattr(Snapshot, "fragment", lambda *asked: read.append(asked[1]) or fragment(*asked))
+    rows_in = Snapshot.rows_in
+    monkeypatch.setattr(Snapshot, "rows_in", lambda *asked: read.extend(asked[1]) or rows_in(*asked))
     assert reader.find("job-7").job_id == "job-7"
     assert reader.find("job-unknown") is None
     assert reader.news() == {}
@@ -292,11 +293,89 @@ def test_jobs_are_found_by_request_and_listed_by_age_in_pages():
     for n in (3, 1, 4, 2, 0):
         known.put(dataclasses.replace(job(f"job-{n}"), created_at=float(n)))
     known.put(dataclasses.replace(job("job-2", JobState.DONE), created_at=2.0))
-    first = list(known.newest(None, 2, lambda _: True))
+    first, _ = known.newest(JobFilter(), most=2)
     assert [j.job_id for j in first] == ["job-4", "job-3"]
-    rest = known.newest(age(first[-1]), None, lambda j: j.state is not JobState.DONE)
+    rest, _ = known.newest(JobFilter(matches=lambda j: j.state is not JobState.DONE), age(first[-1].job()))
     assert [j.job_id for j in rest] == ["job-1", "job-0"]
     assert known.of_request("request-job-2").state is JobState.DONE
     known.drop("job-2")
     assert known.get("job-2") is known.of_request("request-job-2") is None
-    assert len(list(known)) == 4
+    assert len(list(known)) == len(known) == 4
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[KnownJobs, list[Job]]:
+    """Jobs of three tables in all states, as they are after each was moved there from another state, in no order."""
+    known, jobs = KnownJobs(), []
+    states = list(JobState)
+    for n in range(200):
+        at = n * 67 % 200
+        spec = dataclasses.replace(SPEC, table=f"t{at % 3}")
+        jobs.append(
+            dataclasses.replace(job(f"job-{at:03}", states[at % 8], spec), created_at=float(at // 2), request_id="")
+        )
+        known.put(dataclasses.replace(jobs[-1], state=states[(at + 3) % 4]))
+        known.put(jobs[-1])
+    return known, sorted(jobs, key=age, reverse=True)
+
+
+FILTERS = [
+    JobFilter(table=table, states=frozenset(states), accepted_from=begin, accepted_before=end, matches=matches)
+    for table in ("", "t1", "none")
+    for states in ((), (JobState.DONE,), (JobState.RUNNING, JobState.FAILED, JobState.PENDING))
+    for begin, end in ((None, None), (10_000_000, None), (None, 60_000_000), (30_000_000, 31_000_000))
+    for matches in (None, lambda record: record.job_id.endswith("5"))
+]
+
+
+@pytest.mark.parametrize("looks", [None, 7])
+def test_a_filter_finds_what_a_look_at_every_job_finds(many, looks):
+    known, jobs = many
+
+    def wants(wanted: JobFilter, one: Job) -> bool:
+        micros = one.created_at * 1e6
+        return (
+            (not wanted.table or one.request.table == wanted.table)
+            and (not wanted.states or one.state in wanted.states)
+            and (wanted.accepted_from is None or micros >= wanted.accepted_from)
+            and (wanted.accepted_before is None or micros < wanted.accepted_before)
+            and (wanted.matches is None or wanted.matches(JobRecord.of(one)))
+        )
+
+    for wanted in FILTERS:
+        expected = [one.job_id for one in jobs if wants(wanted, one)]
+        found, after = [], None
+        while True:  # in pages of 3, each from as many parts as it takes
+            part, go_on = known.newest(wanted, after, 3, looks)
+            found += [record.job_id for record in part]
+            if go_on is None and len(part) < 3:
+                break
+            after = go_on or part[-1].age
+        assert found == expected, wanted
+    examined = [known.newest(wanted, looks=10) for wanted in FILTERS]
+    assert all(len(part) <= 10 for part, _ in examined)
+
+
+def test_a_filter_looks_at_the_shortest_list_that_has_all_it_wants(many):
+    known, jobs = many
+    looked: list[str] = []
+    see = lambda record: bool(looked.append(record.job_id))  # noqa: E731
+    known.newest(JobFilter(table="t1", states=frozenset({JobState.DONE}), matches=see))
+    done = [one for one in jobs if one.state is JobState.DONE]
+    assert looked == [one.job_id for one in done if one.request.table == "t1"]
+    looks = len(done)
+    assert known.newest(JobFilter(table="t1", states=frozenset({JobState.DONE})), looks=looks + 1)[1] is None
+
+
+def test_records_of_ended_jobs_are_small_and_give_the_whole_job_again():
+    ended = job("job-1", JobState.DONE, progress=Progress(rows_evaluated=4, rows_failed=1, udf_seconds=2.0))
+    record = JobRecord.of(ended)
+    assert record.job() == ended
+    assert record.job() is record.job(), "while it is asked for"
+    assert (record.seconds_per_row, record.rows_failed, record.table, record.column) == (0.5, 1, "t", "y")
+    running = job("job-2")
+    assert JobRecord.of(running).job() is running
+    view = JobRecord.of(job("job-3", JobState.DONE, RefreshSpec("/lake", "v")))
+    assert (view.table, view.column) == ("v", None)
+    fields = [JobRecord.of(dataclasses.replace(ended, job_id=f"job-{n}")) for n in range(2)]
+    assert fields[0].table is fields[1].table

@@ -14,7 +14,7 @@ from core.config import Executor as ExecutorSettings
 from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from core.errors import ResourceExhausted
+from core.errors import FailedPrecondition, ResourceExhausted
 from core.rpc.status import from_status, to_status
 from executor.jobs.job_queue import JobQueue
 from tests.unit.executor.manager_helpers import Executor
@@ -142,13 +142,26 @@ def test_jobs_that_wait_survive_their_executor_in_their_order(tmp_path, end):
 def test_a_job_that_fails_to_plan_when_its_turn_comes_ends_and_frees_its_turn(tmp_path):
     async def work(executor: Executor) -> None:
         jobs = [await create(executor) for _ in range(4)]
-        executor.planner.error = ResourceExhausted("QUEUE_FULL", "the planner is busy")
+        executor.planner.error = FailedPrecondition("UNSUPPORTED_TABLE", "this table cannot be planned")
         await executor.jobs.cancel(executor.database, jobs[0].job_id)
         for job in jobs[2:]:
             failed = await until(executor, job.job_id, ended)
-            assert (failed.state, failed.error.reason) == (JobState.FAILED, "QUEUE_FULL")
+            assert (failed.state, failed.error.reason) == (JobState.FAILED, "UNSUPPORTED_TABLE")
         executor.planner.error = None
         assert (await create(executor)).state is JobState.RUNNING
+
+    with_executor(tmp_path, work)
+
+
+def test_a_job_that_was_accepted_waits_for_a_planner_that_has_too_much_to_do(tmp_path):
+    async def work(executor: Executor) -> None:
+        jobs = [await create(executor) for _ in range(3)]
+        executor.planner.error = ResourceExhausted("TOO_MANY_CALLS", "the planner is busy")
+        executor.planner.asked.clear()
+        await executor.jobs.cancel(executor.database, jobs[0].job_id)
+        await executor.planner.asked.wait()
+        executor.planner.error = None
+        await until(executor, jobs[2].job_id, lambda job: job.state is JobState.RUNNING)
 
     with_executor(tmp_path, work)
 

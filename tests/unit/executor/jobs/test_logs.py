@@ -15,7 +15,9 @@ from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.lance_io.log_snapshot import Snapshot
+from executor.jobs import row_errors
 from executor.jobs.job_history import JobHistory
+from executor.jobs.job_record import JobRecord
 from executor.jobs.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri
 
@@ -109,7 +111,7 @@ def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
     scanned: list[str] = []
     read: list[int] = []
     scan, rows = Snapshot.scan, Snapshot.rows
-    monkeypatch.setattr(Snapshot, "scan", lambda self, columns: scanned.extend(columns) or scan(self, columns))
+    monkeypatch.setattr(Snapshot, "scan", lambda self, names, ids: scanned.extend(names) or scan(self, names, ids))
     monkeypatch.setattr(Snapshot, "rows", lambda self, places: read.append(len(places)) or rows(self, places))
     assert len(all_of(str(tmp_path), 10)) == 100
     assert read == [10] * 10
@@ -134,6 +136,46 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     rest, after = errors.page("job-1", "", after, 3)
     assert ([e.error_message for e in first + rest], after) == (["0", "1", "2", "3", "4", "5"], None)
     assert [e.error_message for e in all_of(str(tmp_path))] == ["0", "again", "2", "3", "4", "5"]
+
+
+def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_that_is_nothing(tmp_path, monkeypatch):
+    JobHistory(str(tmp_path)).prepare()
+    uri = errors_uri(str(tmp_path))
+    for n in range(4):
+        JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 10 * n, "E", str(n), "", 1)])
+    errors = RowErrors(str(tmp_path))
+    scanned: list[int] = []
+    scan = Snapshot.scan
+    monkeypatch.setattr(Snapshot, "scan", lambda self, names, ids: scanned.append(len(ids)) or scan(self, names, ids))
+
+    def told() -> list[str]:
+        return [error.error_message for error in errors.page("job-1", "", None, 10)[0]]
+
+    assert told() == told() == ["0", "1", "2", "3"]
+    assert scanned == [4]
+    JobErrors(uri, "job-1", "a", "1").store([RowFailure(0, 10, "E", "of another column", "", 1)])
+    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 10, "E", "again", "", 2), RowFailure(0, 5, "E", "5", "", 1)])
+    JobErrors(uri, "job-2", "y", "1").store([RowFailure(0, 6, "E", "of another job", "", 1)])
+    assert told() == ["0", "5", "of another column", "again", "2", "3"]
+    assert scanned == [4, 3]
+    lance.dataset(uri).optimize.compact_files()
+    assert told() == ["0", "5", "of another column", "again", "2", "3"]
+    assert scanned == [4, 3, 1], "other fragments"
+
+
+def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_errors, "_ROWS_KEPT", 25)
+    JobHistory(str(tmp_path)).prepare()
+    uri = errors_uri(str(tmp_path))
+    for job in range(5):
+        failures = [RowFailure(0, n, "E", "m", "", 1) for n in range(30 if job == 3 else 10)]
+        JobErrors(uri, f"job-{job}", "y", "1").store(failures)
+    errors = RowErrors(str(tmp_path))
+    kept = []
+    for job in range(5):
+        assert len(errors.page(f"job-{job}", "", None, 50)[0]) == (30 if job == 3 else 10)
+        kept.append([len(listing.places) for listing in errors._kept.values()])
+    assert kept == [[10], [10, 10], [10, 10], [30], [10]]
 
 
 def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_path):
@@ -231,8 +273,8 @@ def test_of_two_that_take_a_job_over_at_once_all_agree_on_one(tmp_path):
 def test_what_this_process_alone_wrote_is_not_read_back(tmp_path, monkeypatch):
     first, second, job = begun(tmp_path)
     reads: list[int] = []
-    read = Snapshot.fragment
-    monkeypatch.setattr(Snapshot, "fragment", lambda *asked: reads.append(1) or read(*asked))
+    read = Snapshot.rows_in
+    monkeypatch.setattr(Snapshot, "rows_in", lambda *asked: reads.extend(asked[1]) or read(*asked))
     other = replace(job, job_id="job-2")
     for state in (other, replace(job, updated_at=3.0), replace(other, state=JobState.DONE)):
         assert first.save(state) is state
@@ -243,6 +285,29 @@ def test_what_this_process_alone_wrote_is_not_read_back(tmp_path, monkeypatch):
     reads.clear()
     assert first.save(replace(job, state=JobState.DONE)).state is JobState.DONE
     assert len(reads) == 2, "what the other process wrote, and what came after it"
+
+
+def test_what_others_compacted_is_not_counted_again(tmp_path, monkeypatch):
+    first, second, job = begun(tmp_path)
+    for n in range(6):
+        second.save(replace(job, job_id=f"job-{n}", state=JobState.DONE))
+    first.save(replace(job, updated_at=3.0, table_version=7))
+    assert len(first.load()) == len(second.load()) == 6
+    counted: list[str] = []
+    read = JobRecord.read
+    monkeypatch.setattr(JobRecord, "read", lambda text: counted.append(text) or read(text))
+    second.tidy()
+    assert len(first.load()) == 6
+    assert counted == []
+    second.save(replace(job, job_id="job-7", state=JobState.DONE))
+    counted.clear()
+    second.tidy()
+    third = JobHistory(str(tmp_path))
+    third.save(replace(job, job_id="job-8"))
+    counted.clear()
+    assert list(first.load()) == [*(f"job-{n}" for n in (1, 0, 2, 3, 4, 5)), "job-7", "job-8"]
+    assert len(counted) == 2
+    assert first.load() == second.load() == JobHistory(str(tmp_path)).load()
 
 
 def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):
