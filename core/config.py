@@ -69,8 +69,13 @@ class Server(Section):
     reuse_port: bool = False
     """Share the port with a process that holds it for this one, as the embedded supervisor does over
     restarts."""
-    max_concurrent_rpcs: int = Field(default=1024, ge=1)
-    """Calls that may run at once, open streams included; more are refused with RESOURCE_EXHAUSTED."""
+    max_calls: int = Field(default=256, ge=1)
+    """Calls of one method that may be at work at once; more are refused with RESOURCE_EXHAUSTED (TOO_MANY_CALLS). A
+    method of which every call takes long for a second gets 32 until there are fewer."""
+    max_streams: int = Field(default=1024, ge=1)
+    """Streams of one method that may be open at once, such as WatchJob; more are refused likewise."""
+    stalled_stream_seconds: float = Field(default=60.0, gt=0)
+    """Seconds after which a stream ends of which nobody takes a message."""
     max_message_mb: int = Field(default=32, ge=1, le=1024)
     """Largest message that is taken or sent, in MiB."""
     grace_seconds: float = Field(default=10.0, ge=0)

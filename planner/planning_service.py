@@ -10,10 +10,14 @@ import grpc
 
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.blocking import BlockingPool
+from core.rpc.made_ahead import MadeAhead
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from planner.plan_reader import PlanReader
 from planner.plan_stream import messages
 from planner.views.refresh_reader import ViewReader
+
+#: Where so much of all plans waits for readers, further plans are refused; the plan of 100,000 fragments has 30 MB.
+_UNREAD_BYTES = 256 << 20
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -25,12 +29,13 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
         self._plans = plans
         self._views = views
         self._pool = pool
+        self._streams = MadeAhead(pool, _UNREAD_BYTES)
 
     async def CreatePlan(
         self, request: planning_pb2.CreatePlanRequest, _context: Context
     ) -> AsyncIterator[planning_pb2.CreatePlanResponse]:
-        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
-        async with contextlib.aclosing(self._pool.each(messages(plan))) as made:
+        spec = convert.spec_from_proto(request.spec)
+        async with contextlib.aclosing(self._streams.stream(lambda: messages(self._plans.plan(spec)))) as made:
             async for message in made:
                 yield message
 

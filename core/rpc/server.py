@@ -29,6 +29,7 @@ from core.database_roots import DatabaseRoots
 from core.errors import InvalidArgument, LemanError
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
+from core.rpc.call_budgets import BudgetInterceptor
 from core.rpc.exposure import bind, bracketed, check_bind
 from core.rpc.forwarding import Forwarding
 from core.rpc.info_service import InfoServicer
@@ -148,12 +149,15 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     check_bind(settings)
     callers, roots = Authenticator(settings), DatabaseRoots(settings.server.database_roots)
     activity = Activity()
-    changes = Outliving(settings.server.max_concurrent_rpcs, activity)
+    changes = Outliving(settings.server.max_calls, activity)
     forwarding = Forwarding(settings, name, callers, draining, activity)
     server = grpc.aio.server(
-        interceptors=[forwarding, CallInterceptor(callers, roots, activity, changes)],
+        interceptors=[
+            BudgetInterceptor(settings.server),
+            forwarding,
+            CallInterceptor(callers, roots, activity, changes),
+        ],
         options=_options(settings),
-        maximum_concurrent_rpcs=settings.server.max_concurrent_rpcs,
     )
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)

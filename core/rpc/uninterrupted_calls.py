@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -23,14 +24,15 @@ class Outliving:
     reads may end there; a change would be left half made. So changes run in tasks of their own.
 
     Args:
-        most: so many at once, those of callers that went away included.
+        most: so many of one method at once, those of callers that went away included.
         activity: counts them until they end.
     """
 
     def __init__(self, most: int, activity: Activity) -> None:
         self._most = most
         self._activity = activity
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._at_work: Counter[str] = Counter()
 
     async def run(self, method: str, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Return what the work returns or raises; cancelling the caller does not stop it.
@@ -38,11 +40,12 @@ class Outliving:
         Raises:
             ResourceExhausted: TOO_MANY_CALLS.
         """
-        if len(self._tasks) >= self._most:
+        if self._at_work[method] >= self._most:
             work.close()
-            raise ResourceExhausted("TOO_MANY_CALLS", f"{len(self._tasks)} calls are at work: try again later")
+            raise ResourceExhausted("TOO_MANY_CALLS", f"{self._most} calls of {method} are at work: try again later")
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = method
+        self._at_work[method] += 1
         self._activity.begin()
         task.add_done_callback(self._ended)
         try:
@@ -55,12 +58,12 @@ class Outliving:
 
     async def stop(self) -> None:
         """End what is still at work."""
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._at_work[self._tasks.pop(task)] -= 1
         self._activity.end()
 
 

@@ -378,20 +378,6 @@ def test_calls_are_logged_with_duration_and_plain_reads_only_at_debug():
     assert [line["method"] for line in logged("debug")] == ["JobService/GetJob", "JobService/CancelJob"]
 
 
-def test_more_calls_than_allowed_are_refused_at_once():
-    async def scenario():
-        async with running(Server(max_concurrent_rpcs=1)) as (up, service), client(up) as stub:
-            first = stub.GetJob(get("hang"))
-            waiting = asyncio.ensure_future(_outcome(first))
-            await service.entered.wait()
-            assert await _outcome(stub.GetJob(get())) == grpc.StatusCode.RESOURCE_EXHAUSTED
-            first.cancel()
-            await service.cancelled.wait()
-            await waiting
-
-    asyncio.run(scenario())
-
-
 def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():
     async def scenario():
         async with running() as (up, service), client(up) as stub:
@@ -409,7 +395,7 @@ def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():
 
 def test_changes_without_callers_are_bounded():
     async def scenario():
-        async with running(Server(max_concurrent_rpcs=2)) as (up, service), client(up) as stub:
+        async with running(Server(max_calls=2)) as (up, service), client(up) as stub:
             service.may_end.clear()
             for name in "ab":
                 await _cut(stub.CancelJob(jobs_pb2.CancelJobRequest(job_id=name)), service)

@@ -1,0 +1,201 @@
+"""The budgets of calls: how many of each method may be at work at once. What comes beyond is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+import structlog
+
+from core.config import Server
+from core.errors import LemanError, ResourceExhausted, Unavailable
+from core.rpc import status
+from core.rpc.interceptors import REQUEST_ID
+
+#: Services that are never refused: who asks whether a process lives is to hear that it does.
+_NEVER_REFUSED = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+#: Calls that may be at work while their method is overloaded.
+_OVERLOADED_CALLS = 32
+#: A method is overloaded where for so long no call of it took less than `_SLOW_SECONDS`, and many were at work.
+_LOOK_SECONDS = 1.0
+_SLOW_SECONDS = 0.5
+_RETRY_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
+
+
+class CallBudget:
+    """The number of calls of one method that may be at work, for one event loop.
+
+    A burst may fill it. A method of which every call takes long is overloaded: from then on as few may be at work as
+    are answered within a fraction of a second. So callers hear at once that they are too many, and what waits is done
+    soon after they are not any more: once fewer than half of those few are at work, the budget is the whole one again.
+
+    Args:
+        method: Its name.
+        most: Calls at once.
+        sheds: Whether the method can be overloaded. An open stream takes as long as its caller likes.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, method: str, most: int, *, sheds: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._method = method
+        self._most = most
+        self._most_overloaded = min(most, _OVERLOADED_CALLS) if sheds else most
+        self._clock = clock
+        self._at_work = 0
+        self._overloaded = False
+        self._fastest: float | None = None
+        self._since = clock()
+        self._refused = 0
+        self._told = 0.0
+
+    @property
+    def full(self) -> bool:
+        """Tell whether one more call would be too many."""
+        return self._at_work >= (self._most_overloaded if self._overloaded else self._most)
+
+    def begin(self) -> float:
+        """Note that a call is at work; return what `end` is to be given."""
+        if not self._at_work:
+            self._fastest, self._since = None, self._clock()
+        self._at_work += 1
+        return self._clock()
+
+    def end(self, begun: float) -> None:
+        """Note that a call is over."""
+        self._at_work -= 1
+        now = self._clock()
+        took = now - begun
+        self._fastest = took if self._fastest is None else min(took, self._fastest)
+        if now - self._since >= _LOOK_SECONDS:
+            many = self._at_work >= self._most_overloaded
+            self._overloaded = self._overloaded or (many and self._fastest >= _SLOW_SECONDS)
+            self._fastest, self._since = None, now
+        if self._at_work < self._most_overloaded // 2:
+            self._overloaded = False
+
+    def refusal(self) -> LemanError:
+        """Return the error for a call that is one too many; the log tells of all of them once a second."""
+        self._refused += 1
+        now = self._clock()
+        if now - self._told >= _LOOK_SECONDS:
+            log.warning("calls are refused", method=self._method, refused=self._refused, at_work=self._at_work)
+            self._refused, self._told = 0, now
+        return ResourceExhausted(
+            "TOO_MANY_CALLS",
+            f"{self._at_work} calls of {self._method} are at work: send the call again after the delay in RetryInfo",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+
+
+class BudgetInterceptor(grpc.aio.ServerInterceptor):
+    """What keeps every method within a budget of its own, so that what floods one leaves the others alone.
+
+    A call that is one too many ends before its message is read. A stream of which nobody takes a message for
+    `stalled_stream_seconds` ends too.
+    """
+
+    def __init__(self, settings: Server) -> None:
+        self._settings = settings
+        self._methods: dict[str, tuple[CallBudget, Handler, Handler]] = {}
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """Return the handler of a call: the method's own, or one that refuses."""
+        method = handler_call_details.method
+        known = self._methods.get(method)
+        if known is None:
+            handler = await continuation(handler_call_details)
+            if handler is None or method.startswith(_NEVER_REFUSED):
+                return handler
+            known = self._methods[method] = self._kept_within(method, handler)
+        budget, kept, refusing = known
+        return refusing if budget.full else kept
+
+    def _kept_within(self, method: str, handler: Any) -> tuple[CallBudget, Handler, Handler]:
+        streams = handler.request_streaming or handler.response_streaming
+        most = self._settings.max_streams if streams else self._settings.max_calls
+        budget = CallBudget(method.rpartition(".")[2], most, sheds=not streams)
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        stalled = self._settings.stalled_stream_seconds
+        if handler.request_streaming and handler.response_streaming:
+            kept = grpc.stream_stream_rpc_method_handler(_written(budget, handler.stream_stream, stalled), **codec)
+        elif handler.response_streaming:
+            kept = grpc.unary_stream_rpc_method_handler(_written(budget, handler.unary_stream, stalled), **codec)
+        elif handler.request_streaming:
+            kept = grpc.stream_unary_rpc_method_handler(_answered(budget, handler.stream_unary), **codec)
+        else:
+            kept = grpc.unary_unary_rpc_method_handler(_answered(budget, handler.unary_unary), **codec)
+        # as one that is sent a stream: gRPC reads the message of any other call first
+        return budget, kept, grpc.stream_unary_rpc_method_handler(_refusing(budget))
+
+
+def _answered(budget: CallBudget, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    async def call(request: Any, context: Context) -> Any:
+        if budget.full:  # others have come since it was let in
+            await _abort(context, budget.refusal())
+        begun = budget.begin()
+        try:
+            return await behavior(request, context)
+        finally:
+            budget.end(begun)
+
+    return call
+
+
+def _written(budget: CallBudget, behavior: Callable[[Any, Context], Any], stalled_seconds: float) -> Any:
+    """Return a handler that writes the messages itself.
+
+    So it ends the generator that makes them as soon as the call is over, and what that holds is free.
+    """
+
+    async def call(request: Any, context: Context) -> None:
+        if budget.full:
+            await _abort(context, budget.refusal())
+        begun = budget.begin()
+        try:
+            async with contextlib.aclosing(behavior(request, context)) as messages:
+                async for message in messages:
+                    async with asyncio.timeout(stalled_seconds):
+                        await context.write(message)
+        except TimeoutError:
+            await _abort(context, _stalled(stalled_seconds))
+        finally:
+            budget.end(begun)
+
+    return call
+
+
+def _refusing(budget: CallBudget) -> Any:
+    async def refuse(_requests: Any, context: Context) -> None:
+        await _abort(context, budget.refusal())
+
+    return refuse
+
+
+def _stalled(seconds: float) -> LemanError:
+    return Unavailable(
+        "READER_STALLED",
+        f"nobody took a message of this stream for {seconds:g} s: send the call again, and read what it answers",
+    )
+
+
+async def _abort(context: Context, error: LemanError) -> NoReturn:
+    metadata = [(status.DETAILS_KEY, status.to_status(error).SerializeToString())]
+    metadata += [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
+    await context.abort(status.code_of(error), status.header_message(error.message), tuple(metadata))
