@@ -70,6 +70,12 @@ class Adoption:
         self.waiting[job_id] = task
         task.add_done_callback(lambda _: self.waiting.pop(job_id, None))
 
+    async def finish(self, job: Job) -> None:
+        """Wait for the end of the job's takeover, where history has it already as this executor's."""
+        task = self.waiting.get(job.job_id)
+        if task is not None and job.executor == self._supervisor.executor_id:
+            await asyncio.wait((task,))
+
     async def _wait_and_adopt(self, database: JobDatabase, job_id: str) -> None:
         try:
             job = database.jobs.get(job_id)

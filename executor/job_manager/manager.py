@@ -108,6 +108,7 @@ class JobManager:
             NotFound: JOB_NOT_FOUND – there is no such job.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
+        await self._adoption.finish(await self.get(database, job_id))
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job

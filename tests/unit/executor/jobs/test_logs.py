@@ -138,11 +138,15 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     assert [e.error_message for e in all_of(str(tmp_path))] == ["0", "again", "2", "3", "4", "5"]
 
 
+def failure(offset: int, message: str) -> RowFailure:
+    return RowFailure(fragment_id=0, offset=offset, error_type="E", message=message, traceback="", attempt=1)
+
+
 def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_that_is_nothing(tmp_path, monkeypatch):
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     for n in range(4):
-        JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 10 * n, "E", str(n), "", 1)])
+        JobErrors(uri, "job-1", "y", "1").store([failure(10 * n, str(n))])
     errors = RowErrors(str(tmp_path))
     scanned: list[int] = []
     scan = Snapshot.scan
@@ -153,9 +157,9 @@ def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_tha
 
     assert told() == told() == ["0", "1", "2", "3"]
     assert scanned == [4]
-    JobErrors(uri, "job-1", "a", "1").store([RowFailure(0, 10, "E", "of another column", "", 1)])
-    JobErrors(uri, "job-1", "y", "1").store([RowFailure(0, 10, "E", "again", "", 2), RowFailure(0, 5, "E", "5", "", 1)])
-    JobErrors(uri, "job-2", "y", "1").store([RowFailure(0, 6, "E", "of another job", "", 1)])
+    JobErrors(uri, "job-1", "a", "1").store([failure(10, "of another column")])
+    JobErrors(uri, "job-1", "y", "1").store([failure(10, "again"), failure(5, "5")])
+    JobErrors(uri, "job-2", "y", "1").store([failure(6, "of another job")])
     assert told() == ["0", "5", "of another column", "again", "2", "3"]
     assert scanned == [4, 3]
     lance.dataset(uri).optimize.compact_files()
@@ -168,7 +172,7 @@ def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch)
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     for job in range(5):
-        failures = [RowFailure(0, n, "E", "m", "", 1) for n in range(30 if job == 3 else 10)]
+        failures = [failure(n, "m") for n in range(30 if job == 3 else 10)]
         JobErrors(uri, f"job-{job}", "y", "1").store(failures)
     errors = RowErrors(str(tmp_path))
     kept = []
